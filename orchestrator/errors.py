@@ -38,7 +38,7 @@ def fill_fields(text: str, options: Mapping[str, str]) -> str:
     return FIELD.sub(lambda field: options.get(field[1], field[1].replace("_", " ")), text)
 
 
-def sentence(text: str) -> str:
+def end_with_full_stop(text: str) -> str:
     """Return a text with a full stop, unless it ends with a mark."""
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
@@ -60,7 +60,7 @@ class PerfctlError(Exception):
             self.remedy = fill_fields(self.remedy, options) if is_possible else None
 
     def __str__(self) -> str:
-        return f"{sentence(self.message)} {self.remedy}" if self.remedy else self.message
+        return f"{end_with_full_stop(self.message)} {self.remedy}" if self.remedy else self.message
 
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows: the sentence alone."""
@@ -88,7 +88,7 @@ class StoreNote(UserWarning):
     command line prints it once."""
 
 
-class Lost(UserWarning):
+class LostWarning(UserWarning):
     """A warning: a run or file that perfctl had to leave out, because of an error that it did not
     expect. The rest is done; the command line prints it and ends with exit code 4."""
 

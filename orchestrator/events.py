@@ -35,7 +35,7 @@ class Events(Protocol):
         known yet). ``path``: the file that is being read."""
 
 
-class Silent:
+class SilentEvents:
     """Receiver that drops everything."""
 
     command_line = None
@@ -47,8 +47,8 @@ class Silent:
     def ask(self, question: str, default: str) -> None: ...
 
 
-SILENT = Silent()
+SILENT = SilentEvents()
 
 
-def no_progress(label: str, done: int, total: int) -> None:
+def ignore_progress(label: str, done: int, total: int) -> None:
     """Drop it."""

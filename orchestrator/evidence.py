@@ -13,8 +13,8 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.counts.hardware.machines import Device
-    from perfctl.orchestrator.counts.hardware.peaks import Peaks
-    from perfctl.orchestrator.predict.measurements import Measurements
+    from perfctl.orchestrator.counts.hardware.peaks import DevicePeaks
+    from perfctl.orchestrator.predict.measurements import StoreMeasurements
     from perfctl.orchestrator.predict.predict import Evidence
     from perfctl.records.run import Run
 
@@ -22,10 +22,12 @@ Note = Callable[[str], None]
 """Hears what is being done."""
 
 
-def _drop(text: str) -> None: ...
+def _ignore_note(text: str) -> None: ...
 
 
-def roofs(kind: str, store: Path, runs: Sequence[Run], note: Note = _drop) -> list[Peaks]:
+def read_roof_peaks(
+    kind: str, store: Path, runs: Sequence[Run], note: Note = _ignore_note
+) -> list[DevicePeaks]:
     """Return measured peaks for the devices of ``runs``, or none if ``kind`` is "published".
 
     Raises UsageError for another ``kind``, PerfctlError if they cannot be measured or read.
@@ -34,12 +36,12 @@ def roofs(kind: str, store: Path, runs: Sequence[Run], note: Note = _drop) -> li
         raise UsageError(f"invalid value '{kind}' for `peaks`", "Choose published or measured")
     if kind == "published":
         return []
-    from perfctl.orchestrator.counts.hardware.peaks import read_measured
-    from perfctl.orchestrator.launch.machine.peaks import measured_on_devices
+    from perfctl.orchestrator.counts.hardware.peaks import parse_measured_peaks
+    from perfctl.orchestrator.launch.machine.peaks import measure_peaks_of_runs
 
-    records = measured_on_devices(store, runs, note)
-    with _as_perfctl_error(store):
-        return [read_measured(record) for record in records]
+    records = measure_peaks_of_runs(store, runs, note)
+    with _raise_damaged_record(store):
+        return [parse_measured_peaks(record) for record in records]
 
 
 def find_device(
@@ -47,7 +49,7 @@ def find_device(
     spec: str | None,
     store: Path,
     threads: int | None = None,
-    note: Note = _drop,
+    note: Note = _ignore_note,
 ) -> Device:
     """Return the device with this name or these peaks; "cpu" is this machine's, measured once with
     so many ``threads`` (None: as many as torch uses) and kept beside the store.
@@ -67,72 +69,80 @@ def find_device(
     if is_cpu:
         import psutil
 
-        from perfctl.orchestrator.launch.machine.peaks import measured_on_cpu
+        from perfctl.orchestrator.launch.machine.peaks import measure_cpu_peaks_once
 
-        record = measured_on_cpu(store, threads, note)
-        with _as_perfctl_error(store):
-            return machines.of_measured(record, psutil.virtual_memory().total)
+        record = measure_cpu_peaks_once(store, threads, note)
+        with _raise_damaged_record(store):
+            return machines.build_measured_device(record, psutil.virtual_memory().total)
     if name is not None and name.lower() in ("cuda", "gpu"):
         remedy = "For example `device` A100"
         raise UsageError(f"`device`: '{name}' matches several GPU models", remedy)
     try:
-        return machines.by_hand(spec) if spec is not None else machines.find_device(name or "")
+        return (
+            machines.parse_device_spec(spec)
+            if spec is not None
+            else machines.find_device(name or "")
+        )
     except machines.DeviceError as error:
         raise UsageError(str(error), error.remedy) from error
 
 
 @contextmanager
-def _as_perfctl_error(store: Path) -> Iterator[None]:
+def _raise_damaged_record(store: Path) -> Iterator[None]:
     """In the block, a record of the file beside the store that is damaged raises PerfctlError."""
-    from perfctl.orchestrator.launch.machine.peaks import file_beside
+    from perfctl.orchestrator.launch.machine.peaks import get_peaks_file
 
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
-        problem = f"{file_beside(store)}: perfctl did not write this file ({error})"
+        problem = f"{get_peaks_file(store)}: perfctl did not write this file ({error})"
         raise PerfctlError(problem, "Delete the file to measure again") from error
 
 
-def read_measurements(store: Path) -> Measurements:
+def read_measurements(store: Path) -> StoreMeasurements:
     """Return what the runs of a store say; nothing if there is no store. Raises StoreError if it is
     damaged."""
-    from perfctl.orchestrator.predict.measurements import Measurements, measurements_of
+    from perfctl.orchestrator.predict.measurements import StoreMeasurements, collect_measurements
     from perfctl.orchestrator.store import database
-    from perfctl.orchestrator.store.timed_runs import power_readings, timed_runs
+    from perfctl.orchestrator.store.timed_runs import read_power_readings, read_timed_runs
 
     if not store.exists():
-        return Measurements()
-    with database.reading(store) as connection:
-        return measurements_of(timed_runs(connection), power_readings(connection))
+        return StoreMeasurements()
+    with database.open_store_for_reading(store) as connection:
+        return collect_measurements(read_timed_runs(connection), read_power_readings(connection))
 
 
-def find_evidence(store: Path, devices: Sequence[Device], note: Note = _drop) -> Evidence:
+def find_prediction_evidence(
+    store: Path, devices: Sequence[Device], note: Note = _ignore_note
+) -> Evidence:
     """Return the runs of the store, and fits to those on the devices."""
-    from perfctl.orchestrator.predict.measurements import evidence_of
+    from perfctl.orchestrator.predict.measurements import build_evidence
 
-    return evidence_of(read_measurements(store), devices, store, note)
+    return build_evidence(read_measurements(store), devices, store, note)
 
 
-def store_and_devices(store: Path) -> tuple[Evidence, tuple[Device, ...]]:
+def find_store_evidence(store: Path) -> tuple[Evidence, tuple[Device, ...]]:
     """Return what the store knows, and every device: the table's, and this machine's CPU if the
     store has runs on it."""
     from perfctl.orchestrator.counts.hardware import machines
-    from perfctl.orchestrator.launch.machine.doctor import host_facts
-    from perfctl.orchestrator.predict.measurements import evidence_of
+    from perfctl.orchestrator.launch.machine.doctor import collect_host_facts
+    from perfctl.orchestrator.predict.measurements import build_evidence
 
     devices = [
         machines.Device(
-            machines.of_board(board), f"published figures of the {board.gpu.name}, dense", board
+            machines.build_board_machine(board),
+            f"published figures of the {board.gpu.name}, dense",
+            board,
         )
         for board in machines.BOARDS
     ]
     measurements = read_measurements(store)
-    cpu = host_facts().get("cpu") or ""
+    cpu = collect_host_facts().get("cpu") or ""
     threads = Counter(
         number
         for run in measurements.measured
-        if (number := machines.threads_of(cpu, run.machine)) is not None
+        if (number := machines.parse_thread_count(cpu, run.machine)) is not None
     )
     for number, _ in threads.most_common(1):  # as most of its runs had; without any, none measured
         devices.append(find_device("cpu", None, store, number))
-    return evidence_of(measurements, devices, store), tuple(devices)
+    return build_evidence(measurements, devices, store), tuple(devices)

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from perfctl.orchestrator import memory
-from perfctl.orchestrator.errors import Lost, PartlyDone, PerfctlError
-from perfctl.orchestrator.files import user_folder
+from perfctl.orchestrator.errors import LostWarning, PartlyDone, PerfctlError
+from perfctl.orchestrator.files import find_user_folder
 from perfctl.orchestrator.store.connection import DISK_ERRORS
 from perfctl.records.errors import ReportError
-from perfctl.redact import mask, mask_words
+from perfctl.redact import mask_arguments, mask_secrets
 from perfctl.version import __version__
 
 T = TypeVar("T")
@@ -47,15 +47,15 @@ _THREADS = "can't start new thread"
 """What Python says where a thread's stack does not fit into the memory that is left."""
 
 
-def lost(text: str) -> None:
+def warn_left_out(text: str) -> None:
     """Say that a run or file was left out. The command line prints it and ends with exit code 4."""
-    warnings.warn(Lost(text), stacklevel=3)
+    warnings.warn(LostWarning(text), stacklevel=3)
 
 
 @contextmanager
 def isolate_failure(
     name: object,
-    failed: Callable[[str], None] = lost,
+    failed: Callable[[str], None] = warn_left_out,
     *,
     limit: int = 0,
     is_of_store: Callable[[], bool] = lambda: False,
@@ -82,7 +82,7 @@ def isolate_failure(
             raise
         if isinstance(error, passing) and not _is_short_of_memory(error):
             raise
-        failed(report_fault(name, error, limit))
+        failed(describe_fault(name, error, limit))
 
 
 def _is_short_of_memory(error: BaseException) -> bool:
@@ -90,7 +90,7 @@ def _is_short_of_memory(error: BaseException) -> bool:
     return is_refused or isinstance(error, MemoryError)
 
 
-def report_fault(name: object, error: BaseException, limit: int = 0) -> str:
+def describe_fault(name: object, error: BaseException, limit: int = 0) -> str:
     """Return one line about an unexpected exception, and keep its traceback.
 
     If memory ran out, the line names the ``limit`` in bytes. Never raises.
@@ -99,7 +99,7 @@ def report_fault(name: object, error: BaseException, limit: int = 0) -> str:
     """
     if _is_short_of_memory(error) and limit:
         return (
-            f"{name}: parsing needs more than {memory.format_limit(limit)} of memory. If the file "
+            f"{name}: parsing needs more than {memory.format_memory_limit(limit)} of memory. If the file "
             "is valid, raise `memory_limit`"
         )
     if _is_short_of_memory(error):
@@ -115,26 +115,26 @@ def report_fault(name: object, error: BaseException, limit: int = 0) -> str:
     text = " ".join([type(error).__name__, *frames[-6:]])
     number = hashlib.sha256(text.encode()).hexdigest()[:8]
     description = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    file = _keep(number, name, error)
+    file = _save_traceback(number, name, error)
     advice = (
         f"To report it, send {file}"
         if file
         else "perfctl could not save the traceback, because no folder is writable"
     )
-    return mask(f"{name}: unexpected error ({description}), reference {number}. {advice}")
+    return mask_secrets(f"{name}: unexpected error ({description}), reference {number}. {advice}")
 
 
-def _keep(number: str, name: object, error: BaseException) -> Path | None:
+def _save_traceback(number: str, name: object, error: BaseException) -> Path | None:
     """Write the traceback to NUMBER.txt; None where that cannot be done. The same fault takes the
     place of the one before."""
     about = (
         f"perfctl {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
         f"{name}\n"
     )
-    command = " ".join(mask_words(sys.argv[1:4]))
-    text = mask(f"{about}perfctl {command}\n\n{''.join(traceback.format_exception(error))}")
+    command = " ".join(mask_arguments(sys.argv[1:4]))
+    text = mask_secrets(f"{about}perfctl {command}\n\n{''.join(traceback.format_exception(error))}")
     folders: Sequence[Callable[[], Path]] = (
-        lambda: user_folder("XDG_CACHE_HOME", "~/.cache") / "log",
+        lambda: find_user_folder("XDG_CACHE_HOME", "~/.cache") / "log",
         lambda: Path(tempfile.gettempdir(), f"perfctl-log-{os.getuid()}"),
     )
     for folder in folders:
@@ -153,11 +153,11 @@ def _keep(number: str, name: object, error: BaseException) -> Path | None:
     return None
 
 
-def work_on_sound(
+def work_without_failing_items(
     items: Sequence[T],
     work: Callable[[Sequence[T]], R],
     name: Callable[[T], object],
-    failed: Callable[[str], None] = lost,
+    failed: Callable[[str], None] = warn_left_out,
 ) -> R:
     """Return ``work`` of all items; if that fails unexpectedly, of all but those that it fails on
     separately: ``failed`` gets a line about each of these.
@@ -177,9 +177,9 @@ def work_on_sound(
                     work([item])
                 sound.append(item)
             except Exception as fault:
-                failed(report_fault(name(item), fault))
+                failed(describe_fault(name(item), fault))
         if len(sound) == len(items):
             raise
         if not sound:
             raise PartlyDone("nothing is left to show", "See the reasons above") from error
-    return work_on_sound(sound, work, name, failed)
+    return work_without_failing_items(sound, work, name, failed)

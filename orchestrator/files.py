@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.records.sqlite_header import APPLICATION_ID, application_id
+from perfctl.records.sqlite_header import APPLICATION_ID, read_application_id
 
 _LOCKS: set[int] = set()
 """Descriptors that hold the folders of ``scratch``."""
@@ -30,18 +30,20 @@ Formats of other programs have none."""
 
 
 @contextmanager
-def scratch(beside: Path, name: str) -> Iterator[Path]:
+def make_scratch_folder(beside: Path, name: str) -> Iterator[Path]:
     """A new private folder in the folder ``beside``, ``.NAME-RANDOM.tmp``, which is gone after the
     block. Raises OSError.
 
     It is locked for as long as its process lives: what a killed process left under this name is
     removed first.
     """
-    remove_abandoned(beside, name)
+    remove_abandoned_folders(beside, name)
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=_begin(name), suffix=_SCRATCH, dir=beside))
+        folder = Path(
+            tempfile.mkdtemp(prefix=_make_folder_prefix(name), suffix=_SCRATCH, dir=beside)
+        )
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        if _is_ours(lock):
+        if _try_to_lock(lock):
             break
         os.close(lock)  # another process took it for abandoned
     _LOCKS.add(lock)
@@ -65,11 +67,11 @@ def _give_up_locks() -> None:
 os.register_at_fork(after_in_child=_give_up_locks)
 
 
-def _begin(name: str) -> str:
+def _make_folder_prefix(name: str) -> str:
     return f".{os.fsdecode(os.fsencode(name)[:150])}-"
 
 
-def _is_ours(lock: int) -> bool:
+def _try_to_lock(lock: int) -> bool:
     """Lock the folder. False where another process is removing it, or has; without locks nobody
     removes any."""
     try:
@@ -81,10 +83,10 @@ def _is_ours(lock: int) -> bool:
     return os.fstat(lock).st_nlink > 0
 
 
-def remove_abandoned(beside: Path, name: str) -> None:
+def remove_abandoned_folders(beside: Path, name: str) -> None:
     """Remove folders of ``scratch`` that no process holds. Where the file system has no locks,
     they stay."""
-    start = _begin(name)
+    start = _make_folder_prefix(name)
     with suppress(OSError):
         for name in os.listdir(beside):  # noqa: PTH208  half the time of iterdir
             if not name.startswith(start) or not name.endswith(_SCRATCH):
@@ -101,19 +103,19 @@ def remove_abandoned(beside: Path, name: str) -> None:
 
 
 @contextmanager
-def replacing(path: Path, *, force: bool, folder: bool = False) -> Iterator[Path]:
+def replace_when_done(path: Path, *, force: bool, folder: bool = False) -> Iterator[Path]:
     """A file (or folder) in a ``scratch`` folder beside ``path``; it becomes ``path`` when the
     block ends well.
 
     perfctl replaces a link and keeps its target. It writes the content into a device or pipe. In
     a folder that exists already, only files of the same names are replaced. Raises UsageError
-    before anything is written if ``check_free`` does.
+    before anything is written if ``check_output_path`` does.
     """
-    check_free(path, force=force, folder=folder)
+    check_output_path(path, force=force, folder=folder)
     is_special = path.exists() and not (path.is_file() or path.is_dir())
     target = path.resolve() if path.parent == Path("/dev") else path  # /dev/stdout is a link
     beside = Path(tempfile.gettempdir()) if is_special else target.parent
-    with explain_unwritable(path), scratch(beside, path.name) as scratch_folder:
+    with explain_unwritable(path), make_scratch_folder(beside, path.name) as scratch_folder:
         partial = scratch_folder / path.name
         if folder:
             partial.mkdir()
@@ -125,15 +127,15 @@ def replacing(path: Path, *, force: bool, folder: bool = False) -> Iterator[Path
                 shutil.copyfileobj(content, target_file)
         elif folder and path.is_dir():
             for file in partial.iterdir():
-                check_free(path / file.name, force=force)
+                check_output_path(path / file.name, force=force)
                 file.replace(path / file.name)
         else:
             partial.replace(target)
 
 
 def write_text(path: Path, text: str, *, force: bool = False) -> None:
-    """Write ``text`` by ``replacing``. Raises PerfctlError if that fails."""
-    with replacing(path, force=force) as partial:
+    """Write ``text`` by ``replace_when_done``. Raises PerfctlError if that fails."""
+    with replace_when_done(path, force=force) as partial:
         partial.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
@@ -146,7 +148,7 @@ def explain_unwritable(path: Path, remedy: str = "Choose another `out`") -> Iter
         raise PerfctlError(f"{path}: cannot be written ({error.strerror})", remedy) from error
 
 
-def check_free(path: Path, *, force: bool, folder: bool = False) -> None:
+def check_output_path(path: Path, *, force: bool, folder: bool = False) -> None:
     """Raise UsageError if ``path`` cannot be written, is a results database, or holds something
     that perfctl did not write and ``force`` is false."""
     if not path.parent.is_dir():
@@ -160,7 +162,7 @@ def check_free(path: Path, *, force: bool, folder: bool = False) -> None:
         head = b"?"
         with suppress(OSError), path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
-        if application_id(head) == APPLICATION_ID:
+        if read_application_id(head) == APPLICATION_ID:
             problem = f"{path} is a results database, which perfctl never overwrites"
             raise UsageError(problem, "Choose another file")
         is_free = force or not head or _OWN.search(head) is not None
@@ -170,7 +172,7 @@ def check_free(path: Path, *, force: bool, folder: bool = False) -> None:
         )
 
 
-def user_folder(variable: str, default: str) -> Path:
+def find_user_folder(variable: str, default: str) -> Path:
     """perfctl's folder below the one that an XDG variable names; the default where it names no
     absolute path."""
     named_folder = Path(os.environ.get(variable, ""))

@@ -26,7 +26,7 @@ VARIABLE = "PERFCTL_MEMORY_LIMIT"
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
-def default() -> int:
+def choose_default_limit() -> int:
     """Return bytes: a quarter of the machine's memory, at most MOST and at least LEAST."""
     try:
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -35,9 +35,9 @@ def default() -> int:
     return max(LEAST, min(MOST, machine // 4))
 
 
-def bytes_of(text: str | int | None) -> int:
+def parse_memory_limit(text: str | int | None) -> int:
     """Return the bytes of "2GiB", "500M" or a number; 0 for no limit, for None what VARIABLE says,
-    else ``default``. K, M, G are powers of 1,024.
+    else ``choose_default_limit``. K, M, G are powers of 1,024.
 
     Raises UsageError for anything else, and for less than 16 MiB.
     """
@@ -45,7 +45,7 @@ def bytes_of(text: str | int | None) -> int:
     if text is None:
         source, text = VARIABLE, os.environ.get(VARIABLE) or None
     if text is None:
-        return default()
+        return choose_default_limit()
     parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", str(text).strip(), re.IGNORECASE)
     size = int(float(parts[1]) * (1 << _UNITS[parts[2].upper()])) if parts else -1
     if size < 0 or 0 < size < _SMALLEST or size >= 1 << 62:
@@ -56,12 +56,12 @@ def bytes_of(text: str | int | None) -> int:
     return size
 
 
-def format_limit(limit: int) -> str:
+def format_memory_limit(limit: int) -> str:
     """Return "2 GiB", "700 MiB"."""
     return f"{limit / 2**30:.3g} GiB" if limit >= 1 << 30 else f"{limit / 2**20:.3g} MiB"
 
 
-def keep_below(limit: int) -> None:
+def limit_own_memory(limit: int) -> None:
     """Let this process take ``limit`` bytes more than it has, from now on; 0 for no limit."""
     if not limit:
         return

@@ -74,7 +74,7 @@ Formulas = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class DeclaredOption:
     """One option: the field of the class and its declaration."""
 
     name: str
@@ -123,7 +123,7 @@ class Field:
         hint = self.several or self.hint
         return next((kind for kind in KINDS if kind in (hint, *get_args(hint))), str)
 
-    def read_word(self, text: str) -> Any:
+    def parse_word(self, text: str) -> Any:
         """Return what was typed as a value, or as one of several. Raises UsageError."""
         if self.option.parse is not None:
             return self.option.parse(text)
@@ -145,7 +145,7 @@ class Field:
 
 
 @cache
-def options_of(declared: Hashable) -> tuple[Field, ...]:
+def list_options(declared: Hashable) -> tuple[DeclaredOption, ...]:
     """Return the options of a command, in the order of their declaration."""
     kind: Any = declared
     hints = get_type_hints(kind, include_extras=True)
@@ -155,30 +155,30 @@ def options_of(declared: Hashable) -> tuple[Field, ...]:
         if get_origin(hint) is Annotated:
             plain, option = get_args(hint)[:2]
             default = inspect.Parameter.empty if field.default is MISSING else field.default
-            options.append(Field(field.name, plain, default, option))
+            options.append(DeclaredOption(field.name, plain, default, option))
     return tuple(options)
 
 
-def read_texts(options: Part) -> Part:
+def parse_option_texts(options: Part) -> Part:
     """Return the options with values in the place of texts, where a text is not what is meant:
     "16,32" is (16, 32). Raises UsageError, also for a number out of the option's range."""
     declared: Any = type(options)
     values = {}
-    for field in options_of(declared):
+    for field in list_options(declared):
         value = getattr(options, field.name)
         is_union = get_origin(field.hint) in (Union, UnionType)
         if not isinstance(value, str):
             if isinstance(value, int | float):
                 field.check_range(value, value)
         elif str not in (get_args(field.hint) if is_union else (field.hint,)):
-            read = field.read_word(value)
+            read = field.parse_word(value)
             is_one = field.several is not None and field.option.parse is None
             values[field.name] = (read,) if is_one else read
     changed: Any = options
     return replace(changed, **values) if values else options
 
 
-def words_of(options: Any, declared: Iterable[Field]) -> list[str]:
+def format_arguments(options: Any, declared: Iterable[DeclaredOption]) -> list[str]:
     """Return options as one would type them, and arguments after ``--``; nothing for one that has
     its default, and for what other parts of the line fill."""
     argv: list[str] = []
@@ -202,18 +202,18 @@ def words_of(options: Any, declared: Iterable[Field]) -> list[str]:
     return [*argv, "--", *arguments] if arguments else argv
 
 
-def part_of(options: Any, kind: type[Part]) -> Part:
+def extract_part(options: Any, kind: type[Part]) -> Part:
     """Return the fields of ``options`` that ``kind``, a class that it inherits from, has."""
     declared: Any = kind
     return kind(**{field.name: getattr(options, field.name) for field in fields(declared)})
 
 
-def split_words(text: str | None) -> tuple[str, ...]:
+def split_at_commas(text: str | None) -> tuple[str, ...]:
     """Return "a, b" as separate words; empty for None."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def read_numbers(text: str, field: str, example: str) -> tuple[int, ...]:
+def parse_numbers(text: str, field: str, example: str) -> tuple[int, ...]:
     """Return "16,32" as numbers. Raises UsageError that names the piece that is none."""
     pieces = [piece.strip() for piece in text.split(",")]
     for piece in pieces:
@@ -224,9 +224,9 @@ def read_numbers(text: str, field: str, example: str) -> tuple[int, ...]:
     return tuple(map(int, pieces))
 
 
-def read_batches(text: str, field: str = "batches") -> tuple[int, ...]:
+def parse_batches(text: str, field: str = "batches") -> tuple[int, ...]:
     """Return "16,32" as batch sizes. Raises UsageError."""
-    return read_numbers(text, field, "16,32,64")
+    return parse_numbers(text, field, "16,32,64")
 
 
 def check_batches(
@@ -243,7 +243,7 @@ def check_batches(
         raise UsageError(text, "Name each batch size once")
 
 
-def read_seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
     """Return "30m", "2h" or "90s" in seconds. Raises UsageError."""
     units = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())

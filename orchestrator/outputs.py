@@ -35,7 +35,7 @@ from typing import (
     get_type_hints,
 )
 
-from perfctl.orchestrator.options import Field
+from perfctl.orchestrator.options import DeclaredOption
 from perfctl.records import paper
 
 Record = TypeVar("Record")
@@ -111,64 +111,64 @@ class JsonLists(Generic[Record]):
     def names(self) -> tuple[str, ...]:
         """The lists, in order."""
         kind: Any = self.record
-        return tuple(_keys_of(kind).values())
+        return tuple(_list_json_keys(kind).values())
 
 
-def name_of(output: str) -> str:
+def format_schema_name(output: str) -> str:
     """Return "perfctl.ledger/2", which an output that is an object states under "schema"."""
     return f"perfctl.{output}/{VERSION}"
 
 
-def output_of(value: Any, candidates: Sequence[str] = ()) -> str | None:
+def find_output(value: Any, candidates: Sequence[str] = ()) -> str | None:
     """Return the output that a record, or a list of records, is; None if it is none of OUTPUTS.
     An empty list is the list among ``candidates``."""
     if isinstance(value, JsonLists):
-        return _output_of_class(value.record)
+        return _find_output_of_class(value.record)
     if not isinstance(value, list):
-        return _output_of_class(type(value))
+        return _find_output_of_class(type(value))
     if value:
-        return _output_of_class(type(value[0]), "[]")
+        return _find_output_of_class(type(value[0]), "[]")
     return next((name for name in candidates if OUTPUTS[name].endswith("[]")), None)
 
 
-def _output_of_class(kind: type, suffix: str = "") -> str | None:
+def _find_output_of_class(kind: type, suffix: str = "") -> str | None:
     path = f"{kind.__module__.removeprefix('perfctl.')}:{kind.__qualname__}{suffix}"
     return next((name for name, record in OUTPUTS.items() if record == path), None)
 
 
-def outputs_of(function: Any) -> list[str]:
+def list_returned_outputs(function: Any) -> list[str]:
     """Return the outputs that a function returns, by its annotation."""
-    hint = _hints_of(function).get("return")
+    hint = _resolve_type_hints(function).get("return")
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     names = [
-        _output_of_class(get_args(kind)[0], "[]")
+        _find_output_of_class(get_args(kind)[0], "[]")
         if get_origin(kind) is list
-        else _output_of_class(get_args(kind)[0] if get_origin(kind) is JsonLists else kind)
+        else _find_output_of_class(get_args(kind)[0] if get_origin(kind) is JsonLists else kind)
         for kind in kinds
         if kind is not None
     ]
     return [name for name in names if name is not None]
 
 
-def to_json(value: Any) -> Any:
+def convert_to_json(value: Any) -> Any:
     """Return ``value`` with objects in place of records, as ``json.dumps`` takes it."""
     kind: Any = type(value)
-    if keys := _keys_of(kind):
+    if keys := _list_json_keys(kind):
         inlined = getattr(kind, "JSON_INLINED", ())
         json: dict[str, Any] = {}
         for attribute, key in keys.items():
-            part = to_json(getattr(value, attribute))
+            part = convert_to_json(getattr(value, attribute))
             json |= part if attribute in inlined else {key: part}
         return json
     if isinstance(value, Mapping):
-        return {key: to_json(part) for key, part in value.items()}
+        return {key: convert_to_json(part) for key, part in value.items()}
     if isinstance(value, str) or not isinstance(value, Iterable):
         return value
-    return [to_json(part) for part in value]
+    return [convert_to_json(part) for part in value]
 
 
 @cache
-def _keys_of(kind: Any) -> dict[str, str]:
+def _list_json_keys(kind: Any) -> dict[str, str]:
     """Return field or property -> key of a record, in order; nothing for another class."""
     names = [field.name for field in fields(kind)] if is_dataclass(kind) else []
     names = names or list(getattr(kind, "_fields", ()))
@@ -178,81 +178,85 @@ def _keys_of(kind: Any) -> dict[str, str]:
     return {name: keys.get(name, name) for name in written}
 
 
-def schema_of(output: str) -> dict[str, Any]:
+def build_output_schema(output: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of one of OUTPUTS."""
     path, is_list, _ = OUTPUTS[output].partition("[]")
     record = pkgutil.resolve_name(f"perfctl.{path}")
-    schema = type_schema(record)
+    schema = build_type_schema(record)
     if is_list:
         schema = {"type": "array", "items": schema}
     else:
-        stated = {"const": name_of(output), "description": "version of this schema"}
+        stated = {"const": format_schema_name(output), "description": "version of this schema"}
         schema["properties"] = {"schema": stated, **schema["properties"]}
         schema["required"] = ["schema", *schema["required"]]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:{name_of(output).replace('/', ':')}",
+        "$id": f"urn:{format_schema_name(output).replace('/', ':')}",
         "title": f"perfctl {output.replace('-', ', ')} --json, version {VERSION}",
         **schema,
         "description": f"{inspect.getdoc(record)} {FLOPS}",
     }
 
 
-def schema_of_any(outputs: Sequence[str]) -> dict[str, Any]:
+def build_alternatives_schema(outputs: Sequence[str]) -> dict[str, Any]:
     """Return the JSON Schema of a command that prints one of these outputs."""
     if len(outputs) == 1:
-        return schema_of(outputs[0])
-    return {"anyOf": [schema_of(output) for output in outputs]}
+        return build_output_schema(outputs[0])
+    return {"anyOf": [build_output_schema(output) for output in outputs]}
 
 
-def type_schema(hint: Any) -> dict[str, Any]:
+def build_type_schema(hint: Any) -> dict[str, Any]:
     """Return the schema of a type hint; {} allows anything. ``Annotated[str, words]`` is one of
     these words."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return {**type_schema(arguments[0]), "enum": list(arguments[1])}
+        return {**build_type_schema(arguments[0]), "enum": list(arguments[1])}
     if hint in _PLAIN:
         return {"type": _PLAIN[hint]}
     if origin is Literal:
         return {"type": "string", "enum": list(arguments)}
     if origin in (Union, types.UnionType):
-        options = [type_schema(option) for option in arguments]
+        options = [build_type_schema(option) for option in arguments]
         if all(option.keys() == {"type"} for option in options):
             return {"type": [option["type"] for option in options]}
         return {"anyOf": options}
     if origin is tuple and arguments[-1] is not ...:
-        return {"type": "array", "prefixItems": list(map(type_schema, arguments)), "items": False}
+        return {
+            "type": "array",
+            "prefixItems": list(map(build_type_schema, arguments)),
+            "items": False,
+        }
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {"type": "object", "additionalProperties": type_schema(arguments[1])}
+        return {"type": "object", "additionalProperties": build_type_schema(arguments[1])}
     if isinstance(origin, type) and issubclass(origin, Iterable):
-        return {"type": "array", "items": type_schema(arguments[0])}
+        return {"type": "array", "items": build_type_schema(arguments[0])}
     if hint is Path:
         return {"type": "string"}
     if hasattr(hint, "json_schema"):
         return dict(hint.json_schema())
-    return _record_schema(hint) if isinstance(hint, type) and _keys_of(hint) else {}
+    return _build_record_schema(hint) if isinstance(hint, type) and _list_json_keys(hint) else {}
 
 
-def _record_schema(kind: type) -> dict[str, Any]:
-    hints = _hints_of(kind)
-    texts = _docstrings_of_fields(kind)
+def _build_record_schema(kind: type) -> dict[str, Any]:
+    hints = _resolve_type_hints(kind)
+    texts = _read_field_docstrings(kind)
     properties: dict[str, Any] = {}
-    for name, key in _keys_of(kind).items():
+    for name, key in _list_json_keys(kind).items():
         if name not in hints:
             method = getattr(kind, name)
             method = method.func if isinstance(method, cached_property) else method.fget
-            hints[name] = _hints_of(method)["return"]
+            hints[name] = _resolve_type_hints(method)["return"]
             texts[name] = inspect.getdoc(method) or ""
-        schema = type_schema(hints[name])
+        schema = build_type_schema(hints[name])
         if name in getattr(kind, "JSON_INLINED", ()):
             properties |= schema["properties"]
         else:
             text = " ".join(texts.get(name, "").split())
             properties[key] = schema | ({"description": text} if text else {})
-    return object_schema(properties)
+    return build_object_schema(properties)
 
 
-def _hints_of(definition: Any) -> dict[str, Any]:
+def _resolve_type_hints(definition: Any) -> dict[str, Any]:
     # some modules import the records of paper for type checks only
     names = vars(paper) | vars(sys.modules[definition.__module__])
     hints = get_type_hints(definition, localns=names, include_extras=True)
@@ -267,7 +271,7 @@ def _hints_of(definition: Any) -> dict[str, Any]:
     return hints
 
 
-def object_schema(properties: dict[str, Any]) -> dict[str, Any]:
+def build_object_schema(properties: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of an object of exactly these keys."""
     required = list(properties)
     return {
@@ -278,12 +282,12 @@ def object_schema(properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def options_schema(options: Iterable[Field]) -> dict[str, Any]:
+def build_options_schema(options: Iterable[DeclaredOption]) -> dict[str, Any]:
     """Return the schema of an object with these options of a command, each as one types it."""
     properties, required = {}, []
     for field in options:
         option, default = field.option, field.option.typed_default or field.default
-        typed = {"type": ["string", "integer"]} if option.parse else type_schema(field.hint)
+        typed = {"type": ["string", "integer"]} if option.parse else build_type_schema(field.hint)
         facts = {"minimum": option.least, "maximum": option.most, "description": option.help}
         facts["default"] = default if isinstance(default, str | int | float) else None
         stated = {key: fact for key, fact in facts.items() if fact is not None}
@@ -293,7 +297,9 @@ def options_schema(options: Iterable[Field]) -> dict[str, Any]:
     return schema | {"required": required}
 
 
-def column_schema(kind: str, meaning: str, unit: str = "-", null: str = "never") -> dict[str, Any]:
+def build_column_schema(
+    kind: str, meaning: str, unit: str = "-", null: str = "never"
+) -> dict[str, Any]:
     """Return the schema of a column of a table. ``kind``: its JSON type; ``null``: what null
     means."""
     text = meaning if unit == "-" else f"{meaning} ({unit})"
@@ -302,11 +308,11 @@ def column_schema(kind: str, meaning: str, unit: str = "-", null: str = "never")
     return {"type": [kind, "null"], "description": f"{text}; null: {null}"}
 
 
-def _docstrings_of_fields(kind: type) -> dict[str, str]:
+def _read_field_docstrings(kind: type) -> dict[str, str]:
     """Return field -> the docstring below it in the source."""
     (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)
-    texts = _docstrings_of_fields(base) if is_dataclass(base := kind.__base__) else {}
+    texts = _read_field_docstrings(base) if is_dataclass(base := kind.__base__) else {}
     for field, below in zip(definition.body, definition.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             text = below.value if isinstance(below, ast.Expr) else None

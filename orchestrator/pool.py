@@ -59,21 +59,21 @@ _ENDING_SIGNALS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class WorkDone:
     """The last event of an item: what the work returned."""
 
     result: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class WorkerLost:
     """The last event of an item that took its worker with it."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Raised:
+class _WorkerError:
     """The last event of a worker: what ends the whole work."""
 
     error: Exception
@@ -86,7 +86,7 @@ class _PythonWarning:
     warning: Warning
 
 
-def run(
+def run_in_workers(
     items: Sequence[T],
     opened: Opened[T],
     *,
@@ -120,37 +120,37 @@ def run(
             worker.end(kill=True)
 
 
-def call(name: object, work: Callable[[], R], limit: int, seconds: float = inf) -> R:
+def call_in_worker(name: object, work: Callable[[], R], limit: int, seconds: float = inf) -> R:
     """Return what ``work`` returns in a worker with ``limit`` bytes of memory and this much time.
 
     Raises PerfctlError with one line about ``name`` where it fails, and what ``work`` raises of
     that kind.
     """
     last: Any = None
-    opened = partial(_open_call, name, work, limit)
-    for _, events in run([None], opened, limit=limit, seconds=lambda item: seconds):
+    opened = partial(_open_single_call, name, work, limit)
+    for _, events in run_in_workers([None], opened, limit=limit, seconds=lambda item: seconds):
         *_, last = events
-    if isinstance(last, Lost):
+    if isinstance(last, WorkerLost):
         raise PerfctlError(f"{name}: {last.why}")
     answer: R = last.result
     return answer
 
 
 @contextmanager
-def _open_call(
+def _open_single_call(
     name: object, work: Callable[[], Any], limit: int
 ) -> Iterator[Callable[[None, Tell], Any]]:
-    def refuse(reason: str) -> NoReturn:
+    def raise_perfctl_error(reason: str) -> NoReturn:
         raise PerfctlError(reason)
 
-    def answer(item: None, tell: Tell) -> Any:
+    def run_and_convert_errors(item: None, tell: Tell) -> Any:
         try:
-            with isolate_failure(name, refuse, limit=limit, passing=(OSError,)):
+            with isolate_failure(name, raise_perfctl_error, limit=limit, passing=(OSError,)):
                 return work()
         except (ReportError, OSError) as error:
             raise PerfctlError(str(error)) from error
 
-    yield answer
+    yield run_and_convert_errors
 
 
 def can_fork(store: Path | None = None) -> bool:
@@ -158,7 +158,7 @@ def can_fork(store: Path | None = None) -> bool:
     does not have ``store`` open."""
     if threading.current_thread() is not threading.main_thread():
         return False
-    if any(not _is_own(thread) for thread in threading.enumerate()):
+    if any(not _is_own_thread(thread) for thread in threading.enumerate()):
         return False
     if store is None:
         return True
@@ -169,7 +169,7 @@ def can_fork(store: Path | None = None) -> bool:
     return str(store.resolve()) not in open_files
 
 
-def _is_own(thread: threading.Thread) -> bool:
+def _is_own_thread(thread: threading.Thread) -> bool:
     work = getattr(thread, "_target", None)
     home = str(getattr(work, "__module__", None) or type(thread).__module__)
     return thread is threading.main_thread() or home.startswith(_OWN_THREADS)
@@ -199,13 +199,13 @@ class _Pool(Generic[T]):
                 self._hear()
             event = self.heard[number].popleft()
             match event:
-                case _Raised(error):
+                case _WorkerError(error):
                     raise error
                 case _PythonWarning(warning):
                     warnings.warn(warning, stacklevel=4)
                 case _:
                     yield event
-            if isinstance(event, (Done, Lost)):
+            if isinstance(event, (WorkDone, WorkerLost)):
                 del self.heard[number]
                 return
 
@@ -222,11 +222,13 @@ class _Pool(Generic[T]):
                 worker.connection.send((self.items[self.next],))
             except OSError:
                 if worker is not None:  # it died while it had nothing to do
-                    self._remove(worker, kill=True)
+                    self._remove_worker(worker, kill=True)
                     continue
                 if self.workers:
                     return
-                self.heard[self.next].append(Lost("perfctl could not start a process to read it"))
+                self.heard[self.next].append(
+                    WorkerLost("perfctl could not start a process to read it")
+                )
                 self.next += 1
                 return
             worker.item = self.next
@@ -248,18 +250,18 @@ class _Pool(Generic[T]):
                 try:
                     event = worker.connection.recv()
                 except (EOFError, OSError):
-                    event = Lost(_explain_status(self._remove(worker, kill=False)))
+                    event = WorkerLost(_explain_status(self._remove_worker(worker, kill=False)))
             elif worker.deadline < time.monotonic():
-                self._remove(worker, kill=True)
+                self._remove_worker(worker, kill=True)
                 seconds = self.seconds(self.items[worker.item])
-                event = Lost(f"the process that read it did not end within {seconds:,.0f} s")
+                event = WorkerLost(f"the process that read it did not end within {seconds:,.0f} s")
             else:
                 continue
             self.heard[worker.item].append(event)
-            if isinstance(event, (Done, Lost, _Raised)):
+            if isinstance(event, (WorkDone, WorkerLost, _WorkerError)):
                 worker.item = None
 
-    def _remove(self, worker: _Worker, *, kill: bool) -> int:
+    def _remove_worker(self, worker: _Worker, *, kill: bool) -> int:
         self.workers.remove(worker)
         return worker.end(kill=kill)
 
@@ -289,7 +291,7 @@ class _Worker:
                     self._pid = os.fork()
                 if self._pid == 0:
                     self.connection.close()
-                    _be_worker(its_end, parent, opened, limit)
+                    _run_worker(its_end, parent, opened, limit)
                 return
             os.set_inheritable(its_end.fileno(), True)
             arguments = (
@@ -325,7 +327,7 @@ class _Worker:
                 send(self._pid, signal.SIGKILL)
 
 
-def _be_worker(
+def _run_worker(
     connection: Connection, parent: int, opened: Opened[Any] | None, limit: int
 ) -> NoReturn:
     """Everything that a worker does; ``opened`` is None in a new interpreter, which is sent it."""
@@ -344,8 +346,8 @@ def _be_worker(
         gc.freeze()  # walking what the parent has would copy its memory page by page
         if opened is None:
             opened, limit = connection.recv()
-        memory.keep_below(limit)
-        _work(connection, opened)
+        memory.limit_own_memory(limit)
+        _work_on_items(connection, opened)
         code = 0
     except MemoryError:
         code = 71
@@ -356,23 +358,23 @@ def _be_worker(
     raise AssertionError
 
 
-def _work(connection: Connection, opened: Opened[Any]) -> None:
+def _work_on_items(connection: Connection, opened: Opened[Any]) -> None:
     tell: Tell = connection.send
 
-    def warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    def send_warning(message: Warning | str, *_: Any, **__: Any) -> None:
         tell(_PythonWarning(message if isinstance(message, Warning) else UserWarning(message)))
 
-    warnings.showwarning = warn
+    warnings.showwarning = send_warning
     try:
         with opened() as work:
             while (received := connection.recv()) is not None:
                 (item,) = received
-                tell(Done(work(item, tell)))
+                tell(WorkDone(work(item, tell)))
     except Exception as error:
-        tell(_Raised(error))
+        tell(_WorkerError(error))
 
 
 if __name__ == "__main__":
-    from perfctl.orchestrator.pool import _be_worker as be_worker
+    from perfctl.orchestrator.pool import _run_worker as be_worker
 
     be_worker(Connection(int(sys.argv[1])), int(sys.argv[2]), None, 0)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT, Events
-from perfctl.orchestrator.faults import lost, work_on_sound
+from perfctl.orchestrator.faults import warn_left_out, work_without_failing_items
 from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.stored_runs import loaded
-from perfctl.records.sqlite_header import HEADER_BYTES, application_id
+from perfctl.orchestrator.stored_runs import load_readable_runs
+from perfctl.records.sqlite_header import HEADER_BYTES, read_application_id
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.compare import Comparison, Side
+    from perfctl.orchestrator.compare.compare import Comparison, ComparisonSide
     from perfctl.records.run import Run
 
 
@@ -36,46 +36,46 @@ def compare_sides(
     """Compare B with A, each as :func:`side` takes it."""
     from perfctl.orchestrator.compare import compare as comparing
 
-    check_gate(gate)
-    limit = memory.bytes_of(memory_limit)
-    sides = [side(text, Path(store), messages, limit) for text in (a, b)]
+    check_gate_share(gate)
+    limit = memory.parse_memory_limit(memory_limit)
+    sides = [load_comparison_side(text, Path(store), messages, limit) for text in (a, b)]
 
-    def compare_runs(runs: Sequence[tuple[Side, Run]]) -> Comparison:
+    def compare_runs(runs: Sequence[tuple[ComparisonSide, Run]]) -> Comparison:
         whole_sides = (
             replace(side, runs=tuple(run for of_side, run in runs if of_side is side))
             for side in sides
         )
-        return comparing.compare(*whole_sides, gate=gate, anyway=anyway)
+        return comparing.compare_two_sides(*whole_sides, gate=gate, anyway=anyway)
 
     runs = [(side, run) for side in sides for run in side.runs]
-    return work_on_sound(runs, compare_runs, lambda item: _name_run(*item))
+    return work_without_failing_items(runs, compare_runs, lambda item: _name_run(*item))
 
 
-def check_gate(gate: float) -> None:
+def check_gate_share(gate: float) -> None:
     """Raise UsageError for what is no share."""
     if not (isfinite(gate) and gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5%")
 
 
-def _name_run(side: Side, run: Run) -> str:
+def _name_run(side: ComparisonSide, run: Run) -> str:
     """Return "run 3 of before.db", or "run 3"."""
     name = f"run {run.id}"
     return name if side.label == name else f"{name} of {side.label}"
 
 
-def side(
+def load_comparison_side(
     reference: Path | str | int,
     store: Path,
     messages: Events = SILENT,
     limit: int = 0,
-) -> Side:
+) -> ComparisonSide:
     """The runs of one side. Raises UsageError when nothing has that name, PerfctlError,
     ReportError, StoreError.
 
     A file or folder of that name comes first, then a sweep of ``store`` (its
     name, the beginning of it, or sweep:3), then a run of it (its number, or run:12).
     """
-    from perfctl.orchestrator.compare.compare import Side
+    from perfctl.orchestrator.compare.compare import ComparisonSide
 
     text = str(reference)
     path = Path(text)
@@ -83,53 +83,57 @@ def side(
         label = path.name or str(path.resolve())
         if path.name == DEFAULT.name:  # the folder's name tells two of them apart
             label = f"{path.resolve().parent.name}/{path.name}"
-        runs = _of_store(path) if is_store(path) else _of_reports(path, messages, limit)
+        runs = (
+            _load_newest_with_repeats(path)
+            if is_results_database(path)
+            else _ingest_temporarily(path, messages, limit)
+        )
     else:
-        label, runs = _in_store(text, store)
+        label, runs = _find_in_store(text, store)
     if not any(run.status == "ok" for run in runs):
         reason = next((f": {run.reason}" for run in runs if run.reason), "")
         raise PerfctlError(
             f"{text}: no complete run to compare{reason}",
             "Run 'perfctl runs' to list the runs",
         )
-    return Side(label, tuple(runs))
+    return ComparisonSide(label, tuple(runs))
 
 
-def is_store(path: Path) -> bool:
+def is_results_database(path: Path) -> bool:
     """Whether it is a perfctl store, and not an SQLite file that a profiler wrote."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
-    return application_id(head) == database.APPLICATION_ID
+    return read_application_id(head) == database.APPLICATION_ID
 
 
-def _of_store(path: Path) -> list[Run]:
-    with database.reading(path) as connection:
-        newest = read.run_ids(connection, latest_of_each=True)
+def _load_newest_with_repeats(path: Path) -> list[Run]:
+    with database.open_store_for_reading(path) as connection:
+        newest = read.list_run_ids(connection, latest_of_each=True)
         with_repeats = {
-            run_id for run in newest for run_id in (run, *read.repeat_ids(connection, run))
+            run_id for run in newest for run_id in (run, *read.list_repeat_ids(connection, run))
         }
-        return loaded(connection, sorted(with_repeats))
+        return load_readable_runs(connection, sorted(with_repeats))
 
 
-def _in_store(text: str, store: Path) -> tuple[str, list[Run]]:
+def _find_in_store(text: str, store: Path) -> tuple[str, list[Run]]:
     if not store.is_file():
         problem = f"file '{text}' not found, and database {store} does not exist"
         raise UsageError(problem, "Name an existing file, folder or database")
     kind, colon, number = text.partition(":")
-    with database.reading(store) as connection:
+    with database.open_store_for_reading(store) as connection:
         if text.isdecimal() or (kind == "run" and number.isdecimal()):
-            return f"run {number or text}", loaded(connection, [int(number or text)])
-        sweeps = read.sweeps(connection)
+            return f"run {number or text}", load_readable_runs(connection, [int(number or text)])
+        sweeps = read.list_sweeps(connection)
         if kind == "sweep" and colon:
             chosen = [row for row in sweeps if str(row["id"]) == number]
         else:
             chosen = [row for row in sweeps if row["name"] == text]
             chosen = chosen or [row for row in sweeps if text and row["name"].startswith(text)]
         if len(chosen) == 1:
-            return chosen[0]["name"], loaded(
-                connection, read.run_ids(connection, sweep=chosen[0]["id"])
+            return chosen[0]["name"], load_readable_runs(
+                connection, read.list_run_ids(connection, sweep=chosen[0]["id"])
             )
     problem = f"'{text}' is not a file, and not a sweep or run in {store}"
     if chosen:
@@ -141,11 +145,17 @@ def _in_store(text: str, store: Path) -> tuple[str, list[Run]]:
     raise UsageError(problem, f"Known: {listed}" if listed else other)
 
 
-def _of_reports(path: Path, messages: Events, limit: int) -> list[Run]:
+def _ingest_temporarily(path: Path, messages: Events, limit: int) -> list[Run]:
     """Read reports into a temporary store, as ``perfctl ingest`` does. Of several, those that
     cannot be read are skipped."""
-    from perfctl.orchestrator.ingest.context import Failed, NameFacts, Note, Settings, Task
-    from perfctl.orchestrator.ingest.find import Source, batch_in_name, list_reports
+    from perfctl.orchestrator.ingest.context import (
+        IngestSettings,
+        IngestTask,
+        NameFacts,
+        NoteSent,
+        ReportFailed,
+    )
+    from perfctl.orchestrator.ingest.find import ReportSource, find_batch_in_name, list_reports
     from perfctl.orchestrator.ingest.ingest import ingest_tasks
     from perfctl.orchestrator.store.write import SweepFacts
 
@@ -153,20 +163,23 @@ def _of_reports(path: Path, messages: Events, limit: int) -> list[Run]:
     if not files:
         raise UsageError(f"{path}: no report in this folder", "Name the report file itself")
     sweep = SweepFacts(path.name, "ingest", None, None)
-    tasks = [Task(Source(file, file), sweep, NameFacts(batch_in_name(file))) for file in files]
+    tasks = [
+        IngestTask(ReportSource(file, file), sweep, NameFacts(find_batch_in_name(file)))
+        for file in files
+    ]
     with tempfile.TemporaryDirectory(prefix="perfctl-compare-") as folder:
         store = Path(folder, DEFAULT)
-        settings = Settings(store, again=True, limit=limit)
+        settings = IngestSettings(store, again=True, limit=limit)
         for _, events in ingest_tasks(tasks, settings):
             for event in events:
                 match event:
-                    case Note(text):
+                    case NoteSent(text):
                         messages.note(text)
-                    case Failed(text) if len(files) == 1:
+                    case ReportFailed(text) if len(files) == 1:
                         raise PerfctlError(text)
-                    case Failed(text, is_expected):
-                        lost(f"skipped: {text}" if is_expected else text)
+                    case ReportFailed(text, is_expected):
+                        warn_left_out(f"skipped: {text}" if is_expected else text)
         if not store.exists():
             return []
-        with database.reading(store) as connection:
-            return loaded(connection, read.run_ids(connection))
+        with database.open_store_for_reading(store) as connection:
+            return load_readable_runs(connection, read.list_run_ids(connection))

@@ -46,7 +46,7 @@ def group_by(items: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
+class RatioInterval:
     """B over A: its 95% interval and the p-value of the comparison."""
 
     low: float
@@ -58,7 +58,7 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
-class Untested:
+class UntestedRatio:
     """Why two samples are not compared."""
 
     reason: str
@@ -67,7 +67,7 @@ class Untested:
 
 
 @dataclass(frozen=True, slots=True)
-class _Mean:
+class _LogMean:
     """A mean of logarithms."""
 
     value: float
@@ -75,17 +75,17 @@ class _Mean:
     freedom: float
 
 
-def interval(values: Sequence[float]) -> tuple[float, float] | None:
+def compute_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Return the 95% interval of the typical value of several runs (Student's t on logarithms);
     None for one run, or a 0."""
     if len(values) < 2 or min(values) <= 0:
         return None
-    mean = _mean_of_runs(values)
-    reach = t_quantile(CONFIDENCE, mean.freedom) * math.sqrt(mean.variance)
+    mean = _compute_run_mean(values)
+    reach = compute_t_quantile(CONFIDENCE, mean.freedom) * math.sqrt(mean.variance)
     return math.exp(mean.value - reach), math.exp(mean.value + reach)
 
 
-def wilson(share: float, count: int) -> tuple[float, float]:
+def compute_wilson_interval(share: float, count: int) -> tuple[float, float]:
     """95% interval of a share (0..1) that was observed on ``count`` independent ones.
 
     E. B. Wilson, Journal of the American Statistical Association 22 (1927). Raises ValueError for a
@@ -101,7 +101,9 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     return max(middle - reach, 0.0), min(middle + reach, 1.0)
 
 
-def compare_samples(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Ratio | Untested:
+def compare_samples(
+    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
+) -> RatioInterval | UntestedRatio:
     """Return B over A, each a list of runs of steps, or why it is unknown.
 
     Several runs are independent and compared by their medians. One run each is compared by its
@@ -110,41 +112,44 @@ def compare_samples(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) 
     """
     medians_a, medians_b = ([statistics.median(run) for run in side] for side in (a, b))
     if not medians_a or not medians_b:
-        return Untested("on one side only")
+        return UntestedRatio("on one side only")
     is_single = len(a) == 1 and len(b) == 1
     if min((*a[0], *b[0]) if is_single else (*medians_a, *medians_b)) <= 0:
-        return Untested("one value is 0, so the ratio is undefined")
+        return UntestedRatio("one value is 0, so the ratio is undefined")
     if is_single:
-        if (reason := _too_few_steps(len(a[0]), len(b[0]))) is not None:
-            return Untested(reason, needs_repeats=True)
-        mean_a, mean_b = _mean_of_steps(a[0]), _mean_of_steps(b[0])
+        if (reason := _explain_too_few_steps(len(a[0]), len(b[0]))) is not None:
+            return UntestedRatio(reason, needs_repeats=True)
+        mean_a, mean_b = _compute_step_mean(a[0]), _compute_step_mean(b[0])
         counts = f"{len(a[0])} and {len(b[0])} steps"
         basis = f"{counts} of one run each; the spread between runs is unknown"
         same = "every step took the same time"
     elif len(a) == 1 or len(b) == 1:
-        mean_a, mean_b = _mean_of_runs(medians_a, medians_b), _mean_of_runs(medians_b, medians_a)
+        mean_a, mean_b = (
+            _compute_run_mean(medians_a, medians_b),
+            _compute_run_mean(medians_b, medians_a),
+        )
         single = "A" if len(a) == 1 else "B"
         basis = (
             f"{len(a)} and {len(b)} runs; {single} is one run, assumed to spread like the others"
         )
         same = SAME
     else:
-        mean_a, mean_b = _mean_of_runs(medians_a), _mean_of_runs(medians_b)
+        mean_a, mean_b = _compute_run_mean(medians_a), _compute_run_mean(medians_b)
         basis, same = f"{len(a)} and {len(b)} runs", SAME
     variance = mean_a.variance + mean_b.variance
     if variance == 0:
-        return Untested(f"{same}, so there is no spread")
+        return UntestedRatio(f"{same}, so there is no spread")
     freedom = mean_a.freedom
     if is_single or min(len(a), len(b)) > 1:
         parts = (mean.variance**2 / mean.freedom for mean in (mean_a, mean_b))
         freedom = variance**2 / sum(parts)
     change, error = mean_b.value - mean_a.value, math.sqrt(variance)
-    reach = t_quantile(CONFIDENCE, freedom) * error
+    reach = compute_t_quantile(CONFIDENCE, freedom) * error
     low, high = (math.exp(min(max(end, -700.0), 700.0)) for end in (change - reach, change + reach))
-    return Ratio(low, high, t_two_sided(change / error, freedom), basis, freedom)
+    return RatioInterval(low, high, compute_t_p_value(change / error, freedom), basis, freedom)
 
 
-def _too_few_steps(steps_a: int, steps_b: int) -> str | None:
+def _explain_too_few_steps(steps_a: int, steps_b: int) -> str | None:
     """Return why two runs of this many steps are not compared."""
     fewest = min(steps_a, steps_b)
     if fewest < 2:
@@ -160,25 +165,25 @@ def _too_few_steps(steps_a: int, steps_b: int) -> str | None:
     return None
 
 
-def _mean_of_runs(values: Sequence[float], other_values: Sequence[float] = ()) -> _Mean:
+def _compute_run_mean(values: Sequence[float], other_values: Sequence[float] = ()) -> _LogMean:
     """Return the mean of runs; of a single one with the spread of ``others``."""
     if len(values) == 1:
-        several = _mean_of_runs(other_values)
+        several = _compute_run_mean(other_values)
         variance = several.variance * (several.freedom + 1)
-        return _Mean(math.log(values[0]), variance, several.freedom)
+        return _LogMean(math.log(values[0]), variance, several.freedom)
     logs = [math.log(value) for value in values]
-    return _Mean(statistics.fmean(logs), statistics.variance(logs) / len(logs), len(logs) - 1)
+    return _LogMean(statistics.fmean(logs), statistics.variance(logs) / len(logs), len(logs) - 1)
 
 
-def _mean_of_steps(values: Sequence[float]) -> _Mean:
+def _compute_step_mean(values: Sequence[float]) -> _LogMean:
     """Return the mean of steps; autocorrelated ones count for fewer."""
     logs = [math.log(value) for value in values]
-    correlation = autocorrelation(logs)
+    correlation = compute_autocorrelation(logs)
     count = max(len(logs) * (1 - correlation) / (1 + correlation), 2.0)
-    return _Mean(statistics.fmean(logs), statistics.variance(logs) / count, count - 1)
+    return _LogMean(statistics.fmean(logs), statistics.variance(logs) / count, count - 1)
 
 
-def autocorrelation(values: Sequence[float]) -> float:
+def compute_autocorrelation(values: Sequence[float]) -> float:
     """Return the correlation of each value with the next, 0 to 0.95, with the bias of a short
     series, (1 + 4 r)/n, corrected."""
     mean, count = statistics.fmean(values), len(values)
@@ -190,7 +195,7 @@ def autocorrelation(values: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class TooWide:
+class WideInterval:
     """Why an interval says nothing, and how many further values would settle it, if their spread
     stays as it is."""
 
@@ -217,9 +222,9 @@ class TooWide:
         return f"unknown: its 95% interval is wider than {self.bound}; {self.further} would decide"
 
 
-def too_wide(
+def judge_interval_width(
     width: Callable[[int], float], now: int, unit: str, limit: float, bound: str
-) -> TooWide | None:
+) -> WideInterval | None:
     """Judge an interval: None where it is narrow enough to be shown. Speedups, repeats and shares
     go through here.
 
@@ -232,51 +237,61 @@ def too_wide(
     while width(high) > limit:
         low, high = high, high * 2
         if low - now > MANY:
-            return TooWide(bound, low - now, unit)
+            return WideInterval(bound, low - now, unit)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if width(middle) <= limit else (middle, high)
-    return TooWide(bound, high - now, unit)
+    return WideInterval(bound, high - now, unit)
 
 
-def ratio_too_wide(ratio: Ratio, now: int, unit: str, factor: float = WIDEST) -> TooWide | None:
+def judge_ratio_interval(
+    ratio: RatioInterval, now: int, unit: str, factor: float = WIDEST
+) -> WideInterval | None:
     """Return whether the interval of a comparison whose sides have ``now`` values says nothing:
     error and degrees of freedom change with their number alone.
 
     factor: how far apart the interval's ends may be.
     """
-    error = (math.log(ratio.high) - math.log(ratio.low)) / t_quantile(CONFIDENCE, ratio.freedom)
+    error = (math.log(ratio.high) - math.log(ratio.low)) / compute_t_quantile(
+        CONFIDENCE, ratio.freedom
+    )
 
-    def width(count: int) -> float:
+    def compute_width(count: int) -> float:
         growth = count / now
-        return t_quantile(CONFIDENCE, ratio.freedom * growth) * error / math.sqrt(growth)
+        return compute_t_quantile(CONFIDENCE, ratio.freedom * growth) * error / math.sqrt(growth)
 
-    return too_wide(width, now, unit, math.log(factor), f"a factor of {factor:g}")
-
-
-def interval_too_wide(values: Sequence[float]) -> TooWide | None:
-    """Judge the interval of the typical value of several runs, as ``interval`` gives it."""
-    deviation = math.sqrt(_mean_of_runs(values).variance * len(values))
-
-    def width(count: int) -> float:
-        return 2 * t_quantile(CONFIDENCE, count - 1) * deviation / math.sqrt(count)
-
-    return too_wide(width, len(values), "runs", math.log(WIDEST), f"a factor of {WIDEST:g}")
-
-
-def share_too_wide(share: float, count: int) -> TooWide | None:
-    """Judge the interval of a share (0..1) of ``count``, as ``wilson`` gives it."""
-
-    def width(number: int) -> float:
-        low, high = wilson(share, number)
-        return high - low
-
-    return too_wide(
-        width, count, "images", WIDEST_SHARE, f"{WIDEST_SHARE * 100:g} percentage points"
+    return judge_interval_width(
+        compute_width, now, unit, math.log(factor), f"a factor of {factor:g}"
     )
 
 
-def fisher_interval(correlation: float, points: int, *, ranked: bool) -> tuple[float, float] | None:
+def judge_run_interval(values: Sequence[float]) -> WideInterval | None:
+    """Judge the interval of the typical value of several runs, as ``interval`` gives it."""
+    deviation = math.sqrt(_compute_run_mean(values).variance * len(values))
+
+    def compute_width(count: int) -> float:
+        return 2 * compute_t_quantile(CONFIDENCE, count - 1) * deviation / math.sqrt(count)
+
+    return judge_interval_width(
+        compute_width, len(values), "runs", math.log(WIDEST), f"a factor of {WIDEST:g}"
+    )
+
+
+def judge_share_interval(share: float, count: int) -> WideInterval | None:
+    """Judge the interval of a share (0..1) of ``count``, as ``compute_wilson_interval`` gives it."""
+
+    def compute_width(number: int) -> float:
+        low, high = compute_wilson_interval(share, number)
+        return high - low
+
+    return judge_interval_width(
+        compute_width, count, "images", WIDEST_SHARE, f"{WIDEST_SHARE * 100:g} percentage points"
+    )
+
+
+def compute_fisher_interval(
+    correlation: float, points: int, *, ranked: bool
+) -> tuple[float, float] | None:
     """95% interval of a correlation coefficient; ``ranked``: of ranks (Spearman's). None for 3
     points, and for -1 and 1."""
     if points <= 3 or abs(correlation) >= 1 - 1e-12:
@@ -287,7 +302,7 @@ def fisher_interval(correlation: float, points: int, *, ranked: bool) -> tuple[f
     return math.tanh(middle - reach), math.tanh(middle + reach)
 
 
-def holm(chances: Mapping[K, float]) -> dict[K, float]:
+def adjust_by_holm(chances: Mapping[K, float]) -> dict[K, float]:
     """p-values adjusted so that, where nothing differs, any of them is below 0.05 with a chance of
     5%."""
     ordered = sorted(chances, key=chances.__getitem__)
@@ -298,12 +313,12 @@ def holm(chances: Mapping[K, float]) -> dict[K, float]:
     return dict(zip(ordered, accumulate(raised, max), strict=True))
 
 
-def t_two_sided(t: float, freedom: float) -> float:
+def compute_t_p_value(t: float, freedom: float) -> float:
     """Two-sided p-value of Student's t."""
-    return _incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
+    return _compute_incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
 
 
-def t_quantile(confidence: float, freedom: float) -> float:
+def compute_t_quantile(confidence: float, freedom: float) -> float:
     """The t with ``confidence`` between -t and t; by Newton's method, which comes from 0 and goes
     past nothing: the p-value falls ever more slowly."""
     log_height = (
@@ -312,26 +327,26 @@ def t_quantile(confidence: float, freedom: float) -> float:
     t = 0.0
     for _ in range(200):
         density = math.exp(log_height - (freedom + 1) / 2 * math.log1p(t * t / freedom))
-        step = (t_two_sided(t, freedom) - (1 - confidence)) / (2 * density)
+        step = (compute_t_p_value(t, freedom) - (1 - confidence)) / (2 * density)
         t += step
         if abs(step) <= 1e-8 * t or t >= 1e12:  # the next step would be the square of that
             break
     return t
 
 
-def _incomplete_beta(x: float, a: float, b: float) -> float:
+def _compute_incomplete_beta(x: float, a: float, b: float) -> float:
     """Regularised: I_x(a, b)."""
     if x <= 0 or x >= 1:
         return 0.0 if x <= 0 else 1.0
     if x > (a + 1) / (a + b + 2):
-        return 1 - _incomplete_beta(1 - x, b, a)
+        return 1 - _compute_incomplete_beta(1 - x, b, a)
     front = (
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     )
-    return math.exp(front) / a * _fraction(x, a, b)
+    return math.exp(front) / a * _evaluate_beta_fraction(x, a, b)
 
 
-def _fraction(x: float, a: float, b: float) -> float:
+def _evaluate_beta_fraction(x: float, a: float, b: float) -> float:
     """1/(1 + d1/(1 + d2/(1 + ...))) from front to back (Lentz), with the d of DLMF 8.17.22."""
     tiny = 1e-300
     value, c, d = 2.0, 2.0, 1.0

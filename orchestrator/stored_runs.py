@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
-from perfctl.orchestrator.faults import isolate_failure, lost, work_on_sound
-from perfctl.orchestrator.ledger.prepared import Study, studies
+from perfctl.orchestrator.faults import isolate_failure, warn_left_out, work_without_failing_items
+from perfctl.orchestrator.ledger.prepared import Study, group_into_studies
 from perfctl.orchestrator.store import DEFAULT_STORE, database, read
-from perfctl.parsers import no_collection
+from perfctl.parsers import pause_garbage_collection
 from perfctl.records.run import Run
 
 if TYPE_CHECKING:
@@ -34,73 +34,77 @@ _Outcome = tuple[Any, PartlyDone | None]
 """What was made of a group of runs, or None; and the error where nothing was left of it."""
 
 
-def loaded(connection: sqlite3.Connection, ids: Iterable[int], calls_max: int = 0) -> list[Run]:
+def load_readable_runs(
+    connection: sqlite3.Connection, ids: Iterable[int], calls_max: int = 0
+) -> list[Run]:
     """Whole runs, in the order asked for, without those that cannot be read, with the ``calls_max``
     longest operators and calls of each. Raises StoreError when one is not there."""
-    return _each(connection, ids, lambda run_id: read.load(connection, [run_id], calls_max)[0])
+    return _read_each_run(
+        connection, ids, lambda run_id: read.load_runs(connection, [run_id], calls_max)[0]
+    )
 
 
 def runs(store: Path | str = DEFAULT_STORE, *, sweep: int | None = None) -> list[Run]:
     """Return every run of a results database, or of one sweep, with all of its rows, oldest first.
     Raises StoreError if there is no database."""
-    return _load_whole(Path(store), sweep, latest_of_each=False)
+    return _load_store_runs(Path(store), sweep, latest_of_each=False)
 
 
-def newest_runs(store: Path, sweep: int | None = None) -> list[Run]:
+def load_newest_runs(store: Path, sweep: int | None = None) -> list[Run]:
     """Return the newest run of each kind, whole: what a page shows. Raises StoreError if there is
     no store."""
-    return _load_whole(store, sweep, latest_of_each=True)
+    return _load_store_runs(store, sweep, latest_of_each=True)
 
 
-def _load_whole(store: Path, sweep: int | None, *, latest_of_each: bool) -> list[Run]:
-    with database.reading(store) as connection, no_collection():
-        return loaded(
-            connection, read.run_ids(connection, sweep=sweep, latest_of_each=latest_of_each)
+def _load_store_runs(store: Path, sweep: int | None, *, latest_of_each: bool) -> list[Run]:
+    with database.open_store_for_reading(store) as connection, pause_garbage_collection():
+        return load_readable_runs(
+            connection, read.list_run_ids(connection, sweep=sweep, latest_of_each=latest_of_each)
         )
 
 
-def outlines(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
+def load_outlines(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
     """These runs with their devices and nothing else of their reports. Raises what
     :func:`loaded` raises."""
-    return _each(connection, ids, lambda run_id: read.outline(connection, run_id))
+    return _read_each_run(connection, ids, lambda run_id: read.load_run_outline(connection, run_id))
 
 
-def _each(
+def _read_each_run(
     connection: sqlite3.Connection, ids: Iterable[int], read_one: Callable[[int], Run]
 ) -> list[Run]:
     store = Path(connection.execute("PRAGMA database_list").fetchone()[2]).name
     runs: list[Run] = []
     for run_id in ids:
-        with _reading(f"{store}: run {run_id}", lost):
+        with _skip_unreadable_run(f"{store}: run {run_id}", warn_left_out):
             runs.append(read_one(run_id))
     return runs
 
 
-def runs_of_sweeps(store: Path, names: Sequence[str], *, latest_of_each: bool = True) -> list[Run]:
+def load_sweep_runs(store: Path, names: Sequence[str], *, latest_of_each: bool = True) -> list[Run]:
     """Return the newest run of each kind, or every run, of these sweeps, whole, oldest sweep first.
 
     A sweep has no runs of its own if all its reports are in the store already, as runs of another
     sweep.
     """
-    with database.reading(store) as connection:
-        numbers = {row["name"]: row["id"] for row in reversed(read.sweeps(connection))}
+    with database.open_store_for_reading(store) as connection:
+        numbers = {row["name"]: row["id"] for row in reversed(read.list_sweeps(connection))}
         chosen = sorted(numbers[name] for name in names if name in numbers)
         ids = (
-            read.run_ids(connection, sweep=number, latest_of_each=latest_of_each)
+            read.list_run_ids(connection, sweep=number, latest_of_each=latest_of_each)
             for number in chosen
         )
-        return loaded(connection, chain.from_iterable(ids))
+        return load_readable_runs(connection, chain.from_iterable(ids))
 
 
 @contextmanager
-def _reading(name: str, failed: Callable[[str], None]) -> Iterator[None]:
+def _skip_unreadable_run(name: str, failed: Callable[[str], None]) -> Iterator[None]:
     """What cannot be read or analysed of a stored run costs the block only: ``failed`` is told in
     one line."""
     name = f"{name} cannot be analysed"
     with isolate_failure(name, failed):
         try:
             yield
-        except read.BadRecord as error:
+        except read.BadStoredRecord as error:
             failed(f"{name}: {error}. {_REMEDY}")
         except sqlite3.DatabaseError as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -109,7 +113,7 @@ def _reading(name: str, failed: Callable[[str], None]) -> Iterator[None]:
             failed(f"{name}: the store is damaged ({error}). {_REMEDY}")
 
 
-def each_study(
+def analyse_each_study(
     store: Path,
     listed: Sequence[Run],
     work: Callable[[Sequence[Run]], R],
@@ -126,39 +130,43 @@ def each_study(
     and :func:`analysed_each` raise.
     """
 
-    all_studies = analysed(listed, lambda some: list(studies(some))) if listed else []
+    all_studies = (
+        analyse_runs(listed, lambda some: list(group_into_studies(some))) if listed else []
+    )
     groups = [
         sorted(ids) if len(group) > 1 else ids
-        for group in (_beside(all_studies) if beside else ([study] for study in all_studies))
+        for group in (
+            _batch_related_studies(all_studies) if beside else ([study] for study in all_studies)
+        )
         if (ids := [run.id for study in group for run in study.runs])
     ]
 
     @contextmanager
-    def opened() -> Iterator[Callable[[list[int], object], _Outcome]]:
-        with database.reading(store) as connection, no_collection():
-            yield lambda ids, _: _try(loaded(connection, ids), work)
+    def open_store() -> Iterator[Callable[[list[int], object], _Outcome]]:
+        with database.open_store_for_reading(store) as connection, pause_garbage_collection():
+            yield lambda ids, _: _analyse_or_catch(load_readable_runs(connection, ids), work)
 
     processes = min(len(os.sched_getaffinity(0)), MOST, len(groups))
     if plain and len(listed) >= MANY and processes > 1 and pool.can_fork(store):
-        yield from _drop_empty(_run_in_workers(groups, opened, processes))
+        yield from _drop_empty_outcomes(_run_in_workers(groups, open_store, processes))
         return
-    with opened() as make:
-        yield from _drop_empty(make(ids, None) for ids in groups)
+    with open_store() as make:
+        yield from _drop_empty_outcomes(make(ids, None) for ids in groups)
 
 
 def _run_in_workers(
     groups: Sequence[list[int]], opened: pool.Opened[list[int]], processes: int
 ) -> Iterator[_Outcome]:
-    with closing(pool.run(groups, opened, processes=processes)) as running:
+    with closing(pool.run_in_workers(groups, opened, processes=processes)) as running:
         for _, events in running:
             (last,) = events
-            if isinstance(last, pool.Lost):
+            if isinstance(last, pool.WorkerLost):
                 remedy = "Try again; if memory ran out, close other programs first"
                 raise PerfctlError(f"the analysis stopped early: {last.why}", remedy)
             yield last.result
 
 
-def _beside(studies_: Sequence[Study]) -> Iterator[list[Study]]:
+def _batch_related_studies(studies_: Sequence[Study]) -> Iterator[list[Study]]:
     last: dict[tuple[object, ...], int] = {}
     keys = [
         {(run.sweep_id, study.workload, study.mode) for run in study.runs} for study in studies_
@@ -175,26 +183,28 @@ def _beside(studies_: Sequence[Study]) -> Iterator[list[Study]]:
             batch, until = [], index + 1
 
 
-def only_run(connection: sqlite3.Connection, run_id: int) -> Run:
+def load_single_run(connection: sqlite3.Connection, run_id: int) -> Run:
     """One run. Raises StoreError where it is not there, PartlyDone where it cannot be read."""
-    with _reading(f"run {run_id}", _nothing_left):
-        return read.load(connection, [run_id])[0]
+    with _skip_unreadable_run(f"run {run_id}", _raise_partly_done):
+        return read.load_runs(connection, [run_id])[0]
 
 
-def _nothing_left(message: str) -> NoReturn:
+def _raise_partly_done(message: str) -> NoReturn:
     raise PartlyDone(message)
 
 
-def run_or_end(run: Run, work: Callable[[], R]) -> R:
+def analyse_run_or_end(run: Run, work: Callable[[], R]) -> R:
     """What ``work`` makes of one run. Raises PartlyDone where it fails unexpectedly."""
-    with isolate_failure(f"run {run.id} cannot be analysed", _nothing_left, passing=(OSError,)):
+    with isolate_failure(
+        f"run {run.id} cannot be analysed", _raise_partly_done, passing=(OSError,)
+    ):
         return work()
 
 
-def analysed(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> R:
+def analyse_runs(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> R:
     """What ``work`` makes of these runs, or of those of them that it does not fail on
     unexpectedly."""
-    return work_on_sound(
+    return work_without_failing_items(
         runs,
         work,
         lambda run: (
@@ -203,22 +213,22 @@ def analysed(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> R:
     )
 
 
-def analysed_each(
+def analyse_each_group(
     groups: Iterable[Sequence[Run]], work: Callable[[Sequence[Run]], R]
 ) -> Iterator[R]:
     """The same for one group of runs after the other; one of which nothing is left is passed over,
     if there are others."""
-    yield from _drop_empty(_try(runs, work) for runs in groups)
+    yield from _drop_empty_outcomes(_analyse_or_catch(runs, work) for runs in groups)
 
 
-def _try(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> _Outcome:
+def _analyse_or_catch(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> _Outcome:
     try:
-        return (analysed(runs, work) if runs else None), None
+        return (analyse_runs(runs, work) if runs else None), None
     except PartlyDone as error:
         return None, error
 
 
-def _drop_empty(outcomes: Iterable[_Outcome]) -> Iterator[Any]:
+def _drop_empty_outcomes(outcomes: Iterable[_Outcome]) -> Iterator[Any]:
     """Yield what was made of groups; raise the last error where nothing was made of any."""
     failed, has_result = None, False
     for result, error in outcomes:

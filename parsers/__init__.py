@@ -14,10 +14,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.parsers.common.parts import Part, of_file
-from perfctl.parsers.unknown import LFS, why_unknown
+from perfctl.parsers.common.parts import RunInFile, parse_each_run_of_file
+from perfctl.parsers.unknown import LFS, explain_unknown_file
 from perfctl.records.errors import ReportError
-from perfctl.records.sqlite_header import HEADER_BYTES, stated_bytes
+from perfctl.records.sqlite_header import HEADER_BYTES, read_stated_size
 
 if TYPE_CHECKING:
     from perfctl.records.report import Report
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 __all__ = [
     "PARSERS",
     "Parser",
-    "Part",
     "ReportError",
+    "RunInFile",
     "captures",
-    "find",
+    "drop_member_files",
+    "find_report_paths",
     "leader",
-    "leaders",
-    "no_collection",
     "parse",
+    "pause_garbage_collection",
     "reports",
     "sniff",
 ]
@@ -75,7 +75,7 @@ class Parser:
             remedy = "Name a Kineto trace, or omit --capture"
             raise ReportError(path, "unknown", reason, remedy)
         own_options = {name: value for name, value in options.items() if name in self.options}
-        with no_collection():
+        with pause_garbage_collection():
             report: Report = self.load().parse(path, **own_options)
         return report
 
@@ -246,7 +246,7 @@ PARSERS: tuple[Parser, ...] = (
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
+def pause_garbage_collection() -> Iterator[None]:
     """Turn Python's cycle collector off: reports are millions of small objects without cycles,
     which it would scan again and again."""
     was_on = gc.isenabled()
@@ -262,35 +262,35 @@ def sniff(path: Path | str) -> Parser | None:
     """Return the parser that recognizes ``path`` (a file, or a DLProf folder) by its content; None
     for an unknown format."""
     path = Path(path)
-    if is_special(path):
+    if is_pipe_socket_or_device(path):
         return None
     if not path.is_file():
-        return _find_parser(path, b"")
+        return _find_parser_by_head(path, b"")
     now = path.stat()
-    return _sniff_file(path, (now.st_ino, now.st_size, now.st_mtime_ns))
+    return _find_parser_of_file(path, (now.st_ino, now.st_size, now.st_mtime_ns))
 
 
 @lru_cache(maxsize=1 << 17)
-def _sniff_file(path: Path, version: tuple[int, int, int]) -> Parser | None:
+def _find_parser_of_file(path: Path, version: tuple[int, int, int]) -> Parser | None:
     """Return the parser of a file. A folder's files are asked for again and again; ``version``
     tells a file from another that takes its place."""
     with path.open("rb") as file:
-        return _find_parser(path, file.read(HEAD_BYTES))
+        return _find_parser_by_head(path, file.read(HEAD_BYTES))
 
 
-def _find_parser(path: Path, head: bytes) -> Parser | None:
+def _find_parser_by_head(path: Path, head: bytes) -> Parser | None:
     return next((parser for parser in PARSERS if parser.sniff(path, head)), None)
 
 
-def is_special(path: Path) -> bool:
+def is_pipe_socket_or_device(path: Path) -> bool:
     """Return whether it is a named pipe, a socket or a device: to read one can wait for ever, or
     not end."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def refuse_special(path: Path) -> None:
-    """Raises ReportError for what ``is_special``."""
-    if is_special(path):
+def refuse_pipe_socket_or_device(path: Path) -> None:
+    """Raises ReportError for what ``is_pipe_socket_or_device``."""
+    if is_pipe_socket_or_device(path):
         raise ReportError(
             path,
             "unknown",
@@ -318,17 +318,19 @@ def parse(
     path = Path(path)
     if not path.exists():
         raise ReportError(path, "unknown", "file not found", "Check the path")
-    refuse_special(path)
+    refuse_pipe_socket_or_device(path)
     if path.is_file() and path.stat().st_size == 0:
         remedy = "The profiler wrote nothing. Check its log and run it again"
         raise ReportError(path, "unknown", "the file is empty", remedy)
     parser = sniff(path)
     if parser is None:
-        raise ReportError(path, "unknown", *why_unknown(path, partial(_find_parser, path)))
+        raise ReportError(
+            path, "unknown", *explain_unknown_file(path, partial(_find_parser_by_head, path))
+        )
     return parser.parse(path, source=source, single_operators=single_operators, capture=capture)
 
 
-def reports(path: Path | str, **options: Any) -> Iterator[Part]:
+def reports(path: Path | str, **options: Any) -> Iterator[RunInFile]:
     """Read every run that a file holds: logs often have the outputs of several in a row.
     ``options``: those of ``parse``.
 
@@ -336,20 +338,22 @@ def reports(path: Path | str, **options: Any) -> Iterator[Part]:
     stands in the file twice is read once. Raises ReportError where the file is missing, not
     recognised, or broken as a whole.
     """
-    from perfctl.parsers.common.doubts import Joined
+    from perfctl.parsers.common.doubts import SeveralRunsError
 
     path = Path(path)
     try:
         report = parse(path, **options)
-    except Joined as joined:
+    except SeveralRunsError as joined:
         parser = sniff(path)
         assert parser is not None
-        yield from of_file(path, joined, parser.parse)
+        yield from parse_each_run_of_file(path, joined, parser.parse)
     else:
-        yield Part(1, report, is_of_several=False)
+        yield RunInFile(1, report, is_of_several=False)
 
 
-def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> list[Path]:
+def find_report_paths(
+    path: Path, is_one: Callable[[Path], bool] = lambda folder: False
+) -> list[Path]:
     """Return the reports at ``path``: itself when it is one, else every report below it, sorted;
     hidden names are left out.
 
@@ -359,22 +363,27 @@ def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> l
     """
     visited: set[Path] = set()
 
-    def below(path: Path) -> Iterator[Path]:
-        if path.is_file() or is_special(path) or is_one(path) or sniff(path) is not None:
+    def find_reports_below(path: Path) -> Iterator[Path]:
+        if (
+            path.is_file()
+            or is_pipe_socket_or_device(path)
+            or is_one(path)
+            or sniff(path) is not None
+        ):
             yield path
             return
         visited.add(path.resolve())
         for child in sorted(child for child in path.iterdir() if not child.name.startswith(".")):
             if child.is_dir():
                 if child.resolve() not in visited:  # symbolic links may form a cycle
-                    yield from below(child)
+                    yield from find_reports_below(child)
             elif child.is_file() and child.stat().st_size and sniff(child) is not None:
                 yield child
 
-    return leaders(below(path))
+    return drop_member_files(find_reports_below(path))
 
 
-def leaders(paths: Iterable[Path]) -> list[Path]:
+def drop_member_files(paths: Iterable[Path]) -> list[Path]:
     """Return those of the paths that are not read as part of another one of them."""
     firsts = {path: leader(path) for path in paths}
     return [path for path, first in firsts.items() if first == path or first not in firsts]
@@ -403,10 +412,10 @@ def leader(path: Path) -> Path:
     return path
 
 
-def is_stump(path: Path) -> bool:
+def is_incomplete_file(path: Path) -> bool:
     """Return whether the file is incomplete: empty, a git-LFS pointer, or an SQLite file that is
     cut off."""
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
-    return not size or head.startswith(LFS) or size < stated_bytes(head)
+    return not size or head.startswith(LFS) or size < read_stated_size(head)

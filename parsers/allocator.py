@@ -11,7 +11,7 @@ CURVE = 10_000
 """Most readings of a GPU's allocator that are kept."""
 
 
-class Reading(NamedTuple):
+class AllocatorReading(NamedTuple):
     """One moment, on the report's clock; sizes in bytes, None where not stated."""
 
     at_ns: int
@@ -19,12 +19,12 @@ class Reading(NamedTuple):
     reserved: int | None
 
 
-def curves(devices: Mapping[int, Iterable[Reading]]) -> list[Sample]:
+def make_memory_samples(devices: Mapping[int, Iterable[AllocatorReading]]) -> list[Sample]:
     """Return samples by device and time; of more than CURVE readings of a GPU the highest of each
     part."""
     samples = []
     for device, readings in sorted(devices.items()):
-        for at_ns, allocated, reserved in thinned(
+        for at_ns, allocated, reserved in keep_peak_readings(
             sorted(readings, key=lambda reading: reading.at_ns)
         ):
             unknown = (None,) * 6
@@ -40,7 +40,9 @@ def curves(devices: Mapping[int, Iterable[Reading]]) -> list[Sample]:
     return samples
 
 
-def thinned(readings: list[Reading], most: int = CURVE) -> list[Reading]:
+def keep_peak_readings(
+    readings: list[AllocatorReading], most: int = CURVE
+) -> list[AllocatorReading]:
     """Return at most ``most`` of the readings, which is at least 2: the peaks of equal parts.
 
     Of a part whose highest ``allocated`` and highest ``reserved`` are two readings, both stay.

@@ -35,7 +35,7 @@ _SPARSE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class SpanArrays:
     """Ranges or launch calls, one per element; arrays of int64 of equal length."""
 
     process: Integers
@@ -47,15 +47,15 @@ class Spans:
     end: Integers
     """ns; NEVER for a range that never ended."""
 
-    def take(self, index: Integers) -> Spans:
+    def take(self, index: Integers) -> SpanArrays:
         """Return the spans at ``index``, in its order; a negative index gives a span of
         no thread."""
         if not len(self.start):
             nobody, zero = np.full(len(index), NOBODY), np.zeros(len(index), np.int64)
-            return Spans(nobody, nobody, zero, zero)
+            return SpanArrays(nobody, nobody, zero, zero)
         is_known = index >= 0
         process = np.where(is_known, self.process[index], NOBODY)
-        return Spans(
+        return SpanArrays(
             process,
             np.where(is_known, self.thread[index], NOBODY),
             self.start[index],
@@ -64,7 +64,7 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class EnclosingRanges:
     """For every call: the number of the range, NOBODY where there is none."""
 
     innermost: Integers
@@ -74,7 +74,7 @@ class Found:
     """By time (see ``_find_in_time``) where the call's own thread has none."""
 
 
-class Nest:
+class IntervalNest:
     """Sorted intervals of several groups (threads or processes), to look up which one
     encloses another."""
 
@@ -84,7 +84,7 @@ class Nest:
         self._group, self._start, self._end = (
             values[self._order] for values in (group, start, end)
         )
-        self._rungs = _rungs(self._group, self._end)
+        self._rungs = _build_ancestor_ladder(self._group, self._end)
         self._numbers = np.append(self._order, NOBODY)
         values, firsts = np.unique(self._group, return_index=True)
         self._bounds = list(zip(values, firsts, np.append(firsts[1:], len(group)), strict=False))
@@ -93,10 +93,10 @@ class Nest:
     def parents(self) -> Integers:
         """Return the index of the interval directly around each one, NOBODY at the top."""
         parents = np.full(len(self._order), NOBODY)
-        parents[self._order] = _pick(self._order, self._rungs[0])
+        parents[self._order] = _take_or_nobody(self._order, self._rungs[0])
         return parents
 
-    def depths(self) -> Integers:
+    def compute_depths(self) -> Integers:
         """Return how many parents are above each one."""
         above = self._rungs[0].copy()
         depths = (above >= 0).astype(np.int64)
@@ -122,7 +122,9 @@ class Nest:
     def innermost(self, places: Integers, end: Integers) -> Integers:
         """Return the index of the innermost interval around each (place, end), NOBODY where there
         is none."""
-        return np.asarray(self._numbers[_climb(self._rungs, self._end, places, end)])
+        return np.asarray(
+            self._numbers[_climb_to_enclosing_interval(self._rungs, self._end, places, end)]
+        )
 
     def around(self, places: Integers, end: Integers) -> Iterator[Integers]:
         """Yield, for all (place, end), the innermost interval around each, then the next one
@@ -130,39 +132,39 @@ class Nest:
 
         Crossing intervals count too, though none of them is a parent of the other.
         """
-        index = _climb(self._rungs, self._end, places, end)
+        index = _climb_to_enclosing_interval(self._rungs, self._end, places, end)
         while (index >= 0).any():
             yield self._numbers[index]
             before = np.maximum(index - 1, NOBODY)
             before[(index < 0) | (before < 0)] = NOBODY
             before[self._group[before] != self._group[index]] = NOBODY
-            index = _climb(self._rungs, self._end, before, end)
+            index = _climb_to_enclosing_interval(self._rungs, self._end, before, end)
 
 
-class Attribution:
+class RangeAttribution:
     """The ranges of a report, to look up which of them enclose a launch call.
 
     Only ``push_pop`` ranges enclose anything: start/end ranges belong to no thread's stack.
     """
 
     def __init__(
-        self, ranges: Spans, push_pop: Flags, layer: Flags, step: Flags, phase: Flags
+        self, ranges: SpanArrays, push_pop: Flags, layer: Flags, step: Flags, phase: Flags
     ) -> None:
         """``layer``, ``step`` and ``phase`` mark the ranges that name one."""
         self._ranges = ranges
         marks = {"any": push_pop, "layer": layer, "step": step, "phase": phase}
         self._numbers: dict[str, Integers] = {}
-        self._nests: dict[str, Nest] = {}
+        self._nests: dict[str, IntervalNest] = {}
         for name, mark in marks.items():
             numbers = np.flatnonzero(push_pop & mark)
             marked = ranges.take(numbers)
             self._numbers[name] = np.append(numbers, NOBODY)
-            self._nests[name] = Nest(marked.thread, marked.start, marked.end)
+            self._nests[name] = IntervalNest(marked.thread, marked.start, marked.end)
         stack, nest = self._numbers["any"][:-1], self._nests["any"]
         parent = np.full(len(ranges.start), NOBODY)
         depth = parent.copy()
         parent[stack] = self._numbers["any"][nest.parents()]
-        depth[stack] = nest.depths()
+        depth[stack] = nest.compute_depths()
         self._tree = parent, depth
 
     def tree(self) -> tuple[Integers, Integers]:
@@ -170,32 +172,32 @@ class Attribution:
         push/pop."""
         return self._tree
 
-    def of_calls(self, calls: Spans) -> Found:
+    def find_ranges_around_calls(self, calls: SpanArrays) -> EnclosingRanges:
         """Find what encloses each call."""
-        innermost, layer = (self._find_around(mark, calls) for mark in ("any", "layer"))
-        return Found(innermost, layer, self._find_around_or_in_time("step", calls))
+        innermost, layer = (self._find_on_thread(mark, calls) for mark in ("any", "layer"))
+        return EnclosingRanges(innermost, layer, self._find_on_thread_or_in_time("step", calls))
 
-    def of_ranges(self) -> tuple[Integers, Integers]:
+    def find_steps_and_phases(self) -> tuple[Integers, Integers]:
         """Return (step range, phase range) around every range; a step range is its own step."""
         step, phase = (
-            self._find_around_or_in_time(mark, self._ranges) for mark in ("step", "phase")
+            self._find_on_thread_or_in_time(mark, self._ranges) for mark in ("step", "phase")
         )
         return step, phase
 
-    def _find_around(self, mark: str, spans: Spans) -> Integers:
+    def _find_on_thread(self, mark: str, spans: SpanArrays) -> Integers:
         """Return the innermost range with the mark around each span, on its own thread."""
         nest = self._nests[mark]
         places = nest.places(spans.thread, spans.start)
         return np.asarray(self._numbers[mark][nest.innermost(places, spans.end)])
 
-    def _find_around_or_in_time(self, mark: str, spans: Spans) -> Integers:
-        innermost, marked = self._find_around(mark, spans), self._numbers[mark][:-1]
+    def _find_on_thread_or_in_time(self, mark: str, spans: SpanArrays) -> Integers:
+        innermost, marked = self._find_on_thread(mark, spans), self._numbers[mark][:-1]
         missing = np.flatnonzero(innermost < 0)
         if marked.size and missing.size:
             innermost[missing] = self._find_in_time(spans.take(missing), marked)
         return innermost
 
-    def _find_in_time(self, spans: Spans, marked: Integers) -> Integers:
+    def _find_in_time(self, spans: SpanArrays, marked: Integers) -> Integers:
         """Return the marked range of the same process, on any thread, that lies around each span in
         time.
 
@@ -209,17 +211,17 @@ class Attribution:
             members = inside.process == process
             is_only[members] = np.unique(inside.thread[members]).size == 1
         inside = inside.take(np.flatnonzero(is_only))
-        nest = Nest(inside.process, inside.start, inside.end)
+        nest = IntervalNest(inside.process, inside.start, inside.end)
         places = nest.places(spans.process, spans.start)
-        return _pick(marked[is_only], nest.innermost(places, spans.end))
+        return _take_or_nobody(marked[is_only], nest.innermost(places, spans.end))
 
 
-def _pick(values: Integers, index: Integers) -> Integers:
+def _take_or_nobody(values: Integers, index: Integers) -> Integers:
     """Return ``values[index]``, NOBODY where the index is."""
     return np.append(values, NOBODY)[index]
 
 
-def _rungs(group: Integers, end: Integers) -> list[Integers]:
+def _build_ancestor_ladder(group: Integers, end: Integers) -> list[Integers]:
     """Return a ladder over sorted intervals: rung k holds the 2**k-th interval above each one,
     NOBODY past the top.
 
@@ -234,11 +236,13 @@ def _rungs(group: Integers, end: Integers) -> list[Integers]:
         early = early[above[early] >= 0]
     rungs = [above]
     while (rungs[-1] >= 0).any():
-        rungs.append(_pick(rungs[-1], rungs[-1]))
+        rungs.append(_take_or_nobody(rungs[-1], rungs[-1]))
     return rungs
 
 
-def _climb(rungs: list[Integers], end: Integers, places: Integers, until: Integers) -> Integers:
+def _climb_to_enclosing_interval(
+    rungs: list[Integers], end: Integers, places: Integers, until: Integers
+) -> Integers:
     """Return, from each place, the first interval upwards that does not end before ``until``."""
     index = places.copy()
     low = np.flatnonzero(index >= 0)
@@ -251,28 +255,29 @@ def _climb(rungs: list[Integers], end: Integers, places: Integers, until: Intege
     return index
 
 
-class Calls:
+class LaunchCallIndex:
     """Launch calls, one per element, looked up by process and correlation id."""
 
     def __init__(self, process: Integers, correlation: Integers) -> None:
         """Both must match: every process counts its correlation ids from 1."""
         self._of = {
-            value: (rows, Ids(correlation[rows])) for value, rows in _rows_by_process(process)
+            value: (rows, FirstIdIndex(correlation[rows]))
+            for value, rows in _group_rows_by_process(process)
         }
 
     def find(self, process: Integers, correlation: Integers) -> Integers:
         """Return the index of the call with the same process and correlation id, the first of
         several; NOBODY where there is none."""
         index = np.full(len(process), NOBODY)
-        for value, rows in _rows_by_process(process):
+        for value, rows in _group_rows_by_process(process):
             if value in self._of:
                 calls, ids = self._of[value]
-                first = ids.first_equal(correlation[rows])
-                index[rows] = first if isinstance(calls, slice) else _pick(calls, first)
+                first = ids.find_first_equal(correlation[rows])
+                index[rows] = first if isinstance(calls, slice) else _take_or_nobody(calls, first)
         return index
 
 
-def _rows_by_process(process: Integers) -> Iterator[tuple[int, Integers | slice]]:
+def _group_rows_by_process(process: Integers) -> Iterator[tuple[int, Integers | slice]]:
     """Yield each process with its rows."""
     if len(process) and process.min() == process.max():
         yield int(process[0]), slice(None)
@@ -281,7 +286,7 @@ def _rows_by_process(process: Integers) -> Iterator[tuple[int, Integers | slice]
         yield value, np.flatnonzero(process == value)
 
 
-class Ids:
+class FirstIdIndex:
     """Ids, to look up which of them is the first that equals another."""
 
     def __init__(self, ids: Integers) -> None:
@@ -302,7 +307,7 @@ class Ids:
             self._order = np.argsort(ids, kind="stable")
             self._sorted = ids[self._order]
 
-    def first_equal(self, ids: Integers) -> Integers:
+    def find_first_equal(self, ids: Integers) -> Integers:
         """Return the index of the first id that equals each of ``wanted``; NOBODY where none
         does."""
         if self._table is not None:

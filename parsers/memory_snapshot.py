@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.allocator import Reading, curves
-from perfctl.parsers.common.json import list_objects, peek, read_whole
+from perfctl.parsers.allocator import AllocatorReading, make_memory_samples
+from perfctl.parsers.common.json import decode_head, list_json_objects, read_json_file
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, MemoryFigure, Report, Summary
 
@@ -36,7 +36,7 @@ def sniff(path: Path, head: bytes) -> bool:
     """Return whether it is a pickle or a JSON object with the members of a snapshot."""
     if head.startswith(b"\x80"):
         return b"total_size" in head and (b"segments" in head or b"blocks" in head)
-    text = peek(head).lstrip()
+    text = decode_head(head).lstrip()
     return text.startswith("{") and '"segments"' in text and '"total_size"' in text
 
 
@@ -47,19 +47,19 @@ def parse(path: Path) -> Report:
         is_pickle = file.read(1) == b"\x80"
     if is_pickle:
         # few files are one, and every file is asked
-        from perfctl.parsers.common.plain_pickle import read_plain
+        from perfctl.parsers.common.plain_pickle import read_plain_pickle
 
-        content, steps = read_plain(path, TOOL, _REMEDY)
+        content, steps = read_plain_pickle(path, TOOL, _REMEDY)
     else:
-        content, steps = read_whole(path, TOOL, _REMEDY), None
+        content, steps = read_json_file(path, TOOL, _REMEDY), None
     snapshot = {"segments": content} if isinstance(content, list) else content
     if not isinstance(snapshot, dict) or not isinstance(snapshot.get("segments"), list):
         raise ReportError(path, TOOL, "it contains no segments of PyTorch's allocator", _REMEDY)
-    gpus = _sort_by_gpu(snapshot)
+    gpus = _group_by_gpu(snapshot)
     stated_items = sum(len(gpu.segments) + len(gpu.events) for gpu in gpus.values())
     if steps is not None and stated_items > steps:
         raise ReportError(path, TOOL, "it states more events than it contains", _REMEDY)
-    readings = {index: gpu.read_curve() for index, gpu in gpus.items() if gpu.events}
+    readings = {index: gpu.trace_memory_backwards() for index, gpu in gpus.items() if gpu.events}
     times = [reading.at_ns for curve in readings.values() for reading in curve]
     started_at = duration_ns = None
     if times:
@@ -68,15 +68,15 @@ def parse(path: Path) -> Report:
     figures: tuple[MemoryFigure, ...] = ()
     if len(gpus) == 1:
         (gpu,), curve = gpus.values(), next(iter(readings.values()), [])
-        figures = tuple(_make_figures(gpu, curve))
+        figures = tuple(_make_memory_figures(gpu, curve))
     return Report(
         tool=TOOL,
         path=path,
         form=f"PyTorch memory snapshot, {'pickle' if is_pickle else 'JSON'}",
         devices=tuple(Device(None, "gpu", index) for index in gpus),
-        samples=curves(readings),
+        samples=make_memory_samples(readings),
         memory=figures,
-        summaries=tuple(_count_contents(gpus)),
+        summaries=tuple(_summarize_blocks_and_events(gpus)),
         gaps=tuple(_find_gaps(gpus, has_times=bool(times))),
         diagnostics=tuple(
             Diagnostic("warning", TOOL, f"GPU {index} ran out of memory {number} times")
@@ -88,13 +88,13 @@ def parse(path: Path) -> Report:
     )
 
 
-def _read_count(value: object) -> int | None:
+def _count_or_none(value: object) -> int | None:
     """Return a number of bytes, a device or a time that fits into 64 bits; else None."""
     return value if type(value) is int and 0 <= value < _INT64 else None
 
 
 @dataclass(slots=True)
-class _Gpu:
+class _GpuSnapshot:
     """What a snapshot holds of one GPU."""
 
     segments: list[Json] = field(default_factory=list)
@@ -102,49 +102,51 @@ class _Gpu:
 
     def total(self, name: str) -> int | None:
         """Return the sum over the segments; None where one does not state it."""
-        counts = [_read_count(segment.get(name)) for segment in self.segments]
+        counts = [_count_or_none(segment.get(name)) for segment in self.segments]
         return sum(filter(None, counts)) if counts and None not in counts else None
 
-    def read_curve(self) -> list[Reading]:
+    def trace_memory_backwards(self) -> list[AllocatorReading]:
         """Return what was held after each event."""
         requested, reserved = self.total("requested_size"), self.total("total_size")
         curve = []
-        for event in reversed(_find_changes(self.events)):
-            size, at_us = _read_count(event.get("size")), _read_count(event.get("time_us"))
+        for event in reversed(_find_memory_events(self.events)):
+            size, at_us = _count_or_none(event.get("size")), _count_or_none(event.get("time_us"))
             if at_us is not None and at_us < _INT64 // 1000:
-                curve.append(Reading(at_us * 1000, requested, reserved))
+                curve.append(AllocatorReading(at_us * 1000, requested, reserved))
             # without a size nothing is known from here back
-            requested = _undo(requested, size, _REQUESTED.get(event["action"], 0))
-            reserved = _undo(reserved, size, _RESERVED.get(event["action"], 0))
+            requested = _undo_event(requested, size, _REQUESTED.get(event["action"], 0))
+            reserved = _undo_event(reserved, size, _RESERVED.get(event["action"], 0))
         return curve[::-1]
 
 
-def _undo(allocated: int | None, size: int | None, sign: int) -> int | None:
+def _undo_event(allocated: int | None, size: int | None, sign: int) -> int | None:
     """Return what was held before an event."""
     if allocated is None or size is None or allocated < size * sign:
         return None
     return allocated - size * sign
 
 
-def _find_changes(events: list[Json]) -> list[Json]:
+def _find_memory_events(events: list[Json]) -> list[Json]:
     """Return the events that change what is held; an action may be anything."""
     actions = [*_REQUESTED, *_RESERVED]
     return [event for event in events if event.get("action") in actions]
 
 
-def _sort_by_gpu(snapshot: Json) -> dict[int, _Gpu]:
+def _group_by_gpu(snapshot: Json) -> dict[int, _GpuSnapshot]:
     """Return the segments and events of each GPU."""
-    gpus: defaultdict[int, _Gpu] = defaultdict(_Gpu)
-    for segment in list_objects(snapshot["segments"]):
-        gpus[_read_count(segment.get("device")) or 0].segments.append(segment)
+    gpus: defaultdict[int, _GpuSnapshot] = defaultdict(_GpuSnapshot)
+    for segment in list_json_objects(snapshot["segments"]):
+        gpus[_count_or_none(segment.get("device")) or 0].segments.append(segment)
     traces = snapshot.get("device_traces")
     for index, events in enumerate(traces if isinstance(traces, list) else ()):
-        if entries := list_objects(events):
+        if entries := list_json_objects(events):
             gpus[index].events = entries
     return dict(sorted(gpus.items()))
 
 
-def _make_figures(gpu: _Gpu, curve: list[Reading]) -> Iterator[MemoryFigure]:
+def _make_memory_figures(
+    gpu: _GpuSnapshot, curve: list[AllocatorReading]
+) -> Iterator[MemoryFigure]:
     """Yield what is held at the end, by the segments, and the peaks of the events."""
     for name, key in (
         ("allocated", "allocated_size"),
@@ -161,13 +163,13 @@ def _make_figures(gpu: _Gpu, curve: list[Reading]) -> Iterator[MemoryFigure]:
             yield MemoryFigure("peak", name, max(stated))
 
 
-def _count_contents(gpus: dict[int, _Gpu]) -> Iterator[Summary]:
+def _summarize_blocks_and_events(gpus: dict[int, _GpuSnapshot]) -> Iterator[Summary]:
     segments = [segment for gpu in gpus.values() for segment in gpu.segments]
     yield Summary("segments", len(segments), None)
     states, actions = Counter[str](), Counter[str]()
     for segment in segments:
-        for block in list_objects(segment.get("blocks")):
-            states[str(block.get("state"))[:60]] += _read_count(block.get("size")) or 0
+        for block in list_json_objects(segment.get("blocks")):
+            states[str(block.get("state"))[:60]] += _count_or_none(block.get("size")) or 0
     for gpu in gpus.values():
         actions.update(str(event.get("action"))[:60] for event in gpu.events)
     yield from (Summary(f"blocks {state}", size, "B") for state, size in sorted(states.items()))
@@ -176,7 +178,7 @@ def _count_contents(gpus: dict[int, _Gpu]) -> Iterator[Summary]:
     )
 
 
-def _find_gaps(gpus: dict[int, _Gpu], *, has_times: bool) -> Iterator[Gap]:
+def _find_gaps(gpus: dict[int, _GpuSnapshot], *, has_times: bool) -> Iterator[Gap]:
     for table in ("kernel", "operation", "copy", "range"):
         yield Gap(table, "not_available", "a memory snapshot contains events of the allocator only")
     if len(gpus) > 1:
@@ -195,12 +197,12 @@ def _find_gaps(gpus: dict[int, _Gpu], *, has_times: bool) -> Iterator[Gap]:
         yield Gap("sample", "not_available", "its events have no times (torch before 2.1)")
     segments = [segment for gpu in gpus.values() for segment in gpu.segments]
     for name in ("total_size", "allocated_size", "requested_size"):
-        lost = sum(_read_count(segment.get(name)) is None for segment in segments)
+        lost = sum(_count_or_none(segment.get(name)) is None for segment in segments)
         if 0 < lost < len(segments):
             reason = f"{lost} of {len(segments)} segments have no {name}, so the sum is unknown"
             yield Gap("memory", "unreadable", reason)
-    events = [event for gpu in gpus.values() for event in _find_changes(gpu.events)]
+    events = [event for gpu in gpus.values() for event in _find_memory_events(gpu.events)]
     for name in ("time_us", "size"):
-        lost = sum(_read_count(event.get(name)) is None for event in events)
+        lost = sum(_count_or_none(event.get(name)) is None for event in events)
         if lost and (lost < len(events) or name == "size"):
             yield Gap("sample", "unreadable", f"{lost} of {len(events)} events have no {name}")

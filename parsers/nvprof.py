@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from perfctl.parsers.common.doubts import joined, not_understood, repeated, several
-from perfctl.parsers.common.lines import ToolText, head_lines
-from perfctl.parsers.common.numbers import read_quantity
-from perfctl.parsers.common.tables import Column, read_object, split_csv
-from perfctl.records.errors import ReportError, readable
+from perfctl.parsers.common.doubts import joined, repeated, several, warn_not_understood
+from perfctl.parsers.common.lines import ToolTextFile, decode_head_lines
+from perfctl.parsers.common.numbers import parse_quantity_in_base_units
+from perfctl.parsers.common.tables import FieldColumn, read_json_fields, split_csv_line
+from perfctl.records.errors import ReportError, convert_os_errors
 from perfctl.records.report import (
     Copy,
     Counter,
@@ -73,26 +73,26 @@ _FLOPS = ("flop_count_sp", "flop_count_dp", "flop_count_hp")
 """Metrics of the FLOPs of one launch, by precision; a multiply-add counts as two
 [CUDA profiler user's guide]."""
 _LAUNCH = (
-    *(Column(f"Grid {axis.upper()}", field=f"grid_{axis}") for axis in "xyz"),
-    *(Column(f"Block {axis.upper()}", field=f"block_{axis}") for axis in "xyz"),
-    Column("Registers Per Thread", field="registers", also=("Regs*",)),
+    *(FieldColumn(f"Grid {axis.upper()}", field=f"grid_{axis}") for axis in "xyz"),
+    *(FieldColumn(f"Block {axis.upper()}", field=f"block_{axis}") for axis in "xyz"),
+    FieldColumn("Registers Per Thread", field="registers", also=("Regs*",)),
 )
 
 
-def read_time(cell: object) -> int | None:
+def parse_time_ns(cell: object) -> int | None:
     """Return a time in ns; None if the cell is no time with its unit."""
-    number, unit = read_quantity(str(cell), "")
+    number, unit = parse_quantity_in_base_units(str(cell), "")
     return round(number) if number is not None and unit == "ns" else None
 
 
 _EVENT = (
-    Column("Start", field="start_ns", read=read_time),
-    Column("Duration", field="duration_ns", read=read_time),
-    Column("Stream", field="stream"),
+    FieldColumn("Start", field="start_ns", read=parse_time_ns),
+    FieldColumn("Duration", field="duration_ns", read=parse_time_ns),
+    FieldColumn("Stream", field="stream"),
 )
 
 
-class Table(NamedTuple):
+class PrintedTable(NamedTuple):
     """The header of a table."""
 
     kind: str
@@ -106,7 +106,7 @@ class Table(NamedTuple):
         width = len(self.names)
         if self.quote:
             # without quotes, the name at the end may hold commas
-            cells = line.split(",", width - 1) if self.quote == "," else split_csv(line)
+            cells = line.split(",", width - 1) if self.quote == "," else split_csv_line(line)
         elif self.kind == "summary":
             match = _SUMMARY_ROW.match(line)
             cells = [cell or "" for cell in match.groups()][-width:] if match else []
@@ -119,16 +119,16 @@ class Table(NamedTuple):
         return [cell.strip() for cell in cells] if len(cells) == width else []
 
 
-def read_table_header(line: str, number: int = 0) -> Table | None:
+def parse_table_header(line: str, number: int = 0) -> PrintedTable | None:
     """Return the table of which the line is the header; None for other lines."""
     quote = "" if line[:1] == " " or "," not in line else '"' if line[0] == '"' else ","
-    names = split_csv(line) if quote else _BLANKS.split(line.strip())
+    names = split_csv_line(line) if quote else _BLANKS.split(line.strip())
     kind = next((kind for kind, marks in _KINDS.items() if marks.issubset(names)), "")
     is_table = kind == "summary" or (kind and quote != ",")
-    return Table(kind, names, quote, number) if is_table else None
+    return PrintedTable(kind, names, quote, number) if is_table else None
 
 
-class Output:
+class NvprofOutput:
     """The records of a file, and what nvprof printed around them."""
 
     def __init__(self, path: Path) -> None:
@@ -140,7 +140,7 @@ class Output:
         """Kernel -> metric of FLOPs -> launches, and their FLOPs added up."""
         self.sums: list[Operation] = []
         self.devices: dict[str, int | None] = {}
-        self.tables: list[Table] = []
+        self.tables: list[PrintedTable] = []
         self.messages: dict[tuple[str, str], None] = {}
         self.starts: list[int] = []  # lines at which nvprof began again after its tables
         self.again = 0  # line of the first table that repeats another one
@@ -150,8 +150,8 @@ class Output:
         self.others = 0  # rows of a trace that are neither kernel nor copy
         self.unread = 0
         self.has_unified_memory = False
-        self.text = ToolText(path, TOOL)
-        self._table: Table | None = None
+        self.text = ToolTextFile(path, TOOL)
+        self._table: PrintedTable | None = None
         self._units: dict[str, str] = {}
         self._group = self._process = ""
         self._is_announced = False
@@ -167,15 +167,15 @@ class Output:
         is_cut = not self.text.ends_whole and not line.endswith((")", "]", '"'))
         if match := _TOOL_LINE.search(line):
             self._process = match["process"] or ""
-            self._read_tool_line(match["text"])
+            self._read_message_line(match["text"])
         elif line.lstrip().startswith('Device "'):
             self._group = line.strip()[len('Device "') : -1]
-        elif table := read_table_header(line, self.text.line):
+        elif table := parse_table_header(line, self.text.line):
             self._table, self._units, self._is_announced = table, {}, False
             self.tables.append(table)
             self.processes.setdefault(self._process, table.line)
             if table.kind == TRACE:
-                self._check_repeated(table)
+                self._note_repeated_table(table)
         elif self._table:
             if not is_cut:  # the name at the end of the row
                 self._read_row(line.strip(), self._table)
@@ -184,7 +184,7 @@ class Output:
             if '","' in line or len(_BLANKS.split(line.strip())) > 2:
                 self.unknown.append(line.strip()[:60])
 
-    def _read_tool_line(self, text: str) -> None:
+    def _read_message_line(self, text: str) -> None:
         """Read a line of nvprof's own; one that is no message ends the table before it."""
         message, is_result = _MESSAGE.match(text), text.rstrip().endswith("result:")
         if text.startswith("NVPROF is profiling"):
@@ -201,13 +201,13 @@ class Output:
         elif len(self.messages) < _MESSAGES_KEPT:
             self.messages[message[1].lower(), message[2].strip()[:1000]] = None
 
-    def _check_repeated(self, table: Table, *row: str) -> None:
+    def _note_repeated_table(self, table: PrintedTable, *row: str) -> None:
         """Note the line if an earlier table of the process is the same trace or has the row."""
         key = (self._process, table.kind, *row)
         if self._first.setdefault(key, table.line) != table.line and not self.again:
             self.again = table.line
 
-    def _read_row(self, line: str, table: Table) -> None:
+    def _read_row(self, line: str, table: PrintedTable) -> None:
         is_metrics = table.kind == METRICS
         if not line:
             self._table = table if is_metrics and not table.quote else None
@@ -215,7 +215,7 @@ class Output:
             self._group = line.removeprefix("Kernel: ")
         elif not (cells := table.split_row(line)):
             self.unread += 1
-            self.text.stray(line)
+            self.text.set_aside_stray_line(line)
         elif table.quote and not re.search(r"\d", line):
             self._units = dict(zip(table.names, cells, strict=True))
         else:
@@ -229,19 +229,24 @@ class Output:
             )
             self._row_count += 1
             if table.kind == TRACE:
-                self._add_event(table, name, cells_by_name)
+                self._add_traced_event(table, name, cells_by_name)
             else:
                 group = cells_by_name.get("Kernel" if is_metrics else "Device") or self._group
-                self._check_repeated(table, group, cells_by_name.get("Device", ""), name)
-                self._add_figures(table, f"{group or 'GPU activities'}: {name}", cells_by_name)
+                self._note_repeated_table(table, group, cells_by_name.get("Device", ""), name)
+                self._add_figure_summaries(
+                    table, f"{group or 'GPU activities'}: {name}", cells_by_name
+                )
                 if is_metrics:
                     self._add_flops(group, name, cells_by_name)
                 else:
-                    self._add_sum(group, name, cells_by_name)
+                    self._add_summed_operation(group, name, cells_by_name)
 
-    def _add_sum(self, group: str, name: str, cells: dict[str, str]) -> None:
+    def _add_summed_operation(self, group: str, name: str, cells: dict[str, str]) -> None:
         """Add the sum of a kernel, a copy or a call."""
-        calls, time = read_quantity(cells.get("Calls", ""), "")[0], read_time(cells.get("Time"))
+        calls, time = (
+            parse_quantity_in_base_units(cells.get("Calls", ""), "")[0],
+            parse_time_ns(cells.get("Time")),
+        )
         if calls is None or time is None:
             return
         is_call, is_copy = group == "API calls", _OPERATION.fullmatch(name)
@@ -254,17 +259,18 @@ class Output:
         """Add the FLOPs of a kernel's launches: their number times the mean, which nvprof prints
         as a whole number."""
         launches, mean = (
-            read_quantity(cells.get(key, ""), "")[0] for key in ("Invocations", "Avg")
+            parse_quantity_in_base_units(cells.get(key, ""), "")[0]
+            for key in ("Invocations", "Avg")
         )
         if metric in _FLOPS and launches is not None and mean is not None:
             self.flops.setdefault(kernel, {})[metric] = round(launches), round(launches * mean)
 
-    def _add_event(self, table: Table, name: str, cells: dict[str, str]) -> None:
+    def _add_traced_event(self, table: PrintedTable, name: str, cells: dict[str, str]) -> None:
         """Add a row of a trace: a kernel has a grid, a copy a bracketed name."""
         for part in ("Grid", "Block"):  # "(39063 1 1)" in text, three columns in CSV
             sizes = cells.pop(f"{part} Size", "").strip("()").split()
             cells |= {f"{part} {axis}": size for axis, size in zip("XYZ", sizes, strict=False)}
-        event, launch = read_object(_EVENT, cells), read_object(_LAUNCH, cells)
+        event, launch = read_json_fields(_EVENT, cells), read_json_fields(_LAUNCH, cells)
         if match := _DEVICE.match(cells.get("Device", "").strip("- ")):
             event["device_index"] = int(match["index"]) if match["index"] else None
             self.devices[match["name"]] = event["device_index"]
@@ -285,7 +291,7 @@ class Output:
         else:
             self.others += 1
 
-    def _add_figures(self, table: Table, label: str, cells: dict[str, str]) -> None:
+    def _add_figure_summaries(self, table: PrintedTable, label: str, cells: dict[str, str]) -> None:
         """Add the figures of a sum by name: "GPU activities: name: Time"."""
         for key, stated in _FIGURES.items():
             if key in cells:
@@ -297,10 +303,10 @@ class Output:
                 self.summaries.append(Summary(f"{label}: {key}", value, unit, text))
 
     def _read(
-        self, table: Table, quantity: str, cell: str
+        self, table: PrintedTable, quantity: str, cell: str
     ) -> tuple[int | float | None, str | None]:
         """Return (number, base unit) of a cell; count a size that depends on what a KB is."""
-        number, unit = read_quantity(_PREFIX.sub(r"\1iB", cell), "")
+        number, unit = parse_quantity_in_base_units(_PREFIX.sub(r"\1iB", cell), "")
         # a column of CUDA 8 and later, to which a KB is 1024 bytes
         if number and "SrcMemType" not in table.names and _PREFIX.search(cell):
             self.ambiguous[quantity] += 1
@@ -308,7 +314,7 @@ class Output:
         return number, unit
 
     def _read_size(
-        self, table: Table, quantity: str, cells: dict[str, str], *columns: str
+        self, table: PrintedTable, quantity: str, cells: dict[str, str], *columns: str
     ) -> int | None:
         """Return bytes, of the first of these columns that the row has filled."""
         cell = next(filter(None, map(cells.get, columns)), "")
@@ -318,14 +324,16 @@ class Output:
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether there is a line of nvprof, or the header of one of its tables."""
-    return any(_SURE_LINE.search(line) or read_table_header(line) for line in head_lines(head))
+    return any(
+        _SURE_LINE.search(line) or parse_table_header(line) for line in decode_head_lines(head)
+    )
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no table of nvprof, or the outputs of several
     runs."""
-    with readable(path, TOOL):
-        output = Output(path)
+    with convert_os_errors(path, TOOL):
+        output = NvprofOutput(path)
     if not output.tables:
         messages = "; ".join(text for _, text in [*output.messages][:2]) or "nothing was profiled"
         reason = f"it contains no table of nvprof ({messages[:300]})"
@@ -368,13 +376,13 @@ def parse(path: Path) -> Report:
         diagnostics=(
             *notes,
             *output.text.diagnostics(),
-            *not_understood({"tables": output.unknown}),
+            *warn_not_understood({"tables": output.unknown}),
             *joined("the tables of further processes", [*output.processes.values()][1:]),
         ),
     )
 
 
-def _find_gaps(output: Output) -> Iterator[Gap]:
+def _find_gaps(output: NvprofOutput) -> Iterator[Gap]:
     if output.kernels:
         reason = "nvprof's trace has no ranges, so perfctl cannot assign kernels to layers"
         yield Gap("kernel.layer", "not_available", reason)

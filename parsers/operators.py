@@ -117,7 +117,7 @@ _MOST_DIMENSIONS = 16
 _INSTANCE = re.compile(r"_\d+\Z")
 
 
-class Call(NamedTuple):
+class OperatorCall(NamedTuple):
     """One operator's arguments as a trace has them, by position."""
 
     shapes: tuple[Shape | None, ...]
@@ -141,7 +141,7 @@ class Call(NamedTuple):
             return None
 
 
-def shape_in(sizes: object) -> Shape | None:
+def parse_shape(sizes: object) -> Shape | None:
     """Return a list of integers as a shape; None for anything else, and for what no tensor has."""
     if not isinstance(sizes, list) or len(sizes) > _MOST_DIMENSIONS:
         return None
@@ -149,27 +149,28 @@ def shape_in(sizes: object) -> Shape | None:
     return numbers if len(numbers) == len(sizes) else None
 
 
-def read_call(dims: object, types: object, values: object) -> Call | None:
+def parse_operator_call(dims: object, types: object, values: object) -> OperatorCall | None:
     """Return a Call from a Kineto event's lists; None when the shapes are not what they should
     be."""
     if type(dims) is not list or not dims:
         return None
 
-    def texts(items: object) -> list[str]:
+    def list_texts(items: object) -> list[str]:
         if not isinstance(items, list) or len(items) != len(dims):
             return []
         return [item if isinstance(item, str) else "" for item in items]
 
-    names = tuple(TYPES.get(name, "") for name in texts(types))
+    names = tuple(TYPES.get(name, "") for name in list_texts(types))
     shapes = (
-        shape_in(sizes) if not names or names[index] else None for index, sizes in enumerate(dims)
+        parse_shape(sizes) if not names or names[index] else None
+        for index, sizes in enumerate(dims)
     )
-    return Call(tuple(shapes), names, tuple(texts(values)))
+    return OperatorCall(tuple(shapes), names, tuple(list_texts(values)))
 
 
-def _op(
+def _make_op_shape(
     name: str,
-    call: Call,
+    call: OperatorCall,
     places: Iterable[int],
     outputs: Iterable[Shape | None],
     **attributes: object,
@@ -189,7 +190,7 @@ def _op(
     )
 
 
-def _read_product(name: str, call: Call) -> OpShape:
+def _read_matmul(name: str, call: OperatorCall) -> OpShape:
     first = 1 if name in _ADDED else 0
     first_factor, second_factor = call.shape(first), call.shape(first + 1)
     if len(second_factor) == 1:
@@ -198,46 +199,46 @@ def _read_product(name: str, call: Call) -> OpShape:
         raise IndexError
     else:
         output = (*first_factor[:-1], second_factor[-1])
-    return _op(name, call, range(first + 2), (output,))
+    return _make_op_shape(name, call, range(first + 2), (output,))
 
 
-def _read_linear(name: str, call: Call) -> OpShape:
+def _read_linear(name: str, call: OperatorCall) -> OpShape:
     data, weight = call.shape(0), call.shape(1)
     if not data or len(weight) != 2 or data[-1] != weight[1]:
         raise IndexError
-    return _op(name, call, (0, 1, 2), ((*data[:-1], weight[0]),))
+    return _make_op_shape(name, call, (0, 1, 2), ((*data[:-1], weight[0]),))
 
 
-def _read_grouped(name: str, call: Call) -> OpShape:
+def _read_grouped_matmul(name: str, call: OperatorCall) -> OpShape:
     first_factor, second_factor, ends = call.shape(0), call.shape(1), call.shape(2)
     output: Shape = (*first_factor[:-1], second_factor[-1])
     if len(first_factor) == len(second_factor) == 2:
         output = (prod(ends), first_factor[0], second_factor[1])
-    return _op(name, call, (0, 1, 2), (output,))
+    return _make_op_shape(name, call, (0, 1, 2), (output,))
 
 
-def _read_convolution(name: str, call: Call) -> OpShape:
+def _read_convolution(name: str, call: OperatorCall) -> OpShape:
     bias, stride, padding, dilation, transposed, extra, groups = _ORDERS[name]
     data, weight = call.shape(0), call.shape(1)
     if len(weight) < 3 or len(data) not in (len(weight), len(weight) - 1):
         raise IndexError
 
-    def numbers(index: int) -> Shape:
-        sizes = shape_in(call.value(index)) or ()
+    def read_sizes(index: int) -> Shape:
+        sizes = parse_shape(call.value(index)) or ()
         return sizes * (len(weight) - 2) if len(sizes) == 1 else sizes
 
     is_transposed = transposed == -2 or bool(call.value(transposed))
     window = {
-        "stride": numbers(stride),
-        "padding": numbers(padding),
-        "dilation": numbers(dilation),
+        "stride": read_sizes(stride),
+        "padding": read_sizes(padding),
+        "dilation": read_sizes(dilation),
     }
     output = None
     if all(window.values()):
-        output_padding = numbers(extra) or (0,) * (len(weight) - 2)
+        output_padding = read_sizes(extra) or (0,) * (len(weight) - 2)
         sides = (data[2 - len(weight) :], weight[2:], *window.values(), output_padding)
-        output = _find_output(data, weight, sides, is_transposed, call.value(groups))
-    return _op(
+        output = _compute_convolution_output(data, weight, sides, is_transposed, call.value(groups))
+    return _make_op_shape(
         "convolution",
         call,
         (0, 1, bias),
@@ -250,7 +251,7 @@ def _read_convolution(name: str, call: Call) -> OpShape:
     )
 
 
-def _find_output(
+def _compute_convolution_output(
     data: Shape, weight: Shape, sides: Iterable[Shape], transposed: bool, groups: object
 ) -> Shape | None:
     """Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", relationships 6
@@ -267,7 +268,7 @@ def _find_output(
     return (*batch, channels, *outer) if min(outer) > 0 else None
 
 
-def _read_convolution_backward(name: str, call: Call) -> OpShape:
+def _read_convolution_backward(name: str, call: OperatorCall) -> OpShape:
     is_old = name != "convolution_backward"  # cuDNN's own, until 2021: input, grad_output, weight
     order = (1, 0, 2) if is_old else (0, 1, 2)
     grad, data, weight = map(call.shape, order)
@@ -285,7 +286,7 @@ def _read_convolution_backward(name: str, call: Call) -> OpShape:
         outputs = [
             size if any(mask[index : index + 1]) else None for index, size in enumerate(outputs)
         ]
-    return _op(
+    return _make_op_shape(
         "convolution_backward",
         call,
         order,
@@ -296,7 +297,7 @@ def _read_convolution_backward(name: str, call: Call) -> OpShape:
     )
 
 
-def _complete(
+def _complete_convolution(
     op: OpShape, outputs: Iterable[Shape | None], dtypes: tuple[str, ...], **attributes: object
 ) -> OpShape:
     """Return a convolution completed by the shapes of other operators."""
@@ -304,7 +305,7 @@ def _complete(
     return replace(op, outputs=tuple(outputs), dtypes=dtypes, attributes={**stated, **attributes})
 
 
-def _read_attention(name: str, call: Call) -> OpShape:
+def _read_attention(name: str, call: OperatorCall) -> OpShape:
     backward = "_backward" if name.endswith("_backward") else ""
     first = 1 if backward else 0  # place of the query
     places = range(first, first + 3)
@@ -312,7 +313,7 @@ def _read_attention(name: str, call: Call) -> OpShape:
         raise IndexError
     attributes: dict[str, object] | None = {"is_causal": bool(call.value(_SCALED.get(name, -1)))}
     if name in _ATTENTION:
-        attributes = masks.describe_call(_ATTENTION[name], call.shape, call.value)
+        attributes = masks.describe_attention_call(_ATTENTION[name], call.shape, call.value)
         turned = list(call.shapes)
         for index, shape in enumerate(turned[: first + 3]):  # S x h x D -> h x S x D
             if shape is not None and len(shape) > 2:
@@ -321,7 +322,7 @@ def _read_attention(name: str, call: Call) -> OpShape:
     query, key, value = map(call.shape, places)
     kinds = ("flash", "efficient", "cudnn")
     kind = next((kind for kind in kinds if kind in name), "flash")
-    return _op(
+    return _make_op_shape(
         f"_scaled_dot_product_{kind}_attention{backward}",
         call,
         range(first + 3),
@@ -330,19 +331,19 @@ def _read_attention(name: str, call: Call) -> OpShape:
     )
 
 
-def _read_nothing(name: str, call: Call) -> OpShape:
-    return _op(name, call, range(len(call.shapes)), (), missed=_UNREAD[name])
+def _read_unsupported_operator(name: str, call: OperatorCall) -> OpShape:
+    return _make_op_shape(name, call, range(len(call.shapes)), (), missed=_UNREAD[name])
 
 
-_READERS: dict[str, Callable[[str, Call], OpShape]] = {
-    **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot", "_int_mm", "_scaled_mm"), _read_product),
-    **dict.fromkeys(_ADDED, _read_product),
+_READERS: dict[str, Callable[[str, OperatorCall], OpShape]] = {
+    **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot", "_int_mm", "_scaled_mm"), _read_matmul),
+    **dict.fromkeys(_ADDED, _read_matmul),
     **dict.fromkeys(_ORDERS, _read_convolution),
     **dict.fromkeys(_BACKWARDS, _read_convolution_backward),
     **dict.fromkeys((*_SCALED, *_ATTENTION), _read_attention),
-    **dict.fromkeys(_UNREAD, _read_nothing),
+    **dict.fromkeys(_UNREAD, _read_unsupported_operator),
     "linear": _read_linear,
-    "_grouped_mm": _read_grouped,
+    "_grouped_mm": _read_grouped_matmul,
 }
 """Bare name of an operator -> what reads its arguments; raises IndexError where some are
 missing."""
@@ -355,7 +356,9 @@ READERS |= {f"torch.nn.functional.{name}": name for name in (*_FUNCTIONAL, "line
 READERS |= {f"torch.{name}": name for name in ("mm", "bmm", "addmm", "baddbmm")}
 
 
-def _read_operator(name: str, call: Call | None, computed: Sequence[bool]) -> OpShape:
+def _read_operator_shapes(
+    name: str, call: OperatorCall | None, computed: Sequence[bool]
+) -> OpShape:
     """Return the shapes of an operator of READERS; without any where its arguments are not those
     that it should have.
 
@@ -370,7 +373,7 @@ def _read_operator(name: str, call: Call | None, computed: Sequence[bool]) -> Op
                 return op
             outputs_computed = zip(op.outputs, computed, strict=True)
             outputs = (shape if is_kept else None for shape, is_kept in outputs_computed)
-            return _complete(op, outputs, op.dtypes, output_mask=list(computed))
+            return _complete_convolution(op, outputs, op.dtypes, output_mask=list(computed))
     unread = name.replace("::", ".")
     return OpShape("", "", unread, "forward", (), (), (), {"missed": _NO_SHAPES})
 
@@ -387,8 +390,8 @@ def _name_row(name: str, op: OpShape) -> str:
         strides = op.attributes.get("stride")
         stride = ""
         if isinstance(strides, list) and set(strides) != {1}:
-            stride = f" stride {_times(strides)}"
-        return f"{name} {_times(first)} {_times(second)}{stride}"
+            stride = f" stride {_join_sizes(strides)}"
+        return f"{name} {_join_sizes(first)} {_join_sizes(second)}{stride}"
     if "attention" in bare and len(shapes) >= 3:
         query, key = shapes[-3:-1]
         if len(query) < 2 or len(key) < 2:
@@ -398,14 +401,14 @@ def _name_row(name: str, op: OpShape) -> str:
         sizes = (prod(shapes[0][:-1]), *reversed(shapes[1]))
     elif bare in _ADDED and len(shapes) >= 3:
         sizes = (*shapes[1], *(shapes[2][-1:] if len(shapes[2]) > 1 else ()))
-    return f"{name} {_times(sizes)}"
+    return f"{name} {_join_sizes(sizes)}"
 
 
-def _times(sizes: Iterable[object]) -> str:
+def _join_sizes(sizes: Iterable[object]) -> str:
     return "x".join(map(str, sizes))
 
 
-class Row(NamedTuple):
+class OperatorRow(NamedTuple):
     """The row of one call."""
 
     layer: str | None
@@ -415,7 +418,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Operators:
+class OperatorShapes:
     """Shapes of a trace's operators, and what follows from them for the report."""
 
     ops: tuple[OpShape, ...] = ()
@@ -434,7 +437,7 @@ class OperatorRows:
         names: Sequence[str],
         parents: Sequence[int],
         order: Iterable[int],
-        calls: Mapping[int, Call | None],
+        calls: Mapping[int, OperatorCall | None],
         backward: Collection[int],
         known_shapes: Mapping[int, Shape] = MappingProxyType({}),
     ) -> None:
@@ -479,16 +482,16 @@ class OperatorRows:
             name, call, mask = names[index], calls[index], tuple(computed.get(index, ()))
             alike = name, id(call), mask
             if alike not in read:
-                op = _read_operator(name, call, mask)
+                op = _read_operator_shapes(name, call, mask)
                 read[alike] = op, _name_row(name, op)
             self.shapes[index], self.labels[index] = read[alike]
-        _learn_outputs(self.shapes, known_shapes)
+        _infer_convolution_outputs(self.shapes, known_shapes)
         for index in reversed(counted):
             if index in replaced:  # its casts are work of the operator inside
                 self.labels[index] = self.labels[replaced[index]]
                 del self.shapes[index]
 
-    def find_recomputed(self) -> Iterator[int]:
+    def find_recomputed_spans(self) -> Iterator[int]:
         """Yield spans in backward that do a forward once more (checkpointing)."""
         for index, owner in enumerate(self.owners):
             if self.inside[index] and owner in self.shapes and self.shapes[owner].op in _RUNS_AGAIN:
@@ -496,10 +499,10 @@ class OperatorRows:
 
     def collect(
         self,
-        row_at: Callable[[int], tuple[Row, int | None]],
+        row_at: Callable[[int], tuple[OperatorRow, int | None]],
         steps: Collection[int],
         launchers: Iterable[int] | None,
-    ) -> Operators:
+    ) -> OperatorShapes:
         """Return the shapes with their rows. ``place``: row and step of an operator. ``steps``:
         the numbers of the steps; only their operators count.
 
@@ -510,7 +513,7 @@ class OperatorRows:
         if launchers is not None:
             launched = {self.owners[index] for index in launchers if index >= 0}
             counted = {index: op for index, op in counted.items() if index in launched}
-        calls: defaultdict[tuple[int, Row], Counter[int | None]] = defaultdict(Counter)
+        calls: defaultdict[tuple[int, OperatorRow], Counter[int | None]] = defaultdict(Counter)
         for index, op in counted.items():
             row, step = row_at(index)
             calls[id(op), row][step] += 1
@@ -518,7 +521,7 @@ class OperatorRows:
         own_rows = set(self.labels.values())
         tallies: dict[tuple[object, ...], tuple[OpShape, Counter[int | None]]] = {}
         for (number, row), tally in calls.items():
-            op = _put_into_row(shared[number], row, is_own_row=row.layer in own_rows)
+            op = _assign_op_to_row(shared[number], row, is_own_row=row.layer in own_rows)
             key = (op.layer, op.op, op.direction, op.inputs, op.outputs, str(op.attributes))
             first = replace(op, position=len(tallies)), Counter[int | None]()
             tallies.setdefault(key, first)[1].update(tally)
@@ -531,15 +534,15 @@ class OperatorRows:
         counted_ops = zip(tallies.values(), counts, strict=True)
         ops = tuple(replace(op, calls=count) for (op, _), count in counted_ops if count)
         idle = len(self.shapes) - len(counted)
-        return Operators(
+        return OperatorShapes(
             ops,
             {} if is_alike or not ops else {COVERS: WHOLE_CAPTURE},
-            tuple(_find_gaps(ops, is_alike=is_alike, steps=len(steps), idle=idle)),
-            _find_precision(ops),
+            tuple(_find_operator_gaps(ops, is_alike=is_alike, steps=len(steps), idle=idle)),
+            _find_common_precision(ops),
         )
 
 
-def _learn_outputs(ops: dict[int, OpShape], known_shapes: Mapping[int, Shape]) -> None:
+def _infer_convolution_outputs(ops: dict[int, OpShape], known_shapes: Mapping[int, Shape]) -> None:
     """A convolution's output has the shape of the gradient that comes back for the same input and
     weight, or of what the next operator takes: same images, its channels, as many dimensions."""
     gradients: defaultdict[tuple[object, ...], set[Shape | None]] = defaultdict(set)
@@ -555,10 +558,10 @@ def _learn_outputs(ops: dict[int, OpShape], known_shapes: Mapping[int, Shape]) -
         candidates = gradients.get(op.inputs[:2]) or {following if fits else None}
         output = next(iter(candidates)) if len(candidates) == 1 else None
         if output is not None:
-            ops[index] = _complete(op, (output,), (*op.dtypes, *op.dtypes[:1]))
+            ops[index] = _complete_convolution(op, (output,), (*op.dtypes, *op.dtypes[:1]))
 
 
-def _put_into_row(op: OpShape, row: Row, *, is_own_row: bool) -> OpShape:
+def _assign_op_to_row(op: OpShape, row: OperatorRow, *, is_own_row: bool) -> OpShape:
     direction, layer = row.direction or "forward", row.layer or ""
     attributes = dict(op.attributes)
     if row.by_optimizer and not layer:
@@ -577,13 +580,15 @@ def _put_into_row(op: OpShape, row: Row, *, is_own_row: bool) -> OpShape:
     return replace(op, layer=layer, kind=kind, direction=side, attributes=attributes)
 
 
-def _find_precision(ops: Iterable[OpShape]) -> str | None:
+def _find_common_precision(ops: Iterable[OpShape]) -> str | None:
     types = {op.dtypes[0] if op.dtypes else None for op in ops if "missed" not in op.attributes}
     names = {"bfloat16": "bf16", "float16": "fp16"}
     return names.get(types.pop() or "") if len(types) == 1 else None
 
 
-def _find_gaps(ops: Sequence[OpShape], *, is_alike: bool, steps: int, idle: int) -> Iterator[Gap]:
+def _find_operator_gaps(
+    ops: Sequence[OpShape], *, is_alike: bool, steps: int, idle: int
+) -> Iterator[Gap]:
     missed = Counter(
         (str(op.attributes["missed"]), op.op) for op in ops if "missed" in op.attributes
     )

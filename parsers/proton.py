@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.common.json import list_objects, peek, read_whole
-from perfctl.parsers.common.numbers import read_real
-from perfctl.parsers.common.tables import Column, read_object
+from perfctl.parsers.common.json import decode_head, list_json_objects, read_json_file
+from perfctl.parsers.common.numbers import parse_real
+from perfctl.parsers.common.tables import FieldColumn, read_json_fields
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Operation, Report, Summary
 
@@ -32,11 +32,11 @@ _OLD_NAMES = {
 _FLOPS = re.compile(r"flops(?:8|16|32|64)?\Z")
 _KNOWN = {TIME, COUNT, "device_id", "device_type", "bytes", "num_samples", "num_stalled_samples"}
 _DEVICE = (
-    Column("arch", read=str),
-    Column("num_sms", field="sms"),
-    Column("clock_rate", "kHz", "clock", read_real),
-    Column("memory_clock_rate", "kHz", "memory_clock", read_real),
-    Column("bus_width", "bit", "width", read_real),
+    FieldColumn("arch", read=str),
+    FieldColumn("num_sms", field="sms"),
+    FieldColumn("clock_rate", "kHz", "clock", parse_real),
+    FieldColumn("memory_clock_rate", "kHz", "memory_clock", parse_real),
+    FieldColumn("bus_width", "bit", "width", parse_real),
 )
 _DEEPEST = 400
 _LONGEST = 300
@@ -44,7 +44,7 @@ _REMEDY = "Copy it again, or let Proton write it again"
 Json = dict[str, Any]
 
 
-class Node(NamedTuple):
+class TreeNode(NamedTuple):
     """One node of the tree."""
 
     path: tuple[str, ...]
@@ -57,25 +57,25 @@ class Node(NamedTuple):
 
     def number(self, name: str) -> int | float:
         """Return a metric; 0 if it is not stated."""
-        return read_real(self.metrics.get(name)) or 0
+        return parse_real(self.metrics.get(name)) or 0
 
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether it is a JSON list of nodes with frames and metrics."""
-    text = "" if path.is_dir() else peek(head).lstrip()
+    text = "" if path.is_dir() else decode_head(head).lstrip()
     has_nodes = '"children"' in text and ('"frame"' in text or '"metrics"' in text)
     return text.startswith("[") and has_nodes
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off or no tree of nodes."""
-    content = read_whole(path, TOOL, _REMEDY)
-    items = list_objects(content)
+    content = read_json_file(path, TOOL, _REMEDY)
+    items = list_json_objects(content)
     roots = [item for item in items if "frame" in item]
     if not roots:
         raise ReportError(path, TOOL, "it contains no call tree of Proton", _REMEDY)
-    nodes = [node for root in roots for node in _walk(root, (), path)]
-    operations = _operations(nodes)
+    nodes = [node for root in roots for node in _walk_tree(root, (), path)]
+    operations = _sum_kernels(nodes)
     names = {name for node in nodes for name in node.metrics}
     other_metrics = sorted(name for name in names if name not in _KNOWN and not _FLOPS.match(name))
     text = f"other metrics of scopes, stored as summary values: {', '.join(other_metrics)}"
@@ -83,17 +83,17 @@ def parse(path: Path) -> Report:
         tool=TOOL,
         path=path,
         form="Proton profile, sums of kernels in a call tree",
-        devices=tuple(_devices([item for item in items if "frame" not in item], nodes)),
+        devices=tuple(_read_devices([item for item in items if "frame" not in item], nodes)),
         operations=operations,
-        summaries=tuple(_figures(nodes)),
-        gaps=tuple(_gaps(operations)),
+        summaries=tuple(_summarize_scopes(nodes)),
+        gaps=tuple(_find_gaps(operations)),
         diagnostics=(Diagnostic("info", "perfctl", text),) if other_metrics else (),
     )
 
 
-def _walk(
+def _walk_tree(
     node: Json, above: tuple[str, ...], file: Path, flops_around: int | float | None = None
-) -> Iterator[Node]:
+) -> Iterator[TreeNode]:
     if len(above) > _DEEPEST:
         raise ReportError(file, TOOL, f"its tree is deeper than {_DEEPEST} scopes", _REMEDY)
     frame, metrics, below = node.get("frame"), node.get("metrics"), node.get("children") or []
@@ -101,26 +101,26 @@ def _walk(
     if not isinstance(below, list):
         reason = f"the children of {name[:80] or 'a node'!r} are {below!r:.40}, not a list"
         raise ReportError(file, TOOL, reason, _REMEDY)
-    children = list_objects(below)
+    children = list_json_objects(below)
     here = above if not above and name == "ROOT" else (*above, name)
     stated: Json = metrics if isinstance(metrics, dict) else {}
     stated = {_OLD_NAMES.get(name, name): value for name, value in stated.items()}
-    is_timed = all(read_real(stated.get(metric)) is not None for metric in (TIME, COUNT))
+    is_timed = all(parse_real(stated.get(metric)) is not None for metric in (TIME, COUNT))
     is_kernel = not children and is_timed and name != "ROOT"
-    widths = [read_real(value) for metric, value in stated.items() if _FLOPS.match(metric)]
+    widths = [parse_real(value) for metric, value in stated.items() if _FLOPS.match(metric)]
     numbers = [value for value in widths if value is not None]
     flops = sum(numbers) if numbers else flops_around if is_kernel else None
     if here:
-        yield Node(here, stated, is_kernel, flops)
+        yield TreeNode(here, stated, is_kernel, flops)
     has_one_kernel = bool(here) and len(children) == 1 and not children[0].get("children")
     for child in children:
-        yield from _walk(child, here, file, flops if has_one_kernel else None)
+        yield from _walk_tree(child, here, file, flops if has_one_kernel else None)
 
 
-def _operations(nodes: list[Node]) -> list[Operation]:
+def _sum_kernels(nodes: list[TreeNode]) -> list[Operation]:
     """Return one for each kernel name: launches, time, and FLOPs if all of its launches have
     them stated."""
-    kernels: dict[str, list[Node]] = {}
+    kernels: dict[str, list[TreeNode]] = {}
     for node in nodes:
         if node.is_kernel:
             kernels.setdefault(node.path[-1], []).append(node)
@@ -133,7 +133,7 @@ def _operations(nodes: list[Node]) -> list[Operation]:
     return operations
 
 
-def _figures(nodes: list[Node]) -> Iterator[Summary]:
+def _summarize_scopes(nodes: list[TreeNode]) -> Iterator[Summary]:
     """Yield what scopes state, and the time and launches of the kernels in them."""
     sums: dict[tuple[str, ...], list[float]] = {}
     for node in nodes:
@@ -150,13 +150,13 @@ def _figures(nodes: list[Node]) -> Iterator[Summary]:
         yield Summary(f"{label}: launches", launches, None)
         yield Summary(f"{label}: time", time, "ns")
         for name, stated in node.metrics.items():
-            value = read_real(stated) if name not in (TIME, COUNT) else None
+            value = parse_real(stated) if name not in (TIME, COUNT) else None
             unit = "flop" if _FLOPS.match(name) else "byte" if name == "bytes" else None
             if value is not None:
                 yield Summary(f"{label}: {name}", value, unit)
 
 
-def _devices(listed: list[Json], nodes: list[Node]) -> Iterator[Device]:
+def _read_devices(listed: list[Json], nodes: list[TreeNode]) -> Iterator[Device]:
     """Yield the devices, those that ran kernels first."""
     used = {str(node.metrics.get("device_id")) for node in nodes if node.is_kernel}
     devices = [
@@ -168,7 +168,7 @@ def _devices(listed: list[Json], nodes: list[Node]) -> Iterator[Device]:
         if isinstance(facts, dict) and str(number).isdecimal() and len(str(number)) < 9
     ]
     for number, kind, facts in sorted(devices, key=lambda entry: (entry[0] not in used, entry[0])):
-        fields = read_object(_DEVICE, facts)
+        fields = read_json_fields(_DEVICE, facts)
         arch, clock = fields["arch"], fields["clock"]
         memory_clock, width = fields["memory_clock"], fields["width"]
         capability = arch.split(":")[0] if arch.startswith("gfx") else None
@@ -188,7 +188,7 @@ def _devices(listed: list[Json], nodes: list[Node]) -> Iterator[Device]:
         )
 
 
-def _gaps(operations: list[Operation]) -> Iterator[Gap]:
+def _find_gaps(operations: list[Operation]) -> Iterator[Gap]:
     reason = "Proton sums kernels over their launches, without single launches, starts or grids"
     yield Gap("kernel", "not_available", reason)
     yield Gap("copy", "not_available", "Proton records no copies")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
-from perfctl.records.sqlite_header import APPLICATION_ID, application_id, stated_bytes
+from perfctl.records.sqlite_header import APPLICATION_ID, read_application_id, read_stated_size
 
 GZIP = b"\x1f\x8b"
 LFS = b"version https://git-lfs"
@@ -100,7 +100,7 @@ NOT_READ: dict[bytes, tuple[str, str]] = {
 to do with it)."""
 
 
-def why_unknown(path: Path, find_parser: Callable[[bytes], object]) -> tuple[str, str]:
+def explain_unknown_file(path: Path, find_parser: Callable[[bytes], object]) -> tuple[str, str]:
     """Return (reason, remedy) for something that no parser recognized; ``find_parser``: the parser
     of a report that begins with these bytes, or None."""
     if path.is_dir():
@@ -110,11 +110,11 @@ def why_unknown(path: Path, find_parser: Callable[[bytes], object]) -> tuple[str
         )
     with path.open("rb") as file:
         head = file.read(512)
-    size, complete_size = path.stat().st_size, stated_bytes(head)
+    size, complete_size = path.stat().st_size, read_stated_size(head)
     if size < complete_size:
         reason = f"the SQLite database is truncated: only {size:,} of {complete_size:,} bytes exist"
         return reason, "Copy it again, or have the profiler export it again"
-    if application_id(head) == APPLICATION_ID:
+    if read_application_id(head) == APPLICATION_ID:
         reason = "it is a perfctl database, not a profiler report"
         return reason, f"Open it with --store {path.name}"
     is_zip = zipfile.is_zipfile(path)
@@ -124,7 +124,7 @@ def why_unknown(path: Path, find_parser: Callable[[bytes], object]) -> tuple[str
                 reason = "it is a file of torch.save (weights or tensors), not a report"
                 return reason, "Pass the report of a profiler"
     # xz takes zeros for padding: tarfile would read all of them, for minutes
-    if is_zip or (head.strip(b"\0") and _is_tar(path)):
+    if is_zip or (head.strip(b"\0") and _is_tar_archive(path)):
         remedy = "Pass it to perfctl ingest, which reads the reports in it, or unpack it"
         return "it is an archive", remedy
     if head.startswith(GZIP):
@@ -142,7 +142,7 @@ def why_unknown(path: Path, find_parser: Callable[[bytes], object]) -> tuple[str
     return next(chain(named_answers, answers))
 
 
-def _is_tar(path: Path) -> bool:
+def _is_tar_archive(path: Path) -> bool:
     """Return whether it is a tar archive, compressed or not, also one that breaks off. Raises
     OSError where it cannot be read."""
     try:

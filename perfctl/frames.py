@@ -34,13 +34,15 @@ def ledger(store: Path | str | Iterable[Run] = DEFAULT_STORE) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from perfctl.orchestrator.commands.export import rows_of_runs
-    from perfctl.orchestrator.ledger.prepared import studies
-    from perfctl.orchestrator.stored_runs import analysed, analysed_each, newest_runs
+    from perfctl.orchestrator.commands.export import compute_ledger_rows
+    from perfctl.orchestrator.ledger.prepared import group_into_studies
+    from perfctl.orchestrator.stored_runs import analyse_each_group, analyse_runs, load_newest_runs
 
-    runs = newest_runs(Path(store)) if isinstance(store, str | Path) else list(store)
-    groups = (study.runs for study in analysed(runs, lambda some: list(studies(some))))
-    rows = list(chain.from_iterable(analysed_each(groups, rows_of_runs)))
+    runs = load_newest_runs(Path(store)) if isinstance(store, str | Path) else list(store)
+    groups = (
+        study.runs for study in analyse_runs(runs, lambda some: list(group_into_studies(some)))
+    )
+    rows = list(chain.from_iterable(analyse_each_group(groups, compute_ledger_rows)))
     for row in rows:
         row["explanation"] = " ".join(cause["sentence"] for cause in row["causes"]) or None
     frame = pd.DataFrame(rows)
@@ -51,42 +53,46 @@ def ledger(store: Path | str | Iterable[Run] = DEFAULT_STORE) -> pd.DataFrame:
 def kernels(store: Path | str = DEFAULT_STORE, runs: Iterable[int] | None = None) -> pd.DataFrame:
     """Return one row per kernel launch, with profiler, workload and batch size of its run.
     ``runs``: only the runs with these ids."""
-    return _with_run(_table(store, "kernel", runs), store)
+    return _add_run_columns(_read_table_frame(store, "kernel", runs), store)
 
 
 def counters(store: Path | str = DEFAULT_STORE, runs: Iterable[int] | None = None) -> pd.DataFrame:
     """Return one row per metric of a kernel launch, with run, kernel, layer and direction of the
     launch."""
     run_ids = list(runs) if runs is not None else None
-    launches = _table(store, "kernel", run_ids)[
+    launches = _read_table_frame(store, "kernel", run_ids)[
         ["id", "run_id", "launch", "name", "layer", "direction", "step"]
     ]
     launches = launches.rename(columns={"id": "kernel_id", "name": "kernel"})
-    return _with_run(_table(store, "counter", run_ids).merge(launches, on="kernel_id"), store)
+    return _add_run_columns(
+        _read_table_frame(store, "counter", run_ids).merge(launches, on="kernel_id"), store
+    )
 
 
 def layer_calls(
     store: Path | str = DEFAULT_STORE, runs: Iterable[int] | None = None
 ) -> pd.DataFrame:
     """Return the estimated FLOPs: one row per layer and direction, for one step."""
-    return _with_run(_table(store, "layer_call", runs), store)
+    return _add_run_columns(_read_table_frame(store, "layer_call", runs), store)
 
 
-def _table(store: Path | str, name: str, runs: Iterable[int] | None) -> pd.DataFrame:
+def _read_table_frame(store: Path | str, name: str, runs: Iterable[int] | None) -> pd.DataFrame:
     import pandas as pd
 
     from perfctl.orchestrator.store import database, query
 
-    columns = query.columns_of(name)
-    with database.reading(Path(store)) as connection:
-        rows = list(query.table_rows(connection, name, list(runs) if runs is not None else None))
+    columns = query.list_table_columns(name)
+    with database.open_store_for_reading(Path(store)) as connection:
+        rows = list(
+            query.read_table_rows(connection, name, list(runs) if runs is not None else None)
+        )
     frame = pd.DataFrame(rows, columns=[column.name for column, _ in columns])
     return frame.astype({column.name: _TYPES[kind] for column, kind in columns if kind in _TYPES})
 
 
-def _with_run(frame: pd.DataFrame, store: Path | str) -> pd.DataFrame:
-    about = _table(store, "run", None)[["id", "profiler", "workload", "batch_size"]].rename(
-        columns={"id": "run_id"}
-    )
+def _add_run_columns(frame: pd.DataFrame, store: Path | str) -> pd.DataFrame:
+    about = _read_table_frame(store, "run", None)[
+        ["id", "profiler", "workload", "batch_size"]
+    ].rename(columns={"id": "run_id"})
     merged = frame.merge(about, on="run_id", how="left")
     return merged[[*about, *(column for column in merged if column not in about)]]

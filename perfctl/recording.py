@@ -17,25 +17,25 @@ from perfctl.frames import ledger
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.commands.plot import charts
 from perfctl.orchestrator.errors import PerfctlError, RunFailed, UsageError
-from perfctl.orchestrator.launch.machine.doctor import host_facts
+from perfctl.orchestrator.launch.machine.doctor import collect_host_facts
 from perfctl.orchestrator.launch.sweep.folders import (
     RunPaths,
-    Setting,
-    attempts,
-    file_name,
-    replace_with_part,
-    size,
-    write_json,
+    SweepSetting,
+    list_run_folders,
+    make_safe_file_name,
+    measure_size_bytes,
+    publish_run_folder,
+    write_json_atomically,
 )
 from perfctl.orchestrator.store import DEFAULT_STORE, database
 from perfctl.orchestrator.store.write import SweepFacts
-from perfctl.orchestrator.stored_runs import runs_of_sweeps
+from perfctl.orchestrator.stored_runs import load_sweep_runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from perfctl.orchestrator.report.charts.files import Picture
-    from perfctl.workloads.run.record import Record
+    from perfctl.workloads.run.record import WorkloadRecord
 
 SHOWN = (
     "batch",
@@ -64,7 +64,7 @@ class Recording:
 
     def ledger(self) -> pd.DataFrame:
         """Return the ledger of the runs of this name: see ``perfctl.ledger``."""
-        return ledger(runs_of_sweeps(self.store, [self.sweep]))
+        return ledger(load_sweep_runs(self.store, [self.sweep]))
 
     def charts(self) -> dict[str, Picture]:
         """Return the charts of the results database: see ``perfctl.charts``. Empty if there is
@@ -127,18 +127,18 @@ def record(
         raise PerfctlError(
             f"torch cannot be imported ({error})", "Run 'pip install torch'"
         ) from error
-    from perfctl.workloads.script.options import Command, ScriptOptions
-    from perfctl.workloads.script.record import Keeper
+    from perfctl.workloads.script.options import ScriptCommand, ScriptOptions
+    from perfctl.workloads.script.record import ScriptRecordWriter
     from perfctl.workloads.script.watch import ScriptWatch
 
-    with database.writing(Path(store)):
+    with database.open_store_for_writing(Path(store)):
         pass  # refused before anything runs
-    folder = Path(out).absolute() / f"torch-{file_name(name)}"
-    setting = Setting(batch)
-    paths = RunPaths(folder, setting, len(attempts(folder, setting)) + 1)
+    folder = Path(out).absolute() / f"torch-{make_safe_file_name(name)}"
+    setting = SweepSetting(batch)
+    paths = RunPaths(folder, setting, len(list_run_folders(folder, setting)) + 1)
     trace = paths.report(".pt.trace.json.gz")
     options = ScriptOptions(
-        Command("script", name, ()),
+        ScriptCommand("script", name, ()),
         (),
         batch_size=batch,
         record=paths.workload_record,
@@ -151,7 +151,7 @@ def record(
     )
     shutil.rmtree(paths.part, ignore_errors=True)
     problems: list[str] = []
-    keeper = Keeper(options, problems.append)
+    keeper = ScriptRecordWriter(options, problems.append)
     keeper.write()
     watch = ScriptWatch(options, keeper)
     watch.start(
@@ -164,22 +164,24 @@ def record(
     except BaseException as error:
         keeper.end(error)
         if any(step.phase == "step" for step in keeper.record.steps):
-            _store(recording, paths, keeper.record, trace)
+            _store_recording(recording, paths, keeper.record, trace)
         raise
     keeper.end(None)
     if not keeper.record.steps:
         raise RunFailed(f"nothing was recorded: {keeper.record.reason}")
     for problem in problems:
         warnings.warn(problem, stacklevel=3)
-    _store(recording, paths, keeper.record, trace)
-    _show(recording)
+    _store_recording(recording, paths, keeper.record, trace)
+    _show_in_notebook(recording)
 
 
-def _store(recording: Recording, paths: RunPaths, record: Record, trace: Path) -> None:
+def _store_recording(
+    recording: Recording, paths: RunPaths, record: WorkloadRecord, trace: Path
+) -> None:
     """Complete the run's folder and take it into the results database."""
     from perfctl.orchestrator.ingest.sweep import ingest_folder
 
-    write_json(
+    write_json_atomically(
         paths.part / "run.json",
         {
             "perfctl_run": 1,
@@ -194,21 +196,21 @@ def _store(recording: Recording, paths: RunPaths, record: Record, trace: Path) -
             "started_at": record.started_at,
             "duration_ns": record.duration_ns,
             "artifact": trace.name,
-            "artifact_bytes": size(trace),
+            "artifact_bytes": measure_size_bytes(trace),
             "commands": [],
-            "environment": host_facts(),
+            "environment": collect_host_facts(),
         },
     )
-    replace_with_part(paths)
+    publish_run_folder(paths)
     call = f"perfctl.record(batch={record.batch_size}, name={recording.name!r})"
     facts = SweepFacts(paths.sweep_folder.name, "sweep", call, platform.node())
     written = ingest_folder(
-        paths.folder, facts, memory.bytes_of(None), store=recording.store, again=False
+        paths.folder, facts, memory.parse_memory_limit(None), store=recording.store, again=False
     )
     recording.run_id = written.run_id if written is not None else None
 
 
-def _show(recording: Recording) -> None:
+def _show_in_notebook(recording: Recording) -> None:
     """Show it in a notebook; elsewhere nothing."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None and shell.__class__.__name__ == "ZMQInteractiveShell":

@@ -109,7 +109,7 @@ FACTS = frozenset(
 records and its parsers state, and its pages, comparisons and causes read."""
 
 
-def hidden_letters(text: str) -> set[str]:
+def find_hidden_letters(text: str) -> set[str]:
     """Return the characters of a text that a reader would not see, or that a terminal obeys."""
     if text.isascii() and text.isprintable():
         return set()
@@ -121,25 +121,27 @@ def hidden_letters(text: str) -> set[str]:
     }
 
 
-def make_visible(text: str, but: str = "") -> str:
+def escape_hidden_letters(text: str, but: str = "") -> str:
     """Return a text whose hidden letters, except ``but``, are written as Python writes them:
     ``\\x1b``, ``\\u202e``."""
-    hidden = hidden_letters(text) - set(but)
+    hidden = find_hidden_letters(text) - set(but)
     return text.translate(
         {ord(letter): letter.encode("unicode_escape").decode() for letter in hidden}
     )
 
 
-def make_visible_values(value: Any) -> Any:
+def escape_hidden_values(value: Any) -> Any:
     """Return a JSON value whose texts and keys have no characters that cannot be seen."""
     if isinstance(value, dict):
-        return {make_visible(key): make_visible_values(part) for key, part in value.items()}
+        return {
+            escape_hidden_letters(key): escape_hidden_values(part) for key, part in value.items()
+        }
     if isinstance(value, list):
-        return [make_visible_values(part) for part in value]
-    return make_visible(value) if isinstance(value, str) else value
+        return [escape_hidden_values(part) for part in value]
+    return escape_hidden_letters(value) if isinstance(value, str) else value
 
 
-def neutral_text(text: str, target: Literal["csv", "xml", "github"]) -> str:
+def neutralize_text(text: str, target: Literal["csv", "xml", "github"]) -> str:
     """Return a text that the program which reads ``target`` neither runs nor refuses: a spreadsheet
     that splits at commas or semicolons, an XML parser, a runner of GitHub Actions."""
     if target == "csv":
@@ -148,29 +150,29 @@ def neutral_text(text: str, target: Literal["csv", "xml", "github"]) -> str:
         return _FORMULA.sub("'", _FORMULA_BEHIND.sub(r"\1'", text), count=1)
     if target == "xml":
         return _NO_XML.sub("\ufffd", text)
-    return make_visible(text, "\t\r\n").replace("##[", "##\\[")
+    return escape_hidden_letters(text, "\t\r\n").replace("##[", "##\\[")
 
 
-def mask(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """Return the text without its secrets; half a surrogate pair becomes "?"."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()
-    if not may_hold_secret(text):
+    if not can_hold_secret(text):
         return text
-    return SECRET.sub(lambda found: kept_of(found) + REMOVED, text)
+    return SECRET.sub(lambda found: get_kept_prefix(found) + REMOVED, text)
 
 
-def may_hold_secret(text: str) -> bool:
+def can_hold_secret(text: str) -> bool:
     """Return False where SECRET matches nowhere; ten times faster than to search for it."""
     return any(sign in text for sign in _SIGNS)
 
 
-def kept_of(match: re.Match[str]) -> str:
+def get_kept_prefix(match: re.Match[str]) -> str:
     """Return the beginning of a match that is no secret, such as a setting's name."""
     return match[match.lastindex] if match.lastindex else ""
 
 
-def mask_words(arguments: Sequence[str]) -> tuple[str, ...]:
+def mask_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
     """Return an argument list without the values of secret options and settings."""
     masked = []
     option = ""
@@ -181,32 +183,32 @@ def mask_words(arguments: Sequence[str]) -> tuple[str, ...]:
         elif _SECRET_NAME.fullmatch(option) and not text.startswith("-"):
             masked.append(REMOVED)
         else:
-            masked.append(mask(text))
+            masked.append(mask_secrets(text))
         option = text if text.startswith("-") and not equals else ""
     return tuple(masked)
 
 
-def mask_line(command: str) -> str:
+def mask_command_line(command: str) -> str:
     """Return a shell's command line without secrets; as it was where it has none."""
     try:
         arguments = shlex.split(command)
     except ValueError:
-        return mask(command)
-    masked = mask_words(arguments)
-    return mask(command) if masked == tuple(arguments) else shlex.join(masked)
+        return mask_secrets(command)
+    masked = mask_arguments(arguments)
+    return mask_secrets(command) if masked == tuple(arguments) else shlex.join(masked)
 
 
-def keep_facts(environment: Mapping[str, str]) -> dict[str, str]:
+def select_facts(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what is stored of a report's environment: FACTS and options, without secrets."""
     return {
-        mask(key): REMOVED if _SECRET_NAME.fullmatch(key) else mask(value)
+        mask_secrets(key): REMOVED if _SECRET_NAME.fullmatch(key) else mask_secrets(value)
         for key, value in environment.items()
         if key in FACTS or key.startswith("option:")
     }
 
 
 @contextmanager
-def counting_cuts() -> Iterator[dict[int, int]]:
+def count_cut_texts() -> Iterator[dict[int, int]]:
     """Hash -> length of each text that is cut inside the block."""
     lengths: dict[int, int] = {}
     before = _CUT.set(lengths)
@@ -218,17 +220,20 @@ def counting_cuts() -> Iterator[dict[int, int]]:
 
 def clean_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """One row by column; JSON stays JSON."""
-    return {name: clean(value) if isinstance(value, str) else value for name, value in row.items()}
+    return {
+        name: clean_stored_text(value) if isinstance(value, str) else value
+        for name, value in row.items()
+    }
 
 
-def clean(text: str) -> str:
+def clean_stored_text(text: str) -> str:
     """Return one text as the store keeps it: without secrets, and the beginning of a long one."""
     longest = LONGEST_JSON if text.startswith(("[", "{")) else LONGEST
     if len(text) <= longest:
-        return mask(text)
+        return mask_secrets(text)
     if (lengths := _CUT.get()) is not None:
         lengths[hash(text)] = len(text)
-    return f"{mask(text[: LONGEST + _BEHIND])[:LONGEST]} ... ({len(text):,} characters)"
+    return f"{mask_secrets(text[: LONGEST + _BEHIND])[:LONGEST]} ... ({len(text):,} characters)"
 
 
 def clean_column(column: Sequence[Any]) -> Sequence[Any]:
@@ -237,7 +242,7 @@ def clean_column(column: Sequence[Any]) -> Sequence[Any]:
         return column
     texts = {value for value in set(column) if isinstance(value, str)}
     joined = "\n".join(texts)
-    if mask(joined) == joined and max(map(len, texts)) <= LONGEST:
+    if mask_secrets(joined) == joined and max(map(len, texts)) <= LONGEST:
         return column
-    cleaned = {text: clean(text) for text in texts}
+    cleaned = {text: clean_stored_text(text) for text in texts}
     return [cleaned.get(value, value) if isinstance(value, str) else value for value in column]

@@ -99,7 +99,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Remove the lock that an nsys killed by the test before may have left; a sweep does so too."""
     group = item.get_closest_marker("xdist_group")
     if group is not None and group.args == ("nsys",):
-        nsys.clear()
+        nsys.remove_stale_lock()
 
 
 @pytest.fixture(scope="session")
@@ -195,7 +195,7 @@ def quick_sweeps_of_module(forks: forked.Forks) -> Iterator[None]:
 
 
 def _fork_sweeps(forks: forked.Forks, patch: pytest.MonkeyPatch) -> None:
-    real = run._start
+    real = run._start_process
 
     def start(command: Command, *rest: Any) -> Any:
         python, *argv = command.argv
@@ -206,4 +206,4 @@ def _fork_sweeps(forks: forked.Forks, patch: pytest.MonkeyPatch) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
         return forks.start(argv, *rest)
 
-    patch.setattr(run, "_start", start)
+    patch.setattr(run, "_start_process", start)

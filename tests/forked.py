@@ -77,7 +77,7 @@ class Forks:
         out, err = (folder / f"{stem}.{end}" for end in ("out", "err"))
         for file in (out, err):
             file.unlink(missing_ok=True)
-        self._ask(None, folder, out, err, os.environ | ENVIRONMENT, argv)
+        self._query_or_none(None, folder, out, err, os.environ | ENVIRONMENT, argv)
         code = int(self._server.stdout.readline())
         return Done(code, out.read_text(), err.read_text())
 
@@ -93,11 +93,11 @@ class Forks:
         reach it."""
         answer = Path(environment["TMPDIR"], "forked")
         os.mkfifo(answer)
-        self._ask(str(answer), cwd, stdout, stderr, environment, argv)
+        self._query_or_none(str(answer), cwd, stdout, stderr, environment, argv)
         waiting = ("sh", "-c", 'read code <"$0"; rm "$0"; exit "$code"', str(answer))
         return subprocess.Popen(waiting, stdin=subprocess.DEVNULL, start_new_session=True)
 
-    def _ask(
+    def _query_or_none(
         self,
         answer: str | None,
         cwd: Path,

@@ -15,8 +15,8 @@ import pytest
 import typer.main
 
 import perfctl
-from perfctl.orchestrator.cli.commands import flags_of
-from perfctl.orchestrator.cli.main import COMMANDS, application, run
+from perfctl.orchestrator.cli.commands import map_fields_to_flags
+from perfctl.orchestrator.cli.main import COMMANDS, build_application, run_command_line
 
 pytestmark = pytest.mark.xdist_group("nsys")
 
@@ -27,7 +27,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted(DOCS.rglob("*.md")),
 ]
-GROUPS: dict[str, Any] = dict(typer.main.get_command(application()).commands)  # type: ignore[attr-defined]
+GROUPS: dict[str, Any] = dict(typer.main.get_command(build_application()).commands)  # type: ignore[attr-defined]
 """Every command by name; those that have commands of their own, too."""
 
 
@@ -132,7 +132,9 @@ def _check_options(line: str, page: str) -> int:
             # a study that is refused
             known |= _flags(studies[words[3]]) if words[3] in studies else set()
         if command.context_settings.get("ignore_unknown_options"):  # those of the workloads
-            known |= {flag[2:] for flag in flags_of(command.context_settings["obj"]).values()}
+            known |= {
+                flag[2:] for flag in map_fields_to_flags(command.context_settings["obj"]).values()
+            }
         assert set(options) <= known | {"help"}, f"{page}: {line}"
     return len(options)
 
@@ -156,7 +158,7 @@ def test_the_first_python_example_runs(
     block, *_ = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "recorded").symlink_to(ROOT / "tests" / "data" / "recorded-cpu")
     monkeypatch.chdir(tmp_path)
-    assert run(["ingest", "recorded"]) == 0
+    assert run_command_line(["ingest", "recorded"]) == 0
     capsys.readouterr()
     exec(compile(block, "docs/how-to/python.md", "exec"), {})
     assert capsys.readouterr().out

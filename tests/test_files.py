@@ -9,7 +9,7 @@ import pytest
 
 from perfctl import compare, report
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.files import check_free, replacing, write_text
+from perfctl.orchestrator.files import check_output_path, replace_when_done, write_text
 from perfctl.orchestrator.store import database
 
 PAGE = (
@@ -50,13 +50,13 @@ def test_only_what_perfctl_wrote_is_replaced_without_force(
 @pytest.mark.parametrize("is_folder", [False, True], ids=["a file", "a file in a folder"])
 def test_a_results_database_is_never_replaced(tmp_path: Path, is_folder: bool) -> None:
     store = tmp_path / "perfctl.db"
-    with database.writing(store):
+    with database.open_store_for_writing(store):
         pass
     before = store.read_bytes()
     out = tmp_path if is_folder else store
     with (
         pytest.raises(UsageError, match="never overwrites"),
-        replacing(out, force=True, folder=is_folder) as partial,
+        replace_when_done(out, force=True, folder=is_folder) as partial,
     ):
         (partial / "perfctl.db" if is_folder else partial).write_text("new")
     assert store.read_bytes() == before
@@ -66,8 +66,8 @@ def test_another_database_is_replaced_with_force_only(tmp_path: Path) -> None:
     file = tmp_path / "report.sqlite"
     sqlite3.connect(file).execute("CREATE TABLE kernel (id)").connection.close()
     with pytest.raises(UsageError, match="already exists"):
-        check_free(file, force=False)
-    check_free(file, force=True)
+        check_output_path(file, force=False)
+    check_output_path(file, force=True)
 
 
 def test_a_pipe_stays_and_receives_the_content(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 import pytest
 from jsonschema import Draft202012Validator
 
-from perfctl.orchestrator.outputs import to_json, type_schema
+from perfctl.orchestrator.outputs import build_type_schema, convert_to_json
 
 
 class Point(NamedTuple):
@@ -52,12 +52,12 @@ JSON = {
 
 
 def test_a_record_is_an_object_of_its_keys_renamed_computed_and_inlined() -> None:
-    assert to_json(DRAWING) == JSON
-    assert list(to_json(DRAWING)) == list(JSON)
+    assert convert_to_json(DRAWING) == JSON
+    assert list(convert_to_json(DRAWING)) == list(JSON)
 
 
 def test_the_schema_has_the_same_keys_and_the_docstrings_as_descriptions() -> None:
-    schema = type_schema(Drawing)
+    schema = build_type_schema(Drawing)
     assert list(schema["properties"]) == schema["required"] == list(JSON)
     assert schema["properties"]["y"] == {"type": ["number", "null"], "description": "In metres."}
     assert schema["properties"]["points"]["description"] == "How many points."
@@ -68,7 +68,7 @@ def test_the_schema_has_the_same_keys_and_the_docstrings_as_descriptions() -> No
     [("x", "1"), ("y", "far"), ("state", "other"), ("mode", "c"), ("by_name", {"a": [1]})],
 )
 def test_a_value_of_another_type_does_not_hold_to_it(key: str, value: object) -> None:
-    validator = Draft202012Validator(type_schema(Drawing))
+    validator = Draft202012Validator(build_type_schema(Drawing))
     good = JSON | {"folder": "here"}
     assert validator.is_valid(good)
     assert not validator.is_valid(good | {key: value})

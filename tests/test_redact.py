@@ -8,7 +8,14 @@ from typing import Literal
 
 import pytest
 
-from perfctl.redact import FACTS, keep_facts, mask, mask_line, mask_words, neutral_text
+from perfctl.redact import (
+    FACTS,
+    mask_arguments,
+    mask_command_line,
+    mask_secrets,
+    neutralize_text,
+    select_facts,
+)
 
 TOKENS = [
     "ghp_" + "a1B2" * 9,
@@ -27,11 +34,11 @@ TOKENS = [
 
 @pytest.mark.parametrize("token", TOKENS)
 def test_a_token_with_a_well_known_beginning_goes_from_any_text(token: str) -> None:
-    assert mask(token) == "(removed)"
-    assert mask(f"step with {token}, then more") == "step with (removed), then more"
-    assert mask(f'{{"name": "{token}"}}') == '{"name": "(removed)"}'
-    assert mask(rf"\n{token}") == r"\n(removed)"
-    assert mask(mask(token)) == mask(token)
+    assert mask_secrets(token) == "(removed)"
+    assert mask_secrets(f"step with {token}, then more") == "step with (removed), then more"
+    assert mask_secrets(f'{{"name": "{token}"}}') == '{"name": "(removed)"}'
+    assert mask_secrets(rf"\n{token}") == r"\n(removed)"
+    assert mask_secrets(mask_secrets(token)) == mask_secrets(token)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +54,8 @@ def test_a_token_with_a_well_known_beginning_goes_from_any_text(token: str) -> N
     ],
 )
 def test_a_setting_or_login_keeps_its_name_and_loses_its_value(text: str, kept: str) -> None:
-    assert mask(text) == kept
-    assert mask(kept) == kept
+    assert mask_secrets(text) == kept
+    assert mask_secrets(kept) == kept
 
 
 @pytest.mark.parametrize(
@@ -68,7 +75,7 @@ def test_a_setting_or_login_keeps_its_name_and_loses_its_value(text: str, kept: 
     ],
 )
 def test_names_of_kernels_layers_and_settings_stay_as_they_are(text: str) -> None:
-    assert mask(text) == text
+    assert mask_secrets(text) == text
 
 
 @pytest.mark.parametrize(
@@ -89,24 +96,24 @@ def test_names_of_kernels_layers_and_settings_stay_as_they_are(text: str) -> Non
 def test_an_argument_list_loses_the_values_of_what_is_named_like_a_secret(
     words: str, kept: str
 ) -> None:
-    assert mask_words(words.split()) == tuple(kept.split())
+    assert mask_arguments(words.split()) == tuple(kept.split())
 
 
 def test_a_command_line_inside_a_text_loses_them_too() -> None:
     text = "--variant={batch} --password abc --api_key sesame"
     masked = "--variant={batch} --password (removed) --api_key (removed)"
-    assert mask(text) == masked
-    assert mask_words([text]) == (masked,)
+    assert mask_secrets(text) == masked
+    assert mask_arguments([text]) == (masked,)
     slow = "--" + "key-" * (1 << 14)
-    assert mask(slow) == slow
+    assert mask_secrets(slow) == slow
 
 
 def test_a_command_line_stays_ready_to_paste() -> None:
-    assert mask_line("perfctl torch -- 'my script.py' --token abc") == (
+    assert mask_command_line("perfctl torch -- 'my script.py' --token abc") == (
         "perfctl torch -- 'my script.py' --token '(removed)'"
     )
-    assert mask_line('perfctl torch -- "a  b" $HOME') == 'perfctl torch -- "a  b" $HOME'
-    assert mask_line(f"an open ' quote {TOKENS[0]}") == "an open ' quote (removed)"
+    assert mask_command_line('perfctl torch -- "a  b" $HOME') == 'perfctl torch -- "a  b" $HOME'
+    assert mask_command_line(f"an open ' quote {TOKENS[0]}") == "an open ' quote (removed)"
 
 
 def test_of_an_environment_only_known_facts_and_options_are_kept() -> None:
@@ -120,7 +127,7 @@ def test_of_an_environment_only_known_facts_and_options_are_kept() -> None:
         "hostname": "node17",
         "LD_LIBRARY_PATH": "/opt/lib",
     }
-    assert keep_facts(given) == {
+    assert select_facts(given) == {
         "torch": "2.15.0",
         "ncu:layers": "conv2",
         "option:batch": "16",
@@ -131,9 +138,9 @@ def test_of_an_environment_only_known_facts_and_options_are_kept() -> None:
 
 def test_each_fact_that_a_workload_writes_is_kept() -> None:
     pytest.importorskip("torch")
-    from perfctl.workloads.run.setup import environment
+    from perfctl.workloads.run.setup import collect_environment
 
-    assert environment().keys() <= FACTS
+    assert collect_environment().keys() <= FACTS
 
 
 @pytest.mark.parametrize(
@@ -141,7 +148,7 @@ def test_each_fact_that_a_workload_writes_is_kept() -> None:
 )
 def test_a_long_text_of_almost_secrets_takes_time_in_proportion(part: str) -> None:
     before = time.process_time()
-    mask(part * (200_000 // len(part)))
+    mask_secrets(part * (200_000 // len(part)))
     assert time.process_time() - before < 5
 
 
@@ -165,4 +172,4 @@ def test_a_long_text_of_almost_secrets_takes_time_in_proportion(part: str) -> No
 def test_the_reader_of_a_format_neither_runs_nor_refuses_a_text(
     target: Literal["csv", "xml", "github"], text: str, expected: str
 ) -> None:
-    assert neutral_text(text, target) == expected
+    assert neutralize_text(text, target) == expected

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import typer.main
 
-from perfctl.orchestrator.cli.commands import Command, flags_of
-from perfctl.orchestrator.cli.main import application
+from perfctl.orchestrator.cli.commands import DeclaredTyperCommand, map_fields_to_flags
+from perfctl.orchestrator.cli.main import build_application
 from perfctl.orchestrator.estimate.flops.engine import TABLE
 from perfctl.orchestrator.ledger.causes.catalog import CATALOG
 from perfctl.orchestrator.ledger.causes.judge import ROW_RULES
@@ -173,12 +173,12 @@ def with_options(text: str) -> str:
 @cache
 def flags() -> dict[str, str]:
     found: dict[str, str] = {}
-    groups = [typer.main.get_command(application())]
+    groups = [typer.main.get_command(build_application())]
     while groups:
         command: Any = groups.pop()
         groups += getattr(command, "commands", {}).values()
-        if isinstance(command, Command):
-            found |= flags_of(command.context_settings["obj"])
+        if isinstance(command, DeclaredTyperCommand):
+            found |= map_fields_to_flags(command.context_settings["obj"])
     return found
 
 

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.ingest.find import sha256
+from perfctl.orchestrator.ingest.find import hash_file_or_folder
 
 
 def test_of_a_file_its_content_counts_and_of_a_folder_names_and_contents(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_bytes(b"one" * 100_000)
-    assert sha256(tmp_path / "r.csv") == hashlib.sha256(b"one" * 100_000).hexdigest()
+    assert hash_file_or_folder(tmp_path / "r.csv") == hashlib.sha256(b"one" * 100_000).hexdigest()
     folder = tmp_path / "dlprof"
     folder.mkdir()
     (folder / "b.csv").write_bytes(b"two")
     (folder / "a.csv").write_bytes(b"one")
     expected = hashlib.sha256(b"a.csv\0oneb.csv\0two").hexdigest()
-    assert sha256(folder) == expected
+    assert hash_file_or_folder(folder) == expected
     (folder / "b.csv").rename(folder / "c.csv")
-    assert sha256(folder) != expected
+    assert hash_file_or_folder(folder) != expected
     with pytest.raises(FileNotFoundError):
-        sha256(tmp_path / "missing")
+        hash_file_or_folder(tmp_path / "missing")

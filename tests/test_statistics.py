@@ -9,58 +9,60 @@ from collections.abc import Sequence
 import pytest
 
 from perfctl.orchestrator.statistics import (
-    Ratio,
-    Untested,
-    autocorrelation,
+    RatioInterval,
+    UntestedRatio,
+    adjust_by_holm,
     compare_samples,
-    holm,
-    interval,
-    interval_too_wide,
-    ratio_too_wide,
-    share_too_wide,
-    t_quantile,
-    t_two_sided,
-    wilson,
+    compute_autocorrelation,
+    compute_interval,
+    compute_t_p_value,
+    compute_t_quantile,
+    compute_wilson_interval,
+    judge_ratio_interval,
+    judge_run_interval,
+    judge_share_interval,
 )
 
 
-def ratio(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Ratio | str:
+def ratio(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> RatioInterval | str:
     """B over A, or the reason why it is unknown."""
     test = compare_samples(a, b)
-    return test.reason if isinstance(test, Untested) else test
+    return test.reason if isinstance(test, UntestedRatio) else test
 
 
 def test_holm_multiplies_the_smallest_by_all_the_next_by_one_less_and_never_falls() -> None:
-    assert holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5}) == {
+    assert adjust_by_holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5}) == {
         "a": pytest.approx(0.04),
         "c": pytest.approx(0.09),
         "b": pytest.approx(0.09),
         "d": 0.5,
     }
-    assert holm({}) == {}
+    assert adjust_by_holm({}) == {}
 
 
 def test_the_interval_of_repeats_is_students_on_logarithms() -> None:
     # logarithms one step of log 1.1 apart: mean log 110, standard deviation log 1.1
     values = [100.0, 110.0, 121.0]
-    reach = t_quantile(0.95, 2) * math.log(1.1) / math.sqrt(3)
-    assert interval(values) == pytest.approx((110 * math.exp(-reach), 110 * math.exp(reach)))
-    assert interval([100.0]) is None
-    assert interval([0.0, 1.0]) is None
+    reach = compute_t_quantile(0.95, 2) * math.log(1.1) / math.sqrt(3)
+    assert compute_interval(values) == pytest.approx(
+        (110 * math.exp(-reach), 110 * math.exp(reach))
+    )
+    assert compute_interval([100.0]) is None
+    assert compute_interval([0.0, 1.0]) is None
 
 
 def rate(trials: int, make: object) -> float:
     """Share of trials in which nothing differs and p is below 0.05."""
     dice = random.Random(7)
     found = [make(dice) for _ in range(trials)]  # type: ignore[operator]
-    return sum(isinstance(one, Ratio) and one.p < 0.05 for one in found) / trials
+    return sum(isinstance(one, RatioInterval) and one.p < 0.05 for one in found) / trials
 
 
 @pytest.mark.parametrize("runs", [2, 3, 5])
 def test_noise_between_runs_is_called_a_difference_no_more_often_than_one_time_in_20(
     runs: int,
 ) -> None:
-    def trial(dice: random.Random) -> Ratio | str:
+    def trial(dice: random.Random) -> RatioInterval | str:
         return ratio(*([[math.exp(dice.gauss(0, 0.1))] for _ in range(runs)] for _ in "ab"))
 
     assert rate(1000, trial) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 1000)
@@ -99,32 +101,36 @@ def closed_form(t: float, freedom: int) -> float:
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 6, 7, 10, 19, 60, 199])
 def test_students_t_is_the_finite_sum_for_whole_degrees_of_freedom(freedom: int) -> None:
     for t in (0.01, 0.3, 0.9, 1.0, 1.7, 2.5, 4.0, 9.0, 40.0):
-        assert t_two_sided(t, freedom) == pytest.approx(closed_form(t, freedom), abs=1e-12)
+        assert compute_t_p_value(t, freedom) == pytest.approx(closed_form(t, freedom), abs=1e-12)
 
 
 def test_students_t_at_its_ends_and_far_out() -> None:
-    assert t_two_sided(0, 3) == 1.0
-    assert t_two_sided(-2, 3) == t_two_sided(2, 3)
-    assert t_two_sided(2, 1e7) == pytest.approx(math.erfc(2 / math.sqrt(2)), abs=1e-6)
-    assert t_two_sided(t_quantile(0.95, 1.5), 1.5) == pytest.approx(0.05, rel=1e-9)
-    assert t_two_sided(math.inf, 3) == 0.0
+    assert compute_t_p_value(0, 3) == 1.0
+    assert compute_t_p_value(-2, 3) == compute_t_p_value(2, 3)
+    assert compute_t_p_value(2, 1e7) == pytest.approx(math.erfc(2 / math.sqrt(2)), abs=1e-6)
+    assert compute_t_p_value(compute_t_quantile(0.95, 1.5), 1.5) == pytest.approx(0.05, rel=1e-9)
+    assert compute_t_p_value(math.inf, 3) == 0.0
     # 1 - t / sqrt(2 + t^2) is 1 / t^2 there
-    assert t_two_sided(1e6, 2) == pytest.approx(1e-12, rel=1e-9)
-    assert t_two_sided(1e6, 1) == pytest.approx(2e-6 / math.pi, rel=1e-9)
+    assert compute_t_p_value(1e6, 2) == pytest.approx(1e-12, rel=1e-9)
+    assert compute_t_p_value(1e6, 1) == pytest.approx(2e-6 / math.pi, rel=1e-9)
 
 
 @pytest.mark.parametrize("confidence", [0.1, 0.5, 0.95, 0.99, 0.9999])
 def test_the_quantile_is_the_closed_form_where_there_is_one(confidence: float) -> None:
-    assert t_quantile(confidence, 2) == pytest.approx(
+    assert compute_t_quantile(confidence, 2) == pytest.approx(
         confidence * math.sqrt(2 / (1 - confidence**2)), rel=1e-9
     )
-    assert t_quantile(confidence, 1) == pytest.approx(math.tan(confidence * math.pi / 2), rel=1e-9)
+    assert compute_t_quantile(confidence, 1) == pytest.approx(
+        math.tan(confidence * math.pi / 2), rel=1e-9
+    )
 
 
 def test_holm_gives_no_more_than_certainty_and_the_same_to_what_is_alike() -> None:
-    assert holm({"a": 0.9, "b": 0.6}) == {"b": 1.0, "a": 1.0}
-    assert holm({"a": 0.2, "b": 0.2, "c": 0.2}) == pytest.approx(dict.fromkeys("abc", 0.6))
-    assert holm({"a": 0.03}) == {"a": 0.03}
+    assert adjust_by_holm({"a": 0.9, "b": 0.6}) == {"b": 1.0, "a": 1.0}
+    assert adjust_by_holm({"a": 0.2, "b": 0.2, "c": 0.2}) == pytest.approx(
+        dict.fromkeys("abc", 0.6)
+    )
+    assert adjust_by_holm({"a": 0.03}) == {"a": 0.03}
 
 
 @pytest.mark.parametrize(
@@ -140,22 +146,22 @@ def test_holm_gives_no_more_than_certainty_and_the_same_to_what_is_alike() -> No
     ],
 )
 def test_autocorrelation_by_hand(values: list[float], alike: float) -> None:
-    assert autocorrelation(values) == pytest.approx(alike, abs=1e-12)
+    assert compute_autocorrelation(values) == pytest.approx(alike, abs=1e-12)
 
 
-def told(a: list[list[float]], b: list[list[float]]) -> Ratio:
+def told(a: list[list[float]], b: list[list[float]]) -> RatioInterval:
     """The ratio of two sides that are given as logarithms."""
     found = ratio(*([[math.exp(value) for value in run] for run in side] for side in (a, b)))
-    assert isinstance(found, Ratio)
+    assert isinstance(found, RatioInterval)
     return found
 
 
 def expected(change: float, variance: float, freedom: float) -> tuple[float, float, float]:
-    reach = t_quantile(0.95, freedom) * math.sqrt(variance)
+    reach = compute_t_quantile(0.95, freedom) * math.sqrt(variance)
     return (
         math.exp(change - reach),
         math.exp(change + reach),
-        t_two_sided(change / math.sqrt(variance), freedom),
+        compute_t_p_value(change / math.sqrt(variance), freedom),
     )
 
 
@@ -204,7 +210,7 @@ def test_steps_that_only_drift_are_worth_two() -> None:
 
 def test_ten_steps_are_enough_and_nine_are_not() -> None:
     even, odd = [1.0, 1.1] * 5, [2.0, 2.1] * 5
-    assert isinstance(ratio([even], [odd]), Ratio)
+    assert isinstance(ratio([even], [odd]), RatioInterval)
     nine = "one run each of 9 steps: a spread needs 10 steps, or 5 repeats of the runs"
     assert ratio([even], [odd[1:]]) == ratio([even[1:]], [odd]) == nine
     assert ratio([even], [odd[:2]]) == nine.replace("9 steps", "2 steps")
@@ -215,7 +221,7 @@ def test_ten_steps_are_enough_and_nine_are_not() -> None:
 
 def test_a_spread_on_one_side_is_enough_and_none_on_both_is_said() -> None:
     steady = [5.0] * 10
-    assert isinstance(ratio([steady], [[1.0, 1.1] * 5]), Ratio)
+    assert isinstance(ratio([steady], [[1.0, 1.1] * 5]), RatioInterval)
     assert ratio([steady], [[6.0] * 10]) == "every step took the same time, so there is no spread"
     same = "every repeat gave the same value, so there is no spread"
     assert (
@@ -224,7 +230,7 @@ def test_a_spread_on_one_side_is_enough_and_none_on_both_is_said() -> None:
         == ratio([[6.0]], [[5.0]] * 2)
         == same
     )
-    assert isinstance(ratio([[5.0], [5.0]], [[6.0], [6.1]]), Ratio)
+    assert isinstance(ratio([[5.0], [5.0]], [[6.0], [6.1]]), RatioInterval)
 
 
 def test_a_0_is_no_share_of_anything_where_it_is_compared() -> None:
@@ -233,57 +239,57 @@ def test_a_0_is_no_share_of_anything_where_it_is_compared() -> None:
         ratio([[0.0, *[1.0] * 9]], [[1.0] * 10]) == ratio([[1.0] * 10], [[0.0, *[1.0] * 9]]) == zero
     )
     assert ratio([[0.0], [1.0]], [[1.0]]) == ratio([[1.0]], [[0.0], [1.0]]) == zero
-    assert isinstance(ratio([[0.0, 1.0, 1.0], [1.1]], [[1.0]]), Ratio), (
+    assert isinstance(ratio([[0.0, 1.0, 1.0], [1.1]], [[1.0]]), RatioInterval), (
         "the medians are compared, and none is 0"
     )
     assert ratio([], [[1.0]]) == ratio([[1.0]], []) == "on one side only"
 
 
 def test_two_values_have_an_interval_and_a_huge_one_does_not_overflow() -> None:
-    assert interval([1.0, math.e]) == pytest.approx(
+    assert compute_interval([1.0, math.e]) == pytest.approx(
         (
             math.exp(0.5 - math.tan(0.475 * math.pi) / 2),
             math.exp(0.5 + math.tan(0.475 * math.pi) / 2),
         )
     )
     found = ratio([[1e-200], [1e200]], [[1.0], [1.5]])
-    assert isinstance(found, Ratio)
+    assert isinstance(found, RatioInterval)
     assert (found.low, found.high) == pytest.approx((math.exp(-700), math.exp(700)))
 
 
 def test_the_interval_of_two_far_repeats_says_nothing_and_how_many_more_would_settle_it() -> None:
     """Two runs have t = 12.7: 1 s and 1.5 s give an interval over more than a factor of 100."""
-    low, high = interval([1.0, 1.5]) or (0.0, 0.0)
+    low, high = compute_interval([1.0, 1.5]) or (0.0, 0.0)
     assert high / low > 100
-    wide = interval_too_wide([1.0, 1.5])
+    wide = judge_run_interval([1.0, 1.5])
     assert wide is not None
     deviation = math.log(1.5) / math.sqrt(2)
 
     def apart(runs: int) -> float:
-        return math.exp(2 * t_quantile(0.95, runs - 1) * deviation / math.sqrt(runs))
+        return math.exp(2 * compute_t_quantile(0.95, runs - 1) * deviation / math.sqrt(runs))
 
     assert apart(2 + wide.more) <= 3 < apart(1 + wide.more)
     settle = f"about {wide.more} more runs would decide"
     assert wide.reason == f"unknown: its 95% interval is wider than a factor of 3; {settle}"
-    assert interval_too_wide([1.0, 1.01]) is None, "two runs that agree have a narrow one"
+    assert judge_run_interval([1.0, 1.01]) is None, "two runs that agree have a narrow one"
 
 
 def test_more_than_a_thousand_further_values_are_not_counted() -> None:
-    found = Ratio(1e-3, 1e8, 0.9, "", 9.0)
-    wide = ratio_too_wide(found, 10, "steps")
+    found = RatioInterval(1e-3, 1e8, 0.9, "", 9.0)
+    wide = judge_ratio_interval(found, 10, "steps")
     assert wide is not None
     assert wide.further == "more than 1,000 more steps"
-    assert ratio_too_wide(Ratio(1.0, 2.9, 0.1, "", 9.0), 10, "steps") is None
+    assert judge_ratio_interval(RatioInterval(1.0, 2.9, 0.1, "", 9.0), 10, "steps") is None
 
 
 def test_a_share_of_a_few_images_has_an_interval_only_once_it_is_narrower_than_half() -> None:
-    wide = share_too_wide(0.5, 4)
+    wide = judge_share_interval(0.5, 4)
     assert wide is not None
 
     def width(images: int) -> float:
-        low, high = wilson(0.5, images)
+        low, high = compute_wilson_interval(0.5, images)
         return high - low
 
     assert width(4 + wide.more) <= 0.5 < width(3 + wide.more)
     assert wide.unit == "images"
-    assert share_too_wide(0.7, 200) is None
+    assert judge_share_interval(0.7, 200) is None

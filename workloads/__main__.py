@@ -11,12 +11,17 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from perfctl.workloads.run.options import as_flags, describe, find, parse_arguments
-from perfctl.workloads.script.options import is_script
-from perfctl.workloads.spec import Options, SpecError
+from perfctl.workloads.run.options import (
+    find_workload,
+    format_workload_help,
+    parse_workload_arguments,
+    replace_fields_by_flags,
+)
+from perfctl.workloads.script.options import is_script_command_line
+from perfctl.workloads.spec import SpecError, WorkloadOptions
 
 if TYPE_CHECKING:
-    from perfctl.workloads.run.record import Record
+    from perfctl.workloads.run.record import WorkloadRecord
 
 USAGE = """usage: python -m perfctl.workloads NAME --batch N [options]
        python -m perfctl.workloads [options] -- train.py ..."""
@@ -33,22 +38,22 @@ def main(arguments: Sequence[str]) -> int:
         print(USAGE)
         print(*(f"  {name}  {workload.ABOUT}" for name, workload in WORKLOADS.items()), sep="\n")
         return 0 if arguments else 2
-    if is_script(arguments):
+    if is_script_command_line(arguments):
         from perfctl.workloads.script.run import run_script
 
         return run_script(arguments)
     try:
         if {"-h", "--help"} & set(arguments[1:]):
-            print(describe(arguments[0]), end="")
+            print(format_workload_help(arguments[0]), end="")
             return 0
-        workload = find(arguments[0])
-        options, model_options = parse_arguments(arguments[0], arguments[1:])
+        workload = find_workload(arguments[0])
+        options, model_options = parse_workload_arguments(arguments[0], arguments[1:])
     except SpecError as error:
-        print(f"perfctl workload: {as_flags(str(error))}", file=sys.stderr)
+        print(f"perfctl workload: {replace_fields_by_flags(str(error))}", file=sys.stderr)
         return 2
     try:
-        from perfctl.workloads.run.loop import run
-        from perfctl.workloads.run.record import explain
+        from perfctl.workloads.run.loop import run_workload
+        from perfctl.workloads.run.record import explain_failure
     except ImportError as error:
         if error.name and not error.name.startswith("torch"):
             raise
@@ -62,15 +67,15 @@ def main(arguments: Sequence[str]) -> int:
         f"{options.device}"
     )
     try:
-        record = run(workload, options, model_options)
+        record = run_workload(workload, options, model_options)
     except (RuntimeError, OSError, MemoryError, KeyboardInterrupt) as error:
-        print(f"perfctl workload: {title}: {explain(error, options)}", file=sys.stderr)
+        print(f"perfctl workload: {title}: {explain_failure(error, options)}", file=sys.stderr)
         return 130 if isinstance(error, KeyboardInterrupt) else 1
-    _print_summary(title, record, options)
+    _print_run_summary(title, record, options)
     return 0
 
 
-def _print_summary(title: str, record: Record, options: Options) -> None:
+def _print_run_summary(title: str, record: WorkloadRecord, options: WorkloadOptions) -> None:
     times = [
         row.duration_ns
         for row in record.steps

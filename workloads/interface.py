@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from perfctl.workloads.spec import Options
+from perfctl.workloads.spec import WorkloadOptions
 
 if TYPE_CHECKING:
     import torch
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class WorkloadParts:
     """What a workload builds for the loop."""
 
     model: torch.nn.Module
@@ -47,10 +47,10 @@ class Workload(Protocol):
         """A dataclass of the workload's own options (mnist_cnn: --conv2)."""
         ...
 
-    def check(self, options: Options, model_options: Any) -> Options:
+    def check(self, options: WorkloadOptions, model_options: Any) -> WorkloadOptions:
         """The options that the workload will run with. Raises SpecError for unsupported ones."""
         ...
 
-    def build(self, options: Options, model_options: Any) -> Parts:
+    def build(self, options: WorkloadOptions, model_options: Any) -> WorkloadParts:
         """Model, loss, optimizer and data, on the CPU; the loop moves them."""
         ...

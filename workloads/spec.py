@@ -42,7 +42,7 @@ _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 """Options of python whose value may be the next word."""
 
 
-def start_words() -> tuple[str, ...]:
+def build_self_start_words() -> tuple[str, ...]:
     """The words after python that start this code once more: its module, or the one file that holds
     it (annotator.pyz)."""
     archive = getattr(__loader__, "archive", None)  # type: ignore[name-defined]
@@ -54,7 +54,7 @@ class SpecError(ValueError):
     in backquotes."""
 
 
-class UnknownWords(SpecError):
+class UnknownOptionsError(SpecError):
     """``words`` are not options of the workload."""
 
     def __init__(self, name: str, arguments: Sequence[str]) -> None:
@@ -67,18 +67,18 @@ class WorkloadError(RuntimeError):
     in backquotes."""
 
 
-def first_line(error: BaseException) -> str:
+def get_first_error_line(error: BaseException) -> str:
     """The first line of an error's text; the name of its class when that is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def utf8(text: str) -> str:
+def escape_non_utf8(text: str) -> str:
     """``text`` for storage: bytes of arguments and file names that are not UTF-8 become escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 @contextmanager
-def writing(path: Path, description: str) -> Iterator[Path]:
+def write_file_atomically(path: Path, description: str) -> Iterator[Path]:
     """A file to write in the block, which then takes the place of ``path``. Raises WorkloadError
     for an OSError."""
     part = path.with_name(f".{os.getpid()}.part-{path.name}")
@@ -95,7 +95,7 @@ def writing(path: Path, description: str) -> Iterator[Path]:
             part.unlink()
 
 
-def is_python(program: str) -> bool:
+def is_python_interpreter(program: str) -> bool:
     """Whether ``word`` names a Python interpreter."""
     return _PYTHON.fullmatch(Path(program).name) is not None
 
@@ -125,7 +125,7 @@ def is_step_marker(text: str) -> bool:
     return kind in (MARKERS if not colon else _MARKERS_OF_A_CLASS) and bool(name) == bool(colon)
 
 
-def check_trace(window: str, trace: Path | None) -> None:
+def check_trace_option(window: str, trace: Path | None) -> None:
     """Raise SpecError unless there is a trace file exactly if torch.profiler is to write one."""
     if window == "torch" and trace is None:
         raise SpecError("`window` torch needs `trace`, the file for its trace")
@@ -135,26 +135,26 @@ def check_trace(window: str, trace: Path | None) -> None:
         raise SpecError(f"`trace` must end in .json or .json.gz, got {trace}")
 
 
-class Parser(argparse.ArgumentParser):
+class RaisingArgumentParser(argparse.ArgumentParser):
     """An argparse parser that raises SpecError instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         raise SpecError(message)
 
 
-def at_least(least: int) -> Callable[[str], int]:
+def make_whole_number_type(least: int) -> Callable[[str], int]:
     """Argument type: a whole number, at least ``least``."""
 
-    def number(text: str) -> int:
+    def parse_number_at_least(text: str) -> int:
         with suppress(ValueError):
             if (value := int(text)) >= least:
                 return value
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
 
-    return number
+    return parse_number_at_least
 
 
-def declare(default: Any, help: str = "", heading: str = "", **settings: Any) -> Any:
+def declare_option(default: Any, help: str = "", heading: str = "", **settings: Any) -> Any:
     """Return a field of options that is an option of the command line, too.
 
     ``settings`` are those of argparse, and ``flag`` its name, if it differs from the field's. A
@@ -164,12 +164,14 @@ def declare(default: Any, help: str = "", heading: str = "", **settings: Any) ->
     return field(default=default, metadata=settings)
 
 
-def declare_number(least: int, default: int | None, help: str = "", **settings: Any) -> Any:
+def declare_number_option(least: int, default: int | None, help: str = "", **settings: Any) -> Any:
     """Return the field of an option that is a whole number, at least ``least``."""
-    return declare(default, help, type=at_least(least), metavar="N", **settings)
+    return declare_option(
+        default, help, type=make_whole_number_type(least), metavar="N", **settings
+    )
 
 
-def add_options(parser: argparse.ArgumentParser, declared: Any) -> None:
+def add_declared_options(parser: argparse.ArgumentParser, declared: Any) -> None:
     """Add an argument for each field that ``declare`` made."""
     group: Any = parser
     for item in fields(declared):
@@ -180,7 +182,7 @@ def add_options(parser: argparse.ArgumentParser, declared: Any) -> None:
             group.add_argument(flag, dest=item.name, default=item.default, **settings)
 
 
-def read_seconds(text: str) -> float:
+def parse_positive_seconds(text: str) -> float:
     """Argument type: a number of seconds above 0."""
     with suppress(ValueError):
         if 0 < (value := float(text)) < float("inf"):
@@ -189,61 +191,67 @@ def read_seconds(text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class WorkloadOptions:
     """How to run a workload; counts are per process."""
 
-    batch_size: int = declare_number(
+    batch_size: int = declare_number_option(
         1, None, "images or sequences per step", heading="the run", flag="--batch", required=True
     )
-    mode: str = declare("train", "training or inference (default: %(default)s)", choices=MODES)
-    device: str = declare("cpu", "default: %(default)s", choices=DEVICES)
-    precision: str = declare(
+    mode: str = declare_option(
+        "train", "training or inference (default: %(default)s)", choices=MODES
+    )
+    device: str = declare_option("cpu", "default: %(default)s", choices=DEVICES)
+    precision: str = declare_option(
         "fp32", "fp32 disables TF32 (default: %(default)s)", choices=PRECISIONS
     )
-    seed: int = declare_number(0, 0, "default: %(default)s")
-    steps: int = declare_number(1, 10, "measured steps (default: %(default)s)")
+    seed: int = declare_number_option(0, 0, "default: %(default)s")
+    steps: int = declare_number_option(1, 10, "measured steps (default: %(default)s)")
     """Measured steps, which the profiler records."""
-    warmup: int = declare_number(
+    warmup: int = declare_number_option(
         1,
         3,
         "warm-up steps before the measured steps; the first one records the layers' "
         "shapes (default: %(default)s)",
     )
-    epochs: int = declare_number(
+    epochs: int = declare_number_option(
         0, 0, "full epochs after the measured steps, with test accuracy (default: %(default)s)"
     )
-    threads: int | None = declare_number(1, None, "CPU threads (default: chosen by torch)")
-    within: float | None = declare(
+    threads: int | None = declare_number_option(1, None, "CPU threads (default: chosen by torch)")
+    within: float | None = declare_option(
         None,
         f"time limit for the measured steps: run fewer, but at least {LEAST_STEPS}",
-        type=read_seconds,
+        type=parse_positive_seconds,
         metavar="SECONDS",
     )
-    compile: bool = declare(
+    compile: bool = declare_option(
         False,
         "compile the model with torch.compile, which needs a C++ compiler on a CPU",
         action="store_true",
     )
     """Compiled after the first warm-up step, which records the shapes."""
-    data: str = declare("synthetic", "default: %(default)s", heading="data", choices=DATA)
-    data_dir: Path | None = declare(
+    data: str = declare_option("synthetic", "default: %(default)s", heading="data", choices=DATA)
+    data_dir: Path | None = declare_option(
         None,
         "folder of the data set (mnist: it contains MNIST/raw; imagenet: the class folders; "
         "folder: images/ and masks/; csv: train.csv and test.csv, or give one CSV file)",
         type=Path,
         metavar="DIR",
     )
-    download: bool = declare(
+    download: bool = declare_option(
         False, "download a missing data set into --data-dir", action="store_true"
     )
-    record: Path | None = declare(
+    record: Path | None = declare_option(
         None, "write the JSON record to FILE", heading="profiling", type=Path, metavar="FILE"
     )
-    annotate: str = declare("none", "layer ranges (default: %(default)s)", choices=ANNOTATIONS)
-    window: str = declare("none", "profiler to notify of the measured steps", choices=WINDOWS)
-    layer_steps: int | None = declare_number(
+    annotate: str = declare_option(
+        "none", "layer ranges (default: %(default)s)", choices=ANNOTATIONS
+    )
+    window: str = declare_option(
+        "none", "profiler to notify of the measured steps", choices=WINDOWS
+    )
+    layer_steps: int | None = declare_number_option(
         1, None, "steps after the measured ones in which each layer is timed"
     )
-    trace: Path | None = declare(
+    trace: Path | None = declare_option(
         None, "trace file of --window torch (.json or .json.gz)", type=Path, metavar="FILE"
     )

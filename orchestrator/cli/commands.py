@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.errors import FIELD, PerfctlError, fill_fields
-from perfctl.orchestrator.options import Field
+from perfctl.orchestrator.options import DeclaredOption
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands.declare import Command as Declared
@@ -61,7 +61,7 @@ FORM = typer.Option(
 JSON = typer.Option("--json", help="Print JSON.")
 
 
-class AsTyped:
+class UnconvertedType:
     """Reader that leaves a text as it was typed. It replaces the one that new releases of typer
     make, which import pydantic: 0.11 s of the 0.29 s of CPU time that ``perfctl runs`` would
     take. Nothing else of typer is replaced."""
@@ -71,14 +71,14 @@ class AsTyped:
         return value
 
 
-def leave_as_typed(params: Sequence[Any]) -> None:
+def disable_type_conversion(params: Sequence[Any]) -> None:
     """Let typer pass on the words of parameters as they were typed."""
     for param in params:
         if hasattr(param, "get_runtime_param"):
-            param.get_runtime_param = AsTyped
+            param.get_runtime_param = UnconvertedType
 
 
-class CommandList(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands. Each has a complete line in the list, which is wrapped if it is long."""
 
     sections: ClassVar[Mapping[str, Mapping[str, str]]] = {}
@@ -92,7 +92,7 @@ class CommandList(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read what was typed."""
-        leave_as_typed(self.get_params(ctx))
+        disable_type_conversion(self.get_params(ctx))
         return list(super().parse_args(ctx, self.declared.read(args) if self.declared else args))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -102,14 +102,16 @@ class CommandList(TyperGroup):
             declared = self.declared.find(cmd_name)
             if declared is not None:
                 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-                add_declared(app, cmd_name, declared.line, declared)
+                register_declared_command(app, cmd_name, declared.line, declared)
                 command = typer.main.get_command(app)
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the lists."""
         lines = {
-            name: line_of(command) for name, command in self.commands.items() if not command.hidden
+            name: summarize_command(command)
+            for name, command in self.commands.items()
+            if not command.hidden
         }
         sections = self.sections or {"Commands": lines}
         width = max((len(name) for section in sections.values() for name in section), default=0)
@@ -118,28 +120,28 @@ class CommandList(TyperGroup):
                 formatter.write_dl([(name.ljust(width), line) for name, line in section.items()])
 
 
-def line_of(command: Any) -> str:
+def summarize_command(command: Any) -> str:
     """Return what a command does: its line in the list, else the first sentence of its help."""
     text = command.short_help or " ".join((command.help or "").partition("\n\n")[0].split())
     return str(text.partition(". ")[0].rstrip(".") + ".")
 
 
-class Command(TyperCommand):
+class DeclaredTyperCommand(TyperCommand):
     """A declared command."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return arguments as the documentation writes them: MODEL, [PATHS]..., in all releases of
         typer."""
-        program = ["[-- COMMAND]"] if "program" in _sources_of(ctx.obj) else []
+        program = ["[-- COMMAND]"] if "program" in _list_field_sources(ctx.obj) else []
         pieces = super().collect_usage_pieces(ctx)
         return [re.sub(r"^\{(.*)\}", r"\1", piece).upper() for piece in pieces] + program
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read what was typed; a program after ``--`` goes into ``ctx.meta``."""
-        if "program" in _sources_of(ctx.obj) and "--" in args:
+        if "program" in _list_field_sources(ctx.obj) and "--" in args:
             end = args.index("--")
             args, ctx.meta[PROGRAM] = args[:end], tuple(args[end + 1 :])
-        leave_as_typed(self.get_params(ctx))
+        disable_type_conversion(self.get_params(ctx))
         return list(super().parse_args(ctx, args))
 
     def get_help(self, ctx: Any) -> str:
@@ -165,28 +167,30 @@ class Command(TyperCommand):
                 formatter.write_dl(groups[heading])
 
 
-def _sources_of(command: Declared[Any, Any]) -> set[str]:
+def _list_field_sources(command: Declared[Any, Any]) -> set[str]:
     """Return which parts of the typed line fill fields of a command."""
     return {field.option.filled_from for field in command.fields}
 
 
-def name_options(text: str, command: Declared[Any, Any]) -> str:
+def replace_fields_with_options(text: str, command: Declared[Any, Any]) -> str:
     """Return ``text`` with options of ``command`` instead of fields."""
-    return fill_fields(text, flags_of(command)) if FIELD.search(text) else text
+    return fill_fields(text, map_fields_to_flags(command)) if FIELD.search(text) else text
 
 
 @cache
-def flags_of(command: Declared[Any, Any]) -> dict[str, str]:
+def map_fields_to_flags(command: Declared[Any, Any]) -> dict[str, str]:
     """Return field -> its option, or the name of its argument; with those of the built-in
     workloads, if the command passes words on."""
     flags = {name: field.flag for field in command.fields for name in (field.parameter, field.name)}
-    if "rest" not in _sources_of(command):
+    if "rest" not in _list_field_sources(command):
         return flags
     from perfctl.workloads.models import WORKLOADS
-    from perfctl.workloads.run.options import describe
+    from perfctl.workloads.run.options import format_workload_help
 
     names = [
-        name_ for name in WORKLOADS for name_ in re.findall(r"--[a-z][a-z0-9-]*", describe(name))
+        name_
+        for name in WORKLOADS
+        for name_ in re.findall(r"--[a-z][a-z0-9-]*", format_workload_help(name))
     ]
     return {name_[2:].replace("-", "_"): name_ for name_ in names} | flags
 
@@ -198,11 +202,11 @@ class TerminalEvents:
         self, command: Declared[Any, Any], progress: Callable[[str, int, int, Path | None], None]
     ) -> None:
         self.command, self._progress = command, progress
-        self.command_line = console.command_line()
+        self.command_line = console.format_command_line()
 
     def note(self, text: str) -> None:
         """Print it."""
-        console.note(name_options(text, self.command))
+        console.print_note(replace_fields_with_options(text, self.command))
 
     def warning(self, text: str) -> None:
         """Print it as a warning."""
@@ -210,7 +214,7 @@ class TerminalEvents:
 
     def error(self, text: str) -> None:
         """Print it as an error."""
-        console.error(name_options(text, self.command))
+        console.print_error(replace_fields_with_options(text, self.command))
 
     def progress(self, label: str, done: int, total: int, path: Path | None = None) -> None:
         """Show it on a terminal."""
@@ -220,10 +224,12 @@ class TerminalEvents:
         """Return what is typed; None without a terminal."""
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             return None
-        return str(typer.prompt(console.safe(question), default=default, err=True))
+        return str(
+            typer.prompt(console.escape_control_characters(question), default=default, err=True)
+        )
 
 
-def add_declared(
+def register_declared_command(
     app: typer.Typer,
     name: str,
     line: str,
@@ -235,13 +241,15 @@ def add_declared(
     from perfctl.orchestrator.commands.declare import Group
 
     if not isinstance(declared, Group):
-        settings = {"obj": declared, **(PASS_ON if "rest" in _sources_of(declared) else {})}
-        register = app.command(name, short_help=line, cls=Command, context_settings=settings)
-        register(function_of(declared))
+        settings = {"obj": declared, **(PASS_ON if "rest" in _list_field_sources(declared) else {})}
+        register = app.command(
+            name, short_help=line, cls=DeclaredTyperCommand, context_settings=settings
+        )
+        register(build_typer_callback(declared))
         return
     group = typer.Typer(
         name=name,
-        cls=CommandList,
+        cls=CommandGroup,
         no_args_is_help=True,
         rich_markup_mode=None,
         help=declared.help,
@@ -250,27 +258,27 @@ def add_declared(
     group.callback()(lambda: None)  # with one command, its word is still typed
     for subcommand_name, command in declared.commands.items():
         is_group = isinstance(command, Group)
-        add_declared(group, subcommand_name, command.line, command, is_hidden=is_group)
+        register_declared_command(group, subcommand_name, command.line, command, is_hidden=is_group)
     app.add_typer(group, short_help=line, hidden=is_hidden)
 
 
-def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
+def build_typer_callback(command: Declared[Any, Any]) -> Callable[..., None]:
     """Return the function that typer calls for a declared command: its parameters are the options,
     then --format (if its view is a document too) and --json."""
 
     def call(context: typer.Context, **typed: Any) -> None:
         try:
-            _run(command, context, typed)
+            _run_and_print(command, context, typed)
         except PerfctlError as error:
-            error.name_options(flags_of(command))
+            error.name_options(map_fields_to_flags(command))
             raise
 
-    parameters = [CONTEXT, *_parameters_of(command)]
+    parameters = [CONTEXT, *_build_typer_parameters(command)]
     if command.has_document:
         hint: Any = Annotated[str | None, FORM]
         parameters.append(inspect.Parameter("form", KEYWORD, annotation=hint, default=None))
     if command.has_json:
-        for name, option in (("as_json", JSON), ("json_schema", _schema_option(command))):
+        for name, option in (("as_json", JSON), ("json_schema", _make_schema_option(command))):
             hint = Annotated[bool, option]
             parameters.append(inspect.Parameter(name, KEYWORD, annotation=hint, default=False))
     text = command.help or inspect.getdoc(command.options) or ""
@@ -284,49 +292,57 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
     return call
 
 
-def _run(command: Declared[Any, Any], context: typer.Context, typed: Mapping[str, Any]) -> None:
+def _run_and_print(
+    command: Declared[Any, Any], context: typer.Context, typed: Mapping[str, Any]
+) -> None:
     """Run a command with the options that were typed, and print its result."""
     from perfctl.orchestrator.cli import progress
-    from perfctl.orchestrator.commands.declare import check_outputs
+    from perfctl.orchestrator.commands.declare import check_output_files
 
-    form = console.form_of(typed.get("form"), typed.get("as_json", False))
+    form = console.check_document_format(typed.get("form"), typed.get("as_json", False))
     parts = {"rest": tuple(context.args), "program": context.meta.get(PROGRAM)}
-    parts["line"] = console.command_line()
+    parts["line"] = console.format_command_line()
     values = {
         field.name: parts[field.option.filled_from]
         if field.option.filled_from
-        else read_value(field, typed[field.name])
+        else parse_typed_value(field, typed[field.name])
         for field in command.fields
     }
     options = command.make_options(values)
-    check_outputs(options)
-    with progress.working() as steps:
+    check_output_files(options)
+    with progress.show_progress() as steps:
         events = TerminalEvents(command, steps)
         result = command.run(options, events)
     if not typed.get("as_json"):
-        console.view(command.view(result), form, lambda text: name_options(text, command))
+        console.print_view(
+            command.view(result), form, lambda text: replace_fields_with_options(text, command)
+        )
     elif (record := command.record(result)) is not None:
-        from perfctl.orchestrator.outputs import output_of
+        from perfctl.orchestrator.outputs import find_output
 
-        console.as_json(record, output_of(record, outputs_of_command(command)))
+        console.print_json(record, find_output(record, list_output_names(command)))
     command.check(result, events)
 
 
-def outputs_of_command(command: Declared[Any, Any]) -> Sequence[str]:
+def list_output_names(command: Declared[Any, Any]) -> Sequence[str]:
     """Return the names of what ``--json`` prints."""
-    from perfctl.orchestrator.outputs import outputs_of
+    from perfctl.orchestrator.outputs import list_returned_outputs
 
-    return command.outputs or outputs_of(command.record) or outputs_of(command.run)
+    return (
+        command.outputs
+        or list_returned_outputs(command.record)
+        or list_returned_outputs(command.run)
+    )
 
 
-def _schema_option(command: Declared[Any, Any]) -> Any:
+def _make_schema_option(command: Declared[Any, Any]) -> Any:
     """Return the option --json-schema, which needs no other argument of the command."""
 
     def print_schema(is_asked: bool) -> None:
         if is_asked:
-            from perfctl.orchestrator.outputs import schema_of_any
+            from perfctl.orchestrator.outputs import build_alternatives_schema
 
-            console.as_json(schema_of_any(outputs_of_command(command)))
+            console.print_json(build_alternatives_schema(list_output_names(command)))
             raise typer.Exit
 
     return typer.Option(
@@ -338,7 +354,7 @@ def _schema_option(command: Declared[Any, Any]) -> Any:
     )
 
 
-def _parameters_of(command: Declared[Any, Any]) -> list[inspect.Parameter]:
+def _build_typer_parameters(command: Declared[Any, Any]) -> list[inspect.Parameter]:
     """Return the parameters that typer reads; common ones come first in the help."""
     typed = [field for field in command.fields if not field.option.filled_from]
     groups = sorted(typed, key=lambda field: HEADINGS.index(field.option.group))
@@ -346,13 +362,14 @@ def _parameters_of(command: Declared[Any, Any]) -> list[inspect.Parameter]:
     ranks = {name: number for number, name in enumerate(command.common or common)}
     typed.sort(key=lambda field: ranks.get(field.name, len(ranks)))
     return [
-        _parameter(field, COMMON if field.name in ranks else field.option.group) for field in typed
+        _build_typer_parameter(field, COMMON if field.name in ranks else field.option.group)
+        for field in typed
     ]
 
 
-def _parameter(field: Field, heading: str) -> inspect.Parameter:
+def _build_typer_parameter(field: DeclaredOption, heading: str) -> inspect.Parameter:
     """Return an option as typer declares it."""
-    option, default = field.option, _typed_default(field)
+    option, default = field.option, _format_typed_default(field)
     kind = str if option.parse else field.kind
     text = option.help
     if default not in (None, False, inspect.Parameter.empty) and "Default:" not in text:
@@ -376,7 +393,7 @@ def _parameter(field: Field, heading: str) -> inspect.Parameter:
     return inspect.Parameter(field.name, KEYWORD, annotation=annotation, default=default)
 
 
-def _typed_default(field: Field) -> Any:
+def _format_typed_default(field: DeclaredOption) -> Any:
     """Return a default as one would type it: (16, 32) is "16,32"; nothing is None."""
     option, default = field.option, field.default
     if option.typed_default is not None:
@@ -392,10 +409,10 @@ def _typed_default(field: Field) -> Any:
     return str(default) if is_text else default
 
 
-def read_value(field: Field, typed: Any) -> Any:
+def parse_typed_value(field: DeclaredOption, typed: Any) -> Any:
     """Return what was typed as a value of the field. Raises UsageError."""
-    if typed is None or typed == _typed_default(field) or typed == ():
+    if typed is None or typed == _format_typed_default(field) or typed == ():
         return field.default
     if isinstance(typed, list | tuple):
-        return tuple(map(field.read_word, typed))
-    return typed if isinstance(typed, bool) else field.read_word(typed)
+        return tuple(map(field.parse_word, typed))
+    return typed if isinstance(typed, bool) else field.parse_word(typed)

@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.redact import hidden_letters, make_visible, mask
+from perfctl.redact import escape_hidden_letters, find_hidden_letters, mask_secrets
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from perfctl.orchestrator.outputs import JsonLists
     from perfctl.orchestrator.report.tables import Table
-    from perfctl.orchestrator.report.view import Lines, View
+    from perfctl.orchestrator.report.view import RawLines, View
 
 BAR = 16
 """Columns of a bar: beside it there is room for what is going on."""
@@ -28,12 +28,12 @@ SPOOLED = 4 << 20
 """Bytes of each list that are held."""
 
 
-def safe(text: str) -> str:
+def escape_control_characters(text: str) -> str:
     """Return a text from reports without the characters that a terminal would obey."""
-    return make_visible(text, "\t\n")
+    return escape_hidden_letters(text, "\t\n")
 
 
-def _console(*, error: bool = False) -> Console:
+def _make_console(*, error: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if error else sys.stdout
@@ -45,57 +45,57 @@ def _console(*, error: bool = False) -> Console:
     )
 
 
-def result(text: str) -> None:
+def print_result_line(text: str) -> None:
     """One line of the command's result."""
-    print(safe(text))
+    print(escape_control_characters(text))
 
 
-def show(renderable: RenderableType, width: int | None = None) -> None:
+def print_renderable(renderable: RenderableType, width: int | None = None) -> None:
     """A table or text of the command's result; ``width``: None for that of the output."""
-    console = _console()
+    console = _make_console()
     console.width = width or console.width
     console.print(renderable)
 
 
-def command_line() -> str:
+def format_command_line() -> str:
     """What the user typed, ready to paste."""
     import shlex
 
     return shlex.join(["perfctl", *sys.argv[1:]])
 
 
-def as_json(value: Any, schema: str | None = None) -> None:
+def print_json(value: Any, schema: str | None = None) -> None:
     """Print the command's result for programs: records, or what ``json.dumps`` takes. ``schema``:
     its name in ``outputs``, which an object states first."""
-    from perfctl.orchestrator.outputs import JsonLists, name_of, to_json
+    from perfctl.orchestrator.outputs import JsonLists, convert_to_json, format_schema_name
 
     if schema is not None and isinstance(value, JsonLists):
-        _print_lists(value, schema)
+        _print_json_lists(value, schema)
         return
-    value = to_json(value)
+    value = convert_to_json(value)
     if schema is not None and isinstance(value, dict):
-        value = {"schema": name_of(schema), **value}
-    print(json_text(value))
+        value = {"schema": format_schema_name(schema), **value}
+    print(format_json(value))
 
 
-def json_text(value: Any) -> str:
+def format_json(value: Any) -> str:
     """Return a value as ``as_json`` prints it."""
     import json
 
-    from perfctl.orchestrator.outputs import to_json
+    from perfctl.orchestrator.outputs import convert_to_json
 
-    text = json.dumps(to_json(value), indent=1, ensure_ascii=False, default=str)
-    hidden = hidden_letters(text) - {"\n"}
+    text = json.dumps(convert_to_json(value), indent=1, ensure_ascii=False, default=str)
+    hidden = find_hidden_letters(text) - {"\n"}
     return text.translate({ord(letter): json.dumps(letter)[1:-1] for letter in hidden})
 
 
-def _print_lists(lists: JsonLists[Any], schema: str) -> None:
+def _print_json_lists(lists: JsonLists[Any], schema: str) -> None:
     """Print an object of lists as ``as_json`` prints it, and nothing if they cannot be made. What
     does not fit into SPOOLED bytes waits in temporary files."""
     from shutil import copyfileobj
     from tempfile import SpooledTemporaryFile
 
-    from perfctl.orchestrator.outputs import name_of
+    from perfctl.orchestrator.outputs import format_schema_name
 
     with ExitStack() as stack:
         files = {
@@ -103,53 +103,55 @@ def _print_lists(lists: JsonLists[Any], schema: str) -> None:
             for name in lists.names
         }
         begun: set[str] = set()
-        for texts in lists.batches(json_text):
+        for texts in lists.batches(format_json):
             for name, new_texts in texts.items():
                 for text in new_texts:
                     separator = "," if name in begun else ""
                     files[name].write(f"{separator}\n  " + text.replace("\n", "\n  "))
                     begun.add(name)
-        sys.stdout.write(f'{{\n "schema": {json_text(name_of(schema))}')
+        sys.stdout.write(f'{{\n "schema": {format_json(format_schema_name(schema))}')
         for name, file in files.items():
-            sys.stdout.write(f",\n {json_text(name)}: [")
+            sys.stdout.write(f",\n {format_json(name)}: [")
             file.seek(0)
             copyfileobj(file, sys.stdout)
             sys.stdout.write("\n ]" if name in begun else "]")
         sys.stdout.write("\n}\n")
 
 
-def raw(text: str) -> None:
+def print_raw_text(text: str) -> None:
     """Part of the command's result for programs, to the byte; control characters are shown as such
     on a terminal."""
-    sys.stdout.write(safe(text) if sys.stdout.isatty() else text)
+    sys.stdout.write(escape_control_characters(text) if sys.stdout.isatty() else text)
 
 
-def view(answer: View | Lines, form: str | None, name_options: Callable[[str], str] = str) -> None:
+def print_view(
+    answer: View | RawLines, form: str | None, name_options: Callable[[str], str] = str
+) -> None:
     """An answer as text for the terminal, or as the document that ``form`` names.
     ``name_options``: puts options in the place of fields."""
     from perfctl.orchestrator.report.files.documents import FORMS
-    from perfctl.orchestrator.report.view import Lines, on_terminal
+    from perfctl.orchestrator.report.view import RawLines, draw_view
 
-    if isinstance(answer, Lines):
+    if isinstance(answer, RawLines):
         if form is not None:
             raise UsageError(
                 f"--format and {answer.asked_by} both write to standard output", "Choose one"
             )
         for line in answer.lines:
-            raw(safe(line) if answer.has_names else line)
+            print_raw_text(escape_control_characters(line) if answer.has_names else line)
         return
     if form is not None:
         document = answer if answer.document is None else answer.document()
-        raw(FORMS[form](_with_options(document, name_options)))
+        print_raw_text(FORMS[form](_name_options_in_view(document, name_options)))
         return
-    columns = max(width(), answer.least_width)
-    for block in on_terminal(_with_options(answer, name_options), columns):
-        show(block, columns)
+    columns = max(measure_output_width(), answer.least_width)
+    for block in draw_view(_name_options_in_view(answer, name_options), columns):
+        print_renderable(block, columns)
     for line in answer.lines:
-        result(line)
+        print_result_line(line)
 
 
-def _with_options(view: View, name_options: Callable[[str], str]) -> View:
+def _name_options_in_view(view: View, name_options: Callable[[str], str]) -> View:
     """Return the view with options in place of fields in its sentences; its chapters are yielded
     one by one."""
     return replace(
@@ -162,12 +164,12 @@ def _with_options(view: View, name_options: Callable[[str], str]) -> View:
         ),
         warnings=tuple(map(name_options, view.warnings)),
         notes=tuple(map(name_options, view.notes)),
-        tables=tuple(_name_options_in(table, name_options) for table in view.tables),
-        chapters=(_with_options(chapter, name_options) for chapter in view.chapters),
+        tables=tuple(_name_options_in_table(table, name_options) for table in view.tables),
+        chapters=(_name_options_in_view(chapter, name_options) for chapter in view.chapters),
     )
 
 
-def _name_options_in(table: Table, name_options: Callable[[str], str]) -> Table:
+def _name_options_in_table(table: Table, name_options: Callable[[str], str]) -> Table:
     """Return the table with options in place of fields, in its notes, and in its cells if it has no
     heads: they are sentences then, and no names."""
     rows = table.rows
@@ -178,7 +180,7 @@ def _name_options_in(table: Table, name_options: Callable[[str], str]) -> Table:
     return replace(table, rows=rows, notes=tuple(map(name_options, table.notes)))
 
 
-def form_of(form: str | None, as_json: bool) -> str | None:
+def check_document_format(form: str | None, as_json: bool) -> str | None:
     """The format asked for; None is text. Raises UsageError for one that is not known, and
     beside --json."""
     if form is not None and form not in ("md", "tex", "html"):
@@ -190,38 +192,38 @@ def form_of(form: str | None, as_json: bool) -> str | None:
     return form
 
 
-def flush() -> None:
+def flush_output() -> None:
     """What was printed reaches whoever reads it now: the command goes on for long."""
     sys.stdout.flush()
 
 
-def width() -> int:
+def measure_output_width() -> int:
     """Columns of the output."""
-    return int(_console().width)
+    return int(_make_console().width)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """What is going on; never part of the result."""
-    print(safe(text), file=sys.stderr, flush=True)
+    print(escape_control_characters(text), file=sys.stderr, flush=True)
 
 
-def warning(text: str) -> None:
-    note(f"warning: {text}")
+def print_warning(text: str) -> None:
+    print_note(f"warning: {text}")
 
 
-def error(text: str) -> None:
+def print_error(text: str) -> None:
     """One line, whatever stands in the names and texts in it; what looks like a secret is
     not printed."""
-    note("perfctl: " + mask(" ".join(text.split("\n"))))
+    print_note("perfctl: " + mask_secrets(" ".join(text.split("\n"))))
 
 
 @contextmanager
-def bar() -> Iterator[Any]:
+def open_progress_bar() -> Iterator[Any]:
     """A bar of rich's that goes away at the end; what is printed meanwhile stands above it."""
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
     # what does not fit is cut at its end
     columns = (BarColumn(BAR), TextColumn("{task.description}", markup=False))
-    with Bar(*columns, console=_console(error=True), transient=True) as progress_bar:
+    with Bar(*columns, console=_make_console(error=True), transient=True) as progress_bar:
         yield progress_bar

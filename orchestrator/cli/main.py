@@ -26,7 +26,7 @@ import typer
 from perfctl.orchestrator.cli import commands, console
 from perfctl.orchestrator.errors import (
     Interrupted,
-    Lost,
+    LostWarning,
     PartlyDone,
     PerfctlError,
     Regressed,
@@ -122,16 +122,16 @@ module of its own name."""
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 
-class _Commands(commands.CommandList):
+class _RootCommandGroup(commands.CommandGroup):
     sections: ClassVar = GROUPS
 
 
-def application(only: str | None = None) -> typer.Typer:
+def build_application(only: str | None = None) -> typer.Typer:
     """Return the command line. With ``only``, the first word that was typed, the modules of other
     commands are not loaded: those have a name alone, and not even that for options of perfctl."""
     app = typer.Typer(
         name="perfctl",
-        cls=_Commands,
+        cls=_RootCommandGroup,
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -144,18 +144,18 @@ def application(only: str | None = None) -> typer.Typer:
             "report'."
         ),
     )
-    app.callback()(_root)
+    app.callback()(_accept_root_options)
     if only in ("--help", "--version"):
         return app
     for name, line in COMMANDS.items():
         if only in (None, name):
-            commands.add_declared(app, name, line, declaration(name))
+            commands.register_declared_command(app, name, line, load_declaration(name))
         else:
-            app.command(name, help=line)(_not_loaded)
+            app.command(name, help=line)(_do_nothing)
     return app
 
 
-def declaration(name: str) -> Declared[Any, Any] | Group:
+def load_declaration(name: str) -> Declared[Any, Any] | Group:
     """Return a declared command, or group of them, by its name."""
     module, _, attribute = DECLARATIONS.get(name, f"{name}.COMMAND").partition(".")
     commands_module = import_module(f"perfctl.orchestrator.commands.{module}")
@@ -163,7 +163,7 @@ def declaration(name: str) -> Declared[Any, Any] | Group:
     return declared
 
 
-def typed_words(arguments: Sequence[str]) -> Sequence[str]:
+def read_typed_words(arguments: Sequence[str]) -> Sequence[str]:
     """Return the words after ``perfctl``: of the line that a shell wants completed, if one asks."""
     if COMPLETING not in os.environ:
         return arguments
@@ -171,19 +171,22 @@ def typed_words(arguments: Sequence[str]) -> Sequence[str]:
     return line.split()[1:]
 
 
-def _not_loaded() -> None:
+def _do_nothing() -> None:
     pass
 
 
-def _version(is_wanted: bool) -> None:
+def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        console.result(f"perfctl {__version__}")
+        console.print_result_line(f"perfctl {__version__}")
         raise typer.Exit
 
 
-def _root(
+def _accept_root_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     pass
@@ -192,56 +195,56 @@ def _root(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit. A letter that the output's encoding lacks is printed as JSON
     escapes it."""
-    codecs.register_error("perfctl", _escape_letters)
+    codecs.register_error("perfctl", _escape_unencodable_letters)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="perfctl")
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    sys.exit(run_command_line(sys.argv[1:] if arguments is None else arguments))
 
 
-def _escape_letters(error: UnicodeError) -> tuple[str, int]:
+def _escape_unencodable_letters(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 @contextmanager
-def _print_warnings() -> Iterator[list[str]]:
+def _print_database_warnings() -> Iterator[list[str]]:
     """Print notes about the database, each once per command, and as errors what had to be omitted;
     yield the list of the latter."""
     lost: list[str] = []
     with warnings.catch_warnings():
         show_other = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *location: Any) -> None:
-            if issubclass(category, Lost):
-                console.error(str(message))
+        def print_warning(message: Warning | str, category: type[Warning], *location: Any) -> None:
+            if issubclass(category, LostWarning):
+                console.print_error(str(message))
                 lost.append(str(message))
             elif issubclass(category, StoreNote):
-                console.note(f"note: {message}")
+                console.print_note(f"note: {message}")
             else:
                 show_other(message, category, *location)
 
         warnings.simplefilter("default", StoreNote)
-        warnings.simplefilter("always", Lost)
-        warnings.showwarning = show  # type: ignore[assignment]
+        warnings.simplefilter("always", LostWarning)
+        warnings.showwarning = print_warning  # type: ignore[assignment]
         yield lost
 
 
-def run(arguments: Sequence[str]) -> int:
+def run_command_line(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. No exception leaves here."""
-    with _print_warnings() as lost:
-        code = _run(arguments)
+    with _print_database_warnings() as lost:
+        code = _run_catching_errors(arguments)
     return 4 if lost and code == 0 else code
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run_catching_errors(arguments: Sequence[str]) -> int:
     try:
-        app = application(next(iter(typed_words(arguments)), ""))
+        app = build_application(next(iter(read_typed_words(arguments)), ""))
         outcome = app(list(arguments), standalone_mode=False, prog_name="perfctl")
         return outcome if isinstance(outcome, int) else 0
     except _BAD_CALL as error:
-        return _print_bad_call(error)
+        return _print_usage_error(error)
     except (typer.Abort, KeyboardInterrupt):
-        console.error("stopped")
+        console.print_error("stopped")
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -250,36 +253,38 @@ def _run(arguments: Sequence[str]) -> int:
         is_folder_gone = error.errno == errno.ENOENT
         unnamed = "the current folder" if is_folder_gone else "an output file"
         message = f"{error.filename or unnamed}: {error.strerror or error}"
-        console.error(str(PerfctlError(message, REMEDIES.get(error.errno or 0))))
+        console.print_error(str(PerfctlError(message, REMEDIES.get(error.errno or 0))))
         return 1
     except (PerfctlError, ReportError) as error:
-        console.error(str(error))
-        return _exit_code(error)
+        console.print_error(str(error))
+        return _choose_exit_code(error)
     except Exception as error:
         if isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt):
             # Python 3.11 wraps Ctrl-C that comes while an imported module makes a class
-            console.error("stopped")
+            console.print_error("stopped")
             return 130
-        from perfctl.orchestrator.faults import report_fault
+        from perfctl.orchestrator.faults import describe_fault
 
-        console.error(report_fault(f"perfctl {next(iter(arguments), '')}".strip(), error))
+        console.print_error(describe_fault(f"perfctl {next(iter(arguments), '')}".strip(), error))
         return 1
 
 
-def _print_bad_call(error: Any) -> int:
+def _print_usage_error(error: Any) -> int:
     """Print what typer reports of a command line that makes no sense in one line, with what to
     do; return the exit code."""
     if type(error).__name__ == "NoArgsIsHelpError":
-        console.result(error.ctx.get_help())  # what was asked for, so neither an error nor a note
+        console.print_result_line(
+            error.ctx.get_help()
+        )  # what was asked for, so neither an error nor a note
         return 0
     message, context = error.format_message(), getattr(error, "ctx", None)
     command = "perfctl" if context is None else context.command_path
     remedy = f"Run '{command} --help' for the valid options"
-    console.error(str(UsageError(message[:1].lower() + message[1:], remedy)))
+    console.print_error(str(UsageError(message[:1].lower() + message[1:], remedy)))
     return int(error.exit_code)
 
 
-def _exit_code(error: Exception) -> int:
+def _choose_exit_code(error: Exception) -> int:
     if isinstance(error, Interrupted):
         return 128 + error.signal_number
     if isinstance(error, UsageError):

@@ -26,7 +26,7 @@ _MB = 1_000_000
 _FEWEST_BYTES = 1 << 16
 
 
-class Steps:
+class ProgressSteps:
     """The parts of a calculation, or the files that are read, and a line about them on a terminal.
     :func:`working` makes it. It is called with each part."""
 
@@ -50,47 +50,49 @@ class Steps:
         number = f"{min(self._done + 1, self.total)} of {self.total}: " if self.total > 1 else ""
         if self._path is None:
             return f"{number}{self._what}"
-        position, size = position_in(self._path)
+        position, size = measure_read_position(self._path)
         read = f", {position / _MB:,.0f} of {size / _MB:,.0f} MB" if position else ""
         seconds = f"{time.monotonic() - self._part_start:.0f} s"
         return f"{number}{self._path.name}: {self._what}{read}, {seconds}"
 
     def part(self) -> float:
         """Return the parts done, with the share of the file that is read."""
-        position, size = position_in(self._path) if self._path else (0, 0)
+        position, size = measure_read_position(self._path) if self._path else (0, 0)
         return self._done + (min(position / size, 1.0) if size else 0.0)
 
-    def how_far(self) -> str:
+    def format_percent_and_time_left(self) -> str:
         """Return "42%, about 12 s left  "; nothing while that is not known."""
         part = self.part()
         if not self.total or not 0 < part <= self.total:
             return ""
         spent = time.monotonic() - self._start
-        time_left = _clock(spent * (self.total / part - 1))
+        time_left = _format_duration(spent * (self.total / part - 1))
         return f"{part / self.total * 100:.0f}%, about {time_left} left  "
 
     def show(self, stopped: threading.Event) -> None:
         """Show the line until ``stopped`` is set."""
         if stopped.wait(AFTER_S) or not sys.stderr.isatty():
             return
-        with console.bar() as bar:
+        with console.open_progress_bar() as bar:
             task: Any = bar.add_task("", total=self.total)
             while not stopped.wait(BAR_S):
-                text = console.safe(self.how_far() + self.line())
+                text = console.escape_control_characters(
+                    self.format_percent_and_time_left() + self.line()
+                )
                 bar.update(task, description=text, completed=self.part(), total=self.total or None)
 
 
-def _clock(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """Return "12 s", or "3 min 20 s"."""
     rounded = max(round(seconds), 1)
     return f"{rounded} s" if rounded < 60 else f"{rounded // 60} min {rounded % 60} s"
 
 
 @contextmanager
-def working() -> Iterator[Steps]:
+def show_progress() -> Iterator[ProgressSteps]:
     """Show on stderr how far a calculation is that reports its parts, if it takes over two seconds
     and stderr is a terminal."""
-    steps, stopped = Steps(), threading.Event()
+    steps, stopped = ProgressSteps(), threading.Event()
     thread = threading.Thread(target=steps.show, args=(stopped,), daemon=True)
     thread.start()
     try:
@@ -100,15 +102,15 @@ def working() -> Iterator[Steps]:
         thread.join()
 
 
-def position_in(path: Path) -> tuple[int, int]:
+def measure_read_position(path: Path) -> tuple[int, int]:
     """Return the bytes of a file that this process has read, and its size; 0 for what is
     unknown."""
     try:
         size = path.stat().st_size if path.is_file() else 0
         positions = [
-            _position(handle.name)
+            _read_descriptor_position(handle.name)
             for handle in Path("/proc/self/fd").iterdir()
-            if _is_same(handle, path)
+            if _is_same_file(handle, path)
         ]
     except OSError:
         return 0, 0
@@ -116,14 +118,14 @@ def position_in(path: Path) -> tuple[int, int]:
     return (position, size) if position >= _FEWEST_BYTES else (0, size)
 
 
-def _is_same(handle: Path, path: Path) -> bool:
+def _is_same_file(handle: Path, path: Path) -> bool:
     try:
         return handle.samefile(path)
     except OSError:  # closed in the meantime
         return False
 
 
-def _position(number: str) -> int:
+def _read_descriptor_position(number: str) -> int:
     try:
         text = Path(f"/proc/self/fdinfo/{number}").read_text()
     except OSError:

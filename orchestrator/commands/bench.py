@@ -27,42 +27,47 @@ from perfctl.orchestrator.commands.declare import (
 )
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT
-from perfctl.orchestrator.files import check_free, replacing
-from perfctl.orchestrator.ingest.context import Failed, Settings, Task
-from perfctl.orchestrator.ingest.find import Source
+from perfctl.orchestrator.files import check_output_path, replace_when_done
+from perfctl.orchestrator.ingest.context import IngestSettings, IngestTask, ReportFailed
+from perfctl.orchestrator.ingest.find import ReportSource
 from perfctl.orchestrator.ingest.ingest import ingest_run_folders
-from perfctl.orchestrator.ingest.sweep import describe_outcome, ingest_folder, storing
-from perfctl.orchestrator.launch.catalog import check_ready
+from perfctl.orchestrator.ingest.sweep import describe_outcome, ingest_folder, keep_complete_runs
+from perfctl.orchestrator.launch.catalog import check_sweep_can_start
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
-from perfctl.orchestrator.launch.sweep.bench import Budget, Point, run
+from perfctl.orchestrator.launch.sweep.bench import PointToMeasure, TimeBudget, measure_points
 from perfctl.orchestrator.launch.sweep.bench_file import (
-    Bench,
-    Skipped,
-    design,
-    read_bench,
-    share,
+    BenchSpec,
+    SkippedPoint,
+    design_bench,
+    read_bench_file,
+    select_part,
 )
-from perfctl.orchestrator.launch.sweep.folders import Setting, file_name
+from perfctl.orchestrator.launch.sweep.folders import SweepSetting, make_safe_file_name
 from perfctl.orchestrator.launch.sweep.options import resolve_device
-from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest, as_words
-from perfctl.orchestrator.options import read_seconds
-from perfctl.orchestrator.predict.bench import (
-    Correlation,
-    correlations,
-    fastest,
-    figures,
-    observations,
-    points_of,
+from perfctl.orchestrator.launch.sweep.request import (
+    RunResult,
+    SweepListener,
+    SweepRequest,
+    format_option_words,
 )
-from perfctl.orchestrator.predict.step_parts import features_of
-from perfctl.orchestrator.report.charts.files import Drawn
-from perfctl.orchestrator.report.tables import Column, amount, dense_table, text_columns
+from perfctl.orchestrator.options import parse_seconds
+from perfctl.orchestrator.predict.bench import (
+    TimeCorrelation,
+    correlate_all_features,
+    keep_fastest_points,
+    list_observations,
+    list_point_features,
+    select_bench_points,
+)
+from perfctl.orchestrator.predict.step_parts import compute_call_features
+from perfctl.orchestrator.report.charts.files import DrawnChart
+from perfctl.orchestrator.report.tables import Column, amount_cell, build_dense_table, text_columns
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import group_by
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import SweepFacts
-from perfctl.orchestrator.stored_runs import loaded
-from perfctl.parsers.own.bench import as_json, read_points
+from perfctl.orchestrator.stored_runs import load_readable_runs
+from perfctl.parsers.own.bench import as_json, read_bench_points
 from perfctl.records.bench import BenchPoint
 from perfctl.workloads.models.families import NAME as WORKLOAD
 
@@ -94,7 +99,7 @@ class BenchOptions:
         Option(
             "Stop after this time: 30m, 2h, 90s. 0 only ingests existing runs. Default: no limit.",
             metavar="TIME",
-            parse=read_seconds,
+            parse=parse_seconds,
         ),
     ] = None
     shard: Annotated[
@@ -135,10 +140,10 @@ class BenchRequest:
 
     JSON_KEYS = ("points", "skipped")
 
-    bench: Bench
-    points: tuple[Point, ...]
+    bench: BenchSpec
+    points: tuple[PointToMeasure, ...]
     """The design's, or this machine's part of them."""
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedPoint, ...]
     """Networks, or batch sizes of one, that are not measured."""
     part: tuple[int, int] | None
     """(number from 1, of how many) when several machines share the work: only run folders are
@@ -157,7 +162,7 @@ class BenchRun:
 
     JSON_INLINED = ("point",)
 
-    point: Point
+    point: PointToMeasure
     status: Annotated[str, ("ok", "partial", "failed")]
     reason: str | None
     """null: it is ok."""
@@ -174,11 +179,11 @@ class BenchResult:
 
     request: BenchRequest
     runs: tuple[BenchRun, ...]
-    remaining: tuple[Point, ...]
+    remaining: tuple[PointToMeasure, ...]
     """Points that the budget was too short for."""
 
     @property
-    def skipped(self) -> tuple[Skipped, ...]:
+    def skipped(self) -> tuple[SkippedPoint, ...]:
         """Return networks, or batch sizes of one, that are not measured."""
         return self.request.skipped
 
@@ -203,8 +208,8 @@ class BenchResult:
             raise PartlyDone(problem, "Repeat the same command to continue")
 
 
-def bench_request(
-    bench: Bench, options: BenchOptions, environment: Mapping[str, str] = os.environ
+def plan_bench(
+    bench: BenchSpec, options: BenchOptions, environment: Mapping[str, str] = os.environ
 ) -> BenchRequest:
     """Return the design of ``bench``, or this machine's part of it. Nothing is started.
 
@@ -213,12 +218,12 @@ def bench_request(
     """
     device = resolve_device(options.device or bench.device)
     bench = replace(bench, device=device, threads=options.threads or bench.threads)
-    planned, part = design(bench), part_of(options.shard, environment)
-    points = share(planned.points, *part) if part else planned.points
+    planned, part = design_bench(bench), parse_shard(options.shard, environment)
+    points = select_part(planned.points, *part) if part else planned.points
     return BenchRequest(bench, points, planned.skipped, part, options)
 
 
-def bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
+def run_bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
     """Measure each point in a separate process, while the budget lasts. The same call goes on
     where it stopped.
 
@@ -235,38 +240,38 @@ def bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
             "`steady` needs the results database, which the parts of a bench do not use",
             "Omit `steady` or `shard`",
         )
-    check_ready(sweep_of(request, request.points[0]))
-    reasons = reasons_of(request)
+    check_sweep_can_start(plan_point_sweep(request, request.points[0]))
+    reasons = list_skip_reasons(request)
     for reason in reasons[:REASONS_MAX]:
         events.note(f"skipped: {reason}")
     if len(reasons) > REASONS_MAX:
         events.note(
             f"skipped: for {len(reasons) - REASONS_MAX} more reasons (--dry-run lists them)"
         )
-    listener, limit = tell_points(request, events), memory.bytes_of(None)
+    listener, limit = make_progress_listener(request, events), memory.parse_memory_limit(None)
 
-    def store_run(result: RunResult) -> None:
+    def ingest_run(result: RunResult) -> None:
         if request.part is None:
             ingest_folder(
                 result.folder,
-                _facts_of(result.folder, options.command_line),
+                _build_sweep_facts(result.folder, options.command_line),
                 limit,
                 store=store,
                 again=False,
-                features=features_of,
+                features=compute_call_features,
             )
         listener.finished(result)
 
     if request.part is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-    with nullcontext() if request.part else storing(store, "points"):
-        points = stored_points(store) if steady is not None else ()
+    with nullcontext() if request.part else keep_complete_runs(store, "points"):
+        points = load_fastest_points(store) if steady is not None else ()
         unsteady = (point for point in points if point.spread * 100 > (steady or 0.0))
-        done = run(
+        done = measure_points(
             request.points,
-            partial(sweep_of, request),
-            Budget(options.budget),
-            replace(listener, finished=store_run),
+            partial(plan_point_sweep, request),
+            TimeBudget(options.budget),
+            replace(listener, finished=ingest_run),
             frozenset((point.model, point.batch) for point in unsteady),
         )
     runs = (
@@ -276,19 +281,19 @@ def bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
     return BenchResult(request, tuple(runs), done.left)
 
 
-def _facts_of(folder: Path, command_line: str) -> SweepFacts:
+def _build_sweep_facts(folder: Path, command_line: str) -> SweepFacts:
     return SweepFacts(folder.parent.name, "sweep", command_line, platform.node())
 
 
-def tell_points(request: BenchRequest, events: Events) -> Listener:
+def make_progress_listener(request: BenchRequest, events: Events) -> SweepListener:
     """Return what tells ``events`` how each point went; of complete ones only a part of a bench
     does, whose lines are the log of a job."""
     finished: list[RunResult] = []
 
-    def start(setting: Setting, stage: str) -> None:
+    def report_start(setting: SweepSetting, stage: str) -> None:
         events.progress(str(setting), len(finished), len(request.points))
 
-    def finish(result: RunResult) -> None:
+    def report_outcome(result: RunResult) -> None:
         finished.append(result)
         name = f"{result.folder.parent.name}/{result.folder.name}"
         if not result.skipped:
@@ -296,10 +301,10 @@ def tell_points(request: BenchRequest, events: Events) -> Listener:
         elif request.part is not None:
             events.note(f"{name}: already complete, skipped")
 
-    return Listener(started=start, finished=finish, stopped=finish)
+    return SweepListener(started=report_start, finished=report_outcome, stopped=report_outcome)
 
 
-def part_of(
+def parse_shard(
     text: str | None, environment: Mapping[str, str] = os.environ
 ) -> tuple[int, int] | None:
     """Return (2, 8) for "2/8", or this task's part of a Slurm array; None if no other task shares
@@ -326,14 +331,14 @@ def part_of(
     return number, tasks
 
 
-def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
+def plan_point_sweep(request: BenchRequest, point: PointToMeasure) -> SweepRequest:
     """Return the sweep of one point: one per network, named after everything that is asked of it,
     with one batch size."""
     bench = request.bench
     names = ("device", "mode", "precision", "steps", "warmup", "threads", "within")
     options = {f"--{name}": getattr(bench, name) for name in names}
     options |= {"--layer-steps": bench.layer_steps or None, "--model": point.model}
-    arguments = as_words(options)
+    arguments = format_option_words(options)
     digest = hashlib.sha256("\0".join(arguments).encode()).hexdigest()[:8]
     return SweepRequest(
         profiler=NoProfiler(),
@@ -346,12 +351,12 @@ def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
         command_line=request.options.command_line,
         timeout=request.options.timeout,
         no_store=request.part is not None,
-        sweep_name=f"bench-{file_name(point.model.replace('=', ''))}-{digest}",
+        sweep_name=f"bench-{make_safe_file_name(point.model.replace('=', ''))}-{digest}",
         sample="off",
     )
 
 
-def gather(
+def ingest_bench_folders(
     runs: Path, store: Path, command_line: str = "", *, memory_limit: str | int | None = None
 ) -> tuple[str, ...]:
     """Ingest the run folders that a bench left, its parts too; runs nothing. Return why folders
@@ -360,22 +365,28 @@ def gather(
     ``memory_limit``: as in ``ingest``.
     """
     tasks = [
-        Task(Source(folder, folder), _facts_of(folder, command_line), features=features_of)
+        IngestTask(
+            ReportSource(folder, folder),
+            _build_sweep_facts(folder, command_line),
+            features=compute_call_features,
+        )
         for folder in (path.parent for path in sorted(runs.rglob("run.json")))
     ]
-    with storing(store, "points"):
-        settings = Settings(store, limit=memory.bytes_of(memory_limit))
+    with keep_complete_runs(store, "points"):
+        settings = IngestSettings(store, limit=memory.parse_memory_limit(memory_limit))
         outcomes = [outcome for _, outcome in ingest_run_folders(tasks, settings)]
-    return tuple(outcome.text for outcome in outcomes if isinstance(outcome, Failed))
+    return tuple(outcome.text for outcome in outcomes if isinstance(outcome, ReportFailed))
 
 
-def stored_points(store: Path = DEFAULT_STORE) -> list[BenchPoint]:
+def load_fastest_points(store: Path = DEFAULT_STORE) -> list[BenchPoint]:
     """The fastest run of each point in a store, in the order they were first measured."""
-    with database.reading(store) as connection:
-        return fastest(points_of(loaded(connection, read.bench_run_ids(connection))))
+    with database.open_store_for_reading(store) as connection:
+        return keep_fastest_points(
+            select_bench_points(load_readable_runs(connection, read.list_bench_run_ids(connection)))
+        )
 
 
-def bench_points(
+def load_bench_points(
     store: Path = DEFAULT_STORE, *, file: Path | None = None, family: str | None = None
 ) -> list[BenchPoint]:
     """The points of a store, or of a file that :func:`export_bench` wrote; ``family``: only those
@@ -384,7 +395,7 @@ def bench_points(
     Raises PerfctlError when there is no point, UsageError when there is none of the family,
     ReportError for a file of another kind.
     """
-    points = list(read_points(file)) if file else stored_points(store)
+    points = list(read_bench_points(file)) if file else load_fastest_points(store)
     if not points:
         raise PerfctlError(
             f"{file or store}: no benchmark measurements found", "Run 'perfctl bench FILE' first"
@@ -398,25 +409,27 @@ def bench_points(
     return chosen
 
 
-def bench_charts(store: Path) -> dict[str, Drawn]:
+def draw_bench_charts(store: Path) -> dict[str, DrawnChart]:
     """Name -> chart: time against each figure, and time, memory and FLOPs against each size; empty
     without a bench."""
     from perfctl.orchestrator.report.charts import relations
 
-    points = stored_points(store)
-    return relations.bench_charts(points) | relations.all_relation_charts(observations(points))
+    points = load_fastest_points(store)
+    return relations.draw_correlation_charts(points) | relations.draw_all_relation_charts(
+        list_observations(points)
+    )
 
 
-def measure(options: BenchOptions, events: Events) -> BenchResult | BenchRequest:
+def run_or_plan_bench(options: BenchOptions, events: Events) -> BenchResult | BenchRequest:
     """Measure the points of a file, or return what would be measured."""
-    request = bench_request(read_bench(options.file), options)
-    return request if options.dry_run else bench(request, events)
+    request = plan_bench(read_bench_file(options.file), options)
+    return request if options.dry_run else run_bench(request, events)
 
 
-def bench_view(result: BenchResult | BenchRequest) -> View:
+def build_bench_view(result: BenchResult | BenchRequest) -> View:
     """Return every point and every network that is skipped, or what was measured."""
     if isinstance(result, BenchRequest):
-        return _design_view(result)
+        return _build_design_view(result)
     request = result.request
     wrote = f"Wrote {request.store}. Next: perfctl bench show"
     if request.part:
@@ -430,19 +443,19 @@ def bench_view(result: BenchResult | BenchRequest) -> View:
     return View(title, lines=(wrote,))
 
 
-def _design_view(request: BenchRequest) -> View:
+def _build_design_view(request: BenchRequest) -> View:
     points, models = request.points, {point.model for point in request.points}
-    rows = [(point.model, point.batch, amount(point.flops, "FLOP")) for point in points]
+    rows = [(point.model, point.batch, amount_cell(point.flops, "FLOP")) for point in points]
     columns = [*text_columns("network"), Column("batch size"), Column("per step", unit="FLOP")]
     return View(
         f"{len(points)} points of {len(models)} networks, {len(request.skipped)} skipped",
         ("1 multiply-add is 2 FLOPs",),
-        (dense_table("Points", columns, rows),),
-        notes=tuple(f"skipped: {reason}" for reason in reasons_of(request)),
+        (build_dense_table("Points", columns, rows),),
+        notes=tuple(f"skipped: {reason}" for reason in list_skip_reasons(request)),
     )
 
 
-def reasons_of(request: BenchRequest) -> list[str]:
+def list_skip_reasons(request: BenchRequest) -> list[str]:
     """Return why networks are skipped, each reason once, with the number of networks if there are
     several."""
     counts = Counter(skipped.reason for skipped in request.skipped)
@@ -451,7 +464,7 @@ def reasons_of(request: BenchRequest) -> list[str]:
     ]
 
 
-def _check(result: BenchResult | BenchRequest, events: Events) -> None:
+def _raise_if_incomplete(result: BenchResult | BenchRequest, events: Events) -> None:
     if isinstance(result, BenchResult):
         result.check()
 
@@ -492,25 +505,25 @@ class MeasuredPoints:
     JSON_KEYS = ("points", "correlations")
 
     points: list[BenchRow]
-    correlations: list[Correlation]
+    correlations: list[TimeCorrelation]
     is_stored: bool
     """Whether they are those of a results database, of which charts can be drawn."""
 
 
-def show_points(options: BenchShowOptions, events: Events) -> MeasuredPoints:
+def load_points_and_correlations(options: BenchShowOptions, events: Events) -> MeasuredPoints:
     """Return the points and the correlations of each family."""
-    points = bench_points(options.store, file=options.file, family=options.family)
-    rows = [BenchRow(point, figures(point)) for point in points]
-    return MeasuredPoints(rows, correlations(points), options.file is None)
+    points = load_bench_points(options.store, file=options.file, family=options.family)
+    rows = [BenchRow(point, list_point_features(point)) for point in points]
+    return MeasuredPoints(rows, correlate_all_features(points), options.file is None)
 
 
-def points_view(measured: MeasuredPoints) -> View:
+def build_points_view(measured: MeasuredPoints) -> View:
     """Return the points, and a table of correlations for each family."""
     from perfctl.orchestrator.report.page import bench as page_bench
 
     by_family = group_by(measured.correlations, lambda row: row.family)
-    tables = [page_bench.points_table([row.point for row in measured.points])]
-    tables += [page_bench.correlation_table(*family) for family in by_family.items()]
+    tables = [page_bench.build_points_table([row.point for row in measured.points])]
+    tables += [page_bench.build_correlation_table(*family) for family in by_family.items()]
     chart = "Charts: perfctl plot bench-flops-forward; perfctl plot --list lists all"
     return View(
         "",
@@ -544,21 +557,21 @@ class ExportedPoints:
     networks: int
 
 
-def export_points(options: BenchExportOptions, events: Events) -> ExportedPoints:
+def write_points_file(options: BenchExportOptions, events: Events) -> ExportedPoints:
     """Write all points of a store into one JSON file."""
-    check_free(options.out, force=options.force)
-    points = bench_points(options.store)
-    with replacing(options.out, force=options.force) as partial_file:
+    check_output_path(options.out, force=options.force)
+    points = load_bench_points(options.store)
+    with replace_when_done(options.out, force=options.force) as partial_file:
         partial_file.write_text(as_json(points), encoding="utf-8")
     return ExportedPoints(options.out, len(points), len({point.model for point in points}))
 
 
-def exported_view(exported: ExportedPoints) -> View:
+def build_export_view(exported: ExportedPoints) -> View:
     """Return what was written."""
     return View(f"Wrote {exported.path}: {exported.points} points of {exported.networks} networks")
 
 
-def _name_command(arguments: list[str]) -> list[str]:
+def _insert_run_subcommand(arguments: list[str]) -> list[str]:
     """Return the words with "run" before a file: ``perfctl bench grid.toml`` measures it."""
     is_file = arguments and arguments[0] not in (*GROUP.commands, "--help")
     return ["run", *arguments] if is_file else arguments
@@ -568,9 +581,13 @@ GROUP = Group(
     "Benchmark families of networks, and show what their time depends on. perfctl bench FILE is "
     "short for bench run FILE.",
     {
-        "run": Command(BenchOptions, measure, bench_view, check=_check),
-        "show": Command(BenchShowOptions, show_points, points_view),
-        "export": Command(BenchExportOptions, export_points, exported_view, has_document=False),
+        "run": Command(
+            BenchOptions, run_or_plan_bench, build_bench_view, check=_raise_if_incomplete
+        ),
+        "show": Command(BenchShowOptions, load_points_and_correlations, build_points_view),
+        "export": Command(
+            BenchExportOptions, write_points_file, build_export_view, has_document=False
+        ),
     },
-    _name_command,
+    _insert_run_subcommand,
 )

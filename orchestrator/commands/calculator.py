@@ -18,21 +18,25 @@ from perfctl.orchestrator.commands.declare import (
     Events,
     Force,
     Option,
-    api,
+    make_api_function,
 )
-from perfctl.orchestrator.estimate.session import without_driver_warning
-from perfctl.orchestrator.evidence import store_and_devices
-from perfctl.orchestrator.files import check_free, replacing, user_folder
+from perfctl.orchestrator.estimate.session import silence_driver_warning
+from perfctl.orchestrator.evidence import find_store_evidence
+from perfctl.orchestrator.files import check_output_path, find_user_folder, replace_when_done
 from perfctl.orchestrator.predict.models.calculator import (
-    KeptModels,
-    Model,
-    libraries,
-    names_of,
-    planned_model,
-    shipped_table,
-    traced,
+    CalculatorModel,
+    ModelCache,
+    build_planned_model,
+    get_library_versions,
+    load_shipped_table,
+    parse_model_names,
+    trace_model,
 )
-from perfctl.orchestrator.report.calculator import CalculatorContents, ListedDevice, page_view
+from perfctl.orchestrator.report.calculator import (
+    CalculatorContents,
+    ListedDevice,
+    build_calculator_page,
+)
 from perfctl.orchestrator.report.view import View
 from perfctl.version import __version__
 from perfctl.workloads.models.plan import PARAMETERS
@@ -92,23 +96,25 @@ class CalculatorOptions:
     force: Force = False
 
 
-def run(options: CalculatorOptions, events: Events) -> CalculatorPage:
+def write_calculator(options: CalculatorOptions, events: Events) -> CalculatorPage:
     """Write the page."""
-    contents = write_page(options, events)
+    contents = write_calculator_page(options, events)
     traced = sum(model.network.family == "torchvision" for model in contents.models)
     return CalculatorPage(options.out, options.out.stat().st_size, traced, len(contents.devices))
 
 
-def write_page(options: CalculatorOptions, events: Events) -> CalculatorContents:
+def write_calculator_page(options: CalculatorOptions, events: Events) -> CalculatorContents:
     """Write the page and return what is in it."""
-    check_free(options.out, force=options.force)
+    check_output_path(options.out, force=options.force)
     from perfctl.orchestrator.report.page.page import render_calculator
 
-    cache = user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json"
-    cached_models = KeptModels(cache, shipped_table())
-    contents = _gather(options, cached_models, events.progress)
+    cache = find_user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json"
+    cached_models = ModelCache(cache, load_shipped_table())
+    contents = _gather_calculator_contents(options, cached_models, events.progress)
     if cached_models.from_table:
-        versions = " and ".join(f"{name} {version}" for name, version in libraries().items())
+        versions = " and ".join(
+            f"{name} {version}" for name, version in get_library_versions().items()
+        )
         events.note(
             f"{len(cached_models.from_table)} models come from perfctl's table, traced with "
             f"{versions}, the "
@@ -118,50 +124,52 @@ def write_page(options: CalculatorOptions, events: Events) -> CalculatorContents
         events.warning(sentence)
     events.progress("writing the page", 0, 1)
     today = datetime.now(UTC).date().isoformat()
-    text = render_calculator(page_view(contents, date=today, version=__version__))
-    with replacing(options.out, force=options.force) as partial:
+    text = render_calculator(build_calculator_page(contents, date=today, version=__version__))
+    with replace_when_done(options.out, force=options.force) as partial:
         partial.write_text(text, encoding="utf-8")
     return contents
 
 
-def _gather(
-    options: CalculatorOptions, cached_models: KeptModels, progress: Progress
+def _gather_calculator_contents(
+    options: CalculatorOptions, cached_models: ModelCache, progress: Progress
 ) -> CalculatorContents:
     """Return everything that a page shows; the families are always part of it."""
     from perfctl.orchestrator.predict import prices, published
 
-    names, missing = names_of(options.models, cached_models)
-    table = prices.load(options.prices).certain
-    evidence, devices = store_and_devices(options.store)
-    planned = [planned_model(family) for family in PARAMETERS]
-    traced, failed = trace_all(names, progress, cached_models)
+    names, missing = parse_model_names(options.models, cached_models)
+    table = prices.load_price_table(options.prices).certain
+    evidence, devices = find_store_evidence(options.store)
+    planned = [build_planned_model(family) for family in PARAMETERS]
+    traced, failed = trace_models(names, progress, cached_models)
     offers = tuple(price for price in table.prices if price.board is not None)
     return CalculatorContents(
         models=(*planned, *traced),
-        devices=tuple(_listed_device(evidence, device, offers, table.prices) for device in devices),
+        devices=tuple(
+            _describe_device_offers(evidence, device, offers, table.prices) for device in devices
+        ),
         fits=evidence.fits,
         measured=tuple(step for step in evidence.measured if step.case.training),
         prices=offers,
-        published=published.load("gpu"),
+        published=published.load_shipped_fit("gpu"),
         price_source=table.name,
         notes=evidence.notes,
         omitted=(*missing, *failed),
     )
 
 
-def _listed_device(
+def _describe_device_offers(
     evidence: Evidence, device: Device, offers: Sequence[Price], prices: tuple[Price, ...]
 ) -> ListedDevice:
     """Return a device with its link, its offers, and the power it draws: by model if that was
     measured, and "" for every other. ``prices``: also those that do not state their GPU model."""
-    from perfctl.orchestrator.counts.hardware.machines import class_of
-    from perfctl.orchestrator.predict.prices import ambiguous_for
-    from perfctl.orchestrator.predict.training import power_of
+    from perfctl.orchestrator.counts.hardware.machines import classify_gpu
+    from perfctl.orchestrator.predict.prices import select_ambiguous_offers
+    from perfctl.orchestrator.predict.training import choose_gpu_power
 
-    general = power_of(evidence, device, "", None)
+    general = choose_gpu_power(evidence, device, "", None)
     watts = {"": general} if general is not None else {}
     for model in sorted({draw.model for draw in evidence.power if draw.model}):
-        power = power_of(evidence, device, model, None)
+        power = choose_gpu_power(evidence, device, model, None)
         if power is not None and power != general:
             watts[model] = power
     board = device.board
@@ -174,22 +182,22 @@ def _listed_device(
         f"{board.gpu.link}, data sheet",
         tuple(index for index, price in enumerate(offers) if price.board == board),
         watts,
-        class_of(board.gpu),
-        len(ambiguous_for(prices, board)),
+        classify_gpu(board.gpu),
+        len(select_ambiguous_offers(prices, board)),
     )
 
 
-def trace_all(
-    names: Sequence[str], progress: Progress, cached_models: KeptModels | None = None
-) -> tuple[tuple[Model, ...], tuple[str, ...]]:
+def trace_models(
+    names: Sequence[str], progress: Progress, cached_models: ModelCache | None = None
+) -> tuple[tuple[CalculatorModel, ...], tuple[str, ...]]:
     """Return the models, and why others are not among them. ``kept``: models of earlier calls; it
     keeps these for the next call."""
 
-    cached_models = cached_models or KeptModels()
+    cached_models = cached_models or ModelCache()
     missing = [name for name in names if cached_models.model(name) is None]
     failed: dict[str, str] = {}
     try:
-        for number, (name, model) in enumerate(_all_traced(missing, progress), 1):
+        for number, (name, model) in enumerate(_trace_in_workers(missing, progress), 1):
             progress(f"traced {name}", number, len(missing))
             if isinstance(model, str):
                 failed[name] = model
@@ -201,25 +209,27 @@ def trace_all(
     return models, tuple(f"{name} is not included: {reason}." for name, reason in failed.items())
 
 
-def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str, Model | str]]:
+def _trace_in_workers(
+    names: Sequence[str], progress: Progress
+) -> Iterator[tuple[str, CalculatorModel | str]]:
     """Yield each name with its model, or why there is none, as they are done; by one process per
     core if there are PARALLEL_MODELS_MIN."""
     from perfctl.orchestrator import pool
 
     jobs = len(os.sched_getaffinity(0)) if len(names) >= PARALLEL_MODELS_MIN else 1
     if jobs == 1:
-        with without_driver_warning():
+        with silence_driver_warning():
             for number, name in enumerate(names):
                 progress(f"tracing {name}", number, len(names))
-                yield name, traced(f"torchvision:{name}")
+                yield name, trace_model(f"torchvision:{name}")
         return
     # Models of one name have layers in common, and a process computes the results of equal
     # operators once.
     families = groupby(sorted(names), lambda name: re.split(r"[\d_]", name)[0])
     groups = sorted((list(group) for _, group in families), key=len, reverse=True)
-    running = pool.run(
+    running = pool.run_in_workers(
         groups,
-        _open_tracer,
+        _open_tracing_worker,
         processes=min(jobs, len(groups)),
         seconds=lambda group: TRACE_SECONDS_MAX * len(group),
         fork=False,  # autograd does not stand being forked once it has run
@@ -228,27 +238,27 @@ def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str,
         for group, events in running:
             missing = list(group)
             for event in events:
-                if isinstance(event, pool.Lost):
+                if isinstance(event, pool.WorkerLost):
                     yield from ((name, event.why) for name in missing)
-                elif not isinstance(event, pool.Done):
+                elif not isinstance(event, pool.WorkDone):
                     missing.remove(event[0])
                     yield event
 
 
 @contextmanager
-def _open_tracer() -> Iterator[Callable[[Sequence[str], pool.Tell], None]]:
+def _open_tracing_worker() -> Iterator[Callable[[Sequence[str], pool.Tell], None]]:
     """Yield the function that traces names in a worker, and reports each with its model or why
     there is none."""
 
-    def trace(names: Sequence[str], tell: pool.Tell) -> None:
+    def trace_torchvision_models(names: Sequence[str], tell: pool.Tell) -> None:
         for name in names:
-            tell((name, traced(f"torchvision:{name}")))
+            tell((name, trace_model(f"torchvision:{name}")))
 
-    with without_driver_warning():
-        yield trace
+    with silence_driver_warning():
+        yield trace_torchvision_models
 
 
-def view(page: CalculatorPage) -> View:
+def build_calculator_view(page: CalculatorPage) -> View:
     """Return what was written."""
     return View(
         f"Wrote {page.path} ({page.bytes / 1e6:.1f} MB, {page.models} torchvision models, "
@@ -256,5 +266,5 @@ def view(page: CalculatorPage) -> View:
     )
 
 
-COMMAND = Command(CalculatorOptions, run, view, has_document=False)
-calculator = api(CalculatorOptions, run)
+COMMAND = Command(CalculatorOptions, write_calculator, build_calculator_view, has_document=False)
+calculator = make_api_function(CalculatorOptions, write_calculator)

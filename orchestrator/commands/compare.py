@@ -18,13 +18,13 @@ from perfctl.orchestrator.commands.declare import (
     MemoryLimit,
     Option,
     Store,
-    api,
+    make_api_function,
 )
 from perfctl.orchestrator.errors import PerfctlError, Regressed, UsageError
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.report.compare import page
 from perfctl.orchestrator.report.compare.page import CompareOutput
-from perfctl.orchestrator.report.view import Lines, View
+from perfctl.orchestrator.report.view import RawLines, View
 from perfctl.orchestrator.sides import compare_sides
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class CompareOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class CompareResult:
     """Both sides, compared as it was asked for."""
 
     comparison: Comparison
@@ -92,24 +92,28 @@ class Compared:
     """Whether the summary for a pull request is printed."""
 
 
-def run(options: CompareOptions, events: Events) -> Compared:
+def compare_and_write(options: CompareOptions, events: Events) -> CompareResult:
     """Compare, and write the page and the summary that were asked for."""
-    comparison = compare_as_asked(options, events)
+    comparison = compare_requested_sides(options, events)
     is_summary = options.markdown == "-"
     if options.out is not None:
-        from perfctl.orchestrator.report.compare.page import compare_view
+        from perfctl.orchestrator.report.compare.page import build_comparison_page
         from perfctl.orchestrator.report.page.page import render_view
 
-        html = render_view(compare_view(comparison))
+        html = render_view(build_comparison_page(comparison))
         write_text(options.out, html, force=options.force)
         events.note(f"Wrote {options.out}")
     if options.markdown is not None and not is_summary:
-        write_text(Path(options.markdown), page.markdown(comparison), force=options.force)
+        write_text(
+            Path(options.markdown),
+            page.write_pull_request_markdown(comparison),
+            force=options.force,
+        )
         events.note(f"Wrote {options.markdown}")
-    return Compared(comparison, is_summary)
+    return CompareResult(comparison, is_summary)
 
 
-def compare_as_asked(options: CompareOptions, events: Events) -> Comparison:
+def compare_requested_sides(options: CompareOptions, events: Events) -> Comparison:
     """Compare two sides, or run a sweep on both and compare these."""
     sides = [
         *(str(argument) for argument in (options.a, options.b) if argument is not None),
@@ -118,9 +122,9 @@ def compare_as_asked(options: CompareOptions, events: Events) -> Comparison:
     if options.rev is not None:
         if options.store != DEFAULT_STORE:
             raise UsageError("`rev` uses a separate database", "Omit `store`")
-        from perfctl.orchestrator.launch.sweep.revisions import REPEAT, run_on_revisions
+        from perfctl.orchestrator.launch.sweep.revisions import REPEAT, measure_both_revisions
 
-        stores = run_on_revisions(
+        stores = measure_both_revisions(
             options.rev, sides, repeat=options.repeat or REPEAT, messages=events
         )
         comparison = compare_sides(
@@ -153,35 +157,35 @@ def compare_as_asked(options: CompareOptions, events: Events) -> Comparison:
     )
 
 
-def record(compared: Compared) -> CompareOutput:
+def build_compare_output(compared: CompareResult) -> CompareOutput:
     """Return the complete comparison for programs."""
-    from perfctl.orchestrator.report.compare.page import compare_output
+    from perfctl.orchestrator.report.compare.page import build_comparison_output
 
     if compared.is_summary:
         raise UsageError(
             "--json and `markdown` - both write to standard output", "Set `markdown` to a file"
         )
-    return compare_output(compared.comparison)
+    return build_comparison_output(compared.comparison)
 
 
-def view(compared: Compared) -> View | Lines:
+def build_compare_view(compared: CompareResult) -> View | RawLines:
     """Return the sides, what changed and one table, or the summary for a pull request."""
 
     if compared.is_summary:
-        return Lines([page.markdown(compared.comparison)], "`markdown` -")
-    return page.comparison_view(compared.comparison)
+        return RawLines([page.write_pull_request_markdown(compared.comparison)], "`markdown` -")
+    return page.build_comparison_summary(compared.comparison)
 
 
-def check(compared: Compared, events: Events) -> None:
+def raise_if_regressed(compared: CompareResult, events: Events) -> None:
     """Raise what gives the exit code; nothing when all is well."""
-    from perfctl.orchestrator.report.compare.words import percent_change
+    from perfctl.orchestrator.report.compare.words import format_percent_change
 
     comparison = compared.comparison
     worse = comparison.regressions
     if worse:
         pair, row = worse[0]
         batch = f" at batch {pair.batch}" if pair.batch else ""
-        change = f", {percent_change(row.change)}" if row.change is not None else ""
+        change = f", {format_percent_change(row.change)}" if row.change is not None else ""
         gate = f"over {comparison.gate * 100:g}%"
         heading = f"{len(worse)} regressions {gate}; largest"
         heading = heading if len(worse) > 1 else f"1 regression {gate}"
@@ -213,5 +217,11 @@ def check(compared: Compared, events: Events) -> None:
         )
 
 
-COMMAND = Command(CompareOptions, run, view, record, check=check)
-compare = api(CompareOptions, compare_as_asked)
+COMMAND = Command(
+    CompareOptions,
+    compare_and_write,
+    build_compare_view,
+    build_compare_output,
+    check=raise_if_regressed,
+)
+compare = make_api_function(CompareOptions, compare_requested_sides)

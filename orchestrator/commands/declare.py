@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeVar
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.events import Events as Events
-from perfctl.orchestrator.files import check_free
-from perfctl.orchestrator.options import Field as Field
+from perfctl.orchestrator.files import check_output_path
+from perfctl.orchestrator.options import DeclaredOption as DeclaredOption
 from perfctl.orchestrator.options import Option as Option
-from perfctl.orchestrator.options import options_of as options_of
-from perfctl.orchestrator.options import read_texts
-from perfctl.orchestrator.options import split_words as split_words
+from perfctl.orchestrator.options import list_options as list_options
+from perfctl.orchestrator.options import parse_option_texts
+from perfctl.orchestrator.options import split_at_commas as split_at_commas
 from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT_STORE
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.report.view import Lines, View
+    from perfctl.orchestrator.report.view import RawLines, View
 
 P = ParamSpec("P")
 Options = TypeVar("Options")
@@ -71,7 +71,7 @@ class Command(Generic[Options, Result]):
 
     options: type[Options]
     run: Callable[[Options, Events], Result]
-    view: Callable[[Result], View | Lines]
+    view: Callable[[Result], View | RawLines]
     record: Callable[[Result], Any] = lambda result: result
     """The result -> what ``--json`` prints; None: nothing."""
     outputs: tuple[str, ...] = ()
@@ -93,16 +93,16 @@ class Command(Generic[Options, Result]):
     """Its line in the list of a group; empty: the first sentence of its help."""
     help: str = ""
     """What it does; empty: the docstring of its options."""
-    own: Mapping[str, Field] = field(default_factory=dict)
+    own: Mapping[str, DeclaredOption] = field(default_factory=dict)
     """Options that a file declares. Their values become the field ``own`` of the options."""
     without: Sequence[str] = ()
     """Fields of the options that are no options of this command."""
 
     @property
-    def fields(self) -> tuple[Field, ...]:
+    def fields(self) -> tuple[DeclaredOption, ...]:
         """Return every option of the command."""
         declared: Any = self.options
-        fields = (*self.own.values(), *options_of(declared))
+        fields = (*self.own.values(), *list_options(declared))
         return tuple(field for field in fields if field.name not in self.without)
 
     def make_options(self, values: Mapping[str, Any]) -> Options:
@@ -127,14 +127,14 @@ class Group:
     """Its line in the list of a group; empty: the first sentence of ``help``."""
 
 
-def check_outputs(options: Any) -> None:
+def check_output_files(options: Any) -> None:
     """Raise UsageError if a file that the command is to write is one that it reads, or one that it
     may not replace. Called before a command runs."""
     from perfctl.parsers import sniff
 
     values: dict[str, list[Path]] = {}
     declared: Any = type(options)
-    for option in options_of(declared):
+    for option in list_options(declared):
         value = getattr(options, option.name)
         parts = value if isinstance(value, list | tuple) else [value]
         values[option.name] = [Path(part) for part in parts if isinstance(part, str | Path)]
@@ -149,37 +149,39 @@ def check_outputs(options: Any) -> None:
                     problem = f"`{name}`: {output} is a file that this command reads"
                     raise UsageError(problem, "Choose another file")
         if hasattr(options, "force"):
-            check_free(output, force=options.force)
+            check_output_path(output, force=options.force)
 
 
-def api(
+def make_api_function(
     options: Callable[P, Options], run: Callable[[Options, Events], Result]
 ) -> Callable[P, Result]:
     """The command as a function of the Python API: its keywords are the fields of ``options``."""
 
-    def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-        read = read_texts(options(*args, **kwargs))
-        check_outputs(read)
+    def call_command(*args: P.args, **kwargs: P.kwargs) -> Result:
+        read = parse_option_texts(options(*args, **kwargs))
+        check_output_files(read)
         return run(read, SILENT)
 
     declared: Any = options
     fields = {
-        field.name: field for field in options_of(declared) if field.option.filled_from != "line"
+        field.name: field for field in list_options(declared) if field.option.filled_from != "line"
     }
     texts = [f"{name}: {field.option.help}" for name, field in fields.items()]
     lines = [line for text in texts for line in wrap(text, 96, subsequent_indent="    ")]
     keywords_text = "".join(f"\n    {line}" for line in lines)
-    call.__doc__ = (inspect.getdoc(declared) or "") + f"\n\nArgs:{keywords_text}" * bool(lines)
+    call_command.__doc__ = (inspect.getdoc(declared) or "") + f"\n\nArgs:{keywords_text}" * bool(
+        lines
+    )
     keywords = [
         parameter.replace(annotation=fields[name].hint)
         for name, parameter in inspect.signature(declared).parameters.items()
         if name in fields
     ]
-    call.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    return call
+    call_command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    return call_command
 
 
-def read_percentage(text: str) -> float:
+def parse_percentage(text: str) -> float:
     """ "5%" as 0.05. Raises UsageError for what is not a percentage."""
     percentage = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
     if percentage is None:
@@ -192,13 +194,13 @@ Gate = Annotated[
     Option(
         "Ignore changes up to this percentage.",
         metavar="PERCENT",
-        parse=read_percentage,
+        parse=parse_percentage,
         typed_default="5%",
     ),
 ]
 
 
-def word_or_number(text: str) -> str | float:
+def parse_number_or_word(text: str) -> str | float:
     """ "0.75" as a number, "full" as it is."""
     try:
         return float(text)

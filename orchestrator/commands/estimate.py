@@ -12,29 +12,29 @@ from perfctl.orchestrator.commands.declare import (
     Command,
     Events,
     Option,
-    split_words,
+    split_at_commas,
 )
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.estimate.flops.registered import load_formulas
-from perfctl.orchestrator.estimate.generation import Generation
+from perfctl.orchestrator.estimate.generation import GenerationEstimate
 from perfctl.orchestrator.estimate.memory import RESERVE
-from perfctl.orchestrator.estimate.parallel import ParallelMemory, Plan, plan_memory
+from perfctl.orchestrator.estimate.parallel import ParallelMemory, Plan, compute_plan_memory
 from perfctl.orchestrator.estimate.peers import CounterComparison
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.options import Formulas, part_of, read_batches
+from perfctl.orchestrator.options import Formulas, extract_part, parse_batches
 from perfctl.orchestrator.report.estimate import (
     EstimateOutput,
     LayerSheets,
     NetworkSheets,
-    counters_view,
-    estimate_view,
-    layer_view,
-    network_view,
-    sheet_output,
+    build_estimated_step_view,
+    build_flop_counters_view,
+    build_layer_sheets,
+    build_layer_sheets_view,
+    build_network_sheets_view,
 )
-from perfctl.orchestrator.report.generation import GenerationOutput, generation_view
+from perfctl.orchestrator.report.generation import GenerationOutput, build_generation_view
 from perfctl.orchestrator.report.view import View
-from perfctl.orchestrator.stored_runs import newest_runs
+from perfctl.orchestrator.stored_runs import load_newest_runs
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.estimate.session import ModelEstimate
@@ -53,7 +53,7 @@ UNITS = {
 }
 
 
-def read_bytes(text: str, field: str, least: int) -> int:
+def parse_byte_size(text: str, field: str, least: int) -> int:
     """ "8GiB", "500MB" or "8589934592" as bytes. Raises UsageError."""
     number = text.strip().rstrip("BGIKMbgikm ")
     unit = text.strip()[len(number) :].strip().upper()
@@ -77,7 +77,7 @@ class EstimateOptions(Request):
             "Batch size, or several for a table: 16,32,64.",
             names=("--batch", "--batches", "-b"),
             metavar="N,...",
-            parse=partial(read_batches, field="batch"),
+            parse=partial(parse_batches, field="batch"),
             typed_default="1",
         ),
     ] = (1,)
@@ -88,7 +88,7 @@ class EstimateOptions(Request):
             "Memory",
             names=("--memory",),
             metavar="SIZE",
-            parse=partial(read_bytes, field="memory", least=1),
+            parse=partial(parse_byte_size, field="memory", least=1),
         ),
     ] = None
     reserve: Annotated[
@@ -97,7 +97,7 @@ class EstimateOptions(Request):
             "Memory that the largest batch leaves free for CUDA context and cuDNN; 0 for none.",
             "Memory",
             metavar="SIZE",
-            parse=partial(read_bytes, field="reserve", least=0),
+            parse=partial(parse_byte_size, field="reserve", least=0),
             typed_default="1GiB",
         ),
     ] = RESERVE
@@ -131,7 +131,7 @@ class EstimateOptions(Request):
             "torchinfo, and figures such as paper=4.1e9. Names the cause of each difference.",
             "Output",
             metavar="LIST",
-            parse=split_words,
+            parse=split_at_commas,
         ),
     ] = ()
     has_every_row: Annotated[
@@ -141,7 +141,7 @@ class EstimateOptions(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class Estimated:
+class EstimateResult:
     """An estimate, and its options."""
 
     options: EstimateOptions
@@ -150,21 +150,21 @@ class Estimated:
     """Where a trace stopped early, and what the output covers then."""
 
 
-def run(options: EstimateOptions, events: Events) -> Estimated:
+def run_estimate(options: EstimateOptions, events: Events) -> EstimateResult:
     """Trace the model, and apply the formulas."""
     if options.formulas is not None:
         load_formulas(options.formulas)
-    request = replace(part_of(options, Request), memory=False)
+    request = replace(extract_part(options, Request), memory=False)
     request = replace(request, memory=options.limit is not None or options.parallel is not None)
     other_options = {"prompt": request.prompt, "against": options.against, "sheet": options.sheet}
     for name, value in {**other_options, "check": options.value}.items():
         if options.parallel is not None and value:
             raise UsageError(f"`parallel` and `{name}` exclude each other", f"Omit `{name}`")
     if request.prompt is not None:
-        return _generate(options, request)
+        return _estimate_generated_text(options, request)
     if options.against:
-        return Estimated(options, _compare_counters(options, request), None)
-    from perfctl.orchestrator.estimate.session import check_value, estimate_model
+        return EstimateResult(options, _compare_flop_counters(options, request), None)
+    from perfctl.orchestrator.estimate.session import check_manual_value, estimate_model
 
     has_sheets = options.sheet or options.value is not None
     estimates = estimate_model(
@@ -179,26 +179,26 @@ def run(options: EstimateOptions, events: Events) -> Estimated:
     if options.value is not None:
         sheets, other_sheets = (
             estimates.sheets(options.layer),
-            estimates.other_sheets(options.layer),
+            estimates.build_other_sheets(options.layer),
         )
-        output = sheet_output(
-            model, sheets, check_value(options.value, sheets, other_sheets), problems
+        output = build_layer_sheets(
+            model, sheets, check_manual_value(options.value, sheets, other_sheets), problems
         )
     elif options.sheet and options.layer is not None:
-        output = sheet_output(model, estimates.sheets(options.layer), {}, problems)
+        output = build_layer_sheets(model, estimates.sheets(options.layer), {}, problems)
     elif options.sheet:
-        output = NetworkSheets(model, estimates.network_sheets(), problems)
+        output = NetworkSheets(model, estimates.build_network_sheets(), problems)
     else:
         batches = estimates.batches if options.layer is None else estimates.part(options.layer)
         output = EstimateOutput(model, options.mode, batches, estimates.fit, estimates.notes)
-        output = replace(output, parallel=_memory_across_gpus(options, estimates))
+        output = replace(output, parallel=_plan_memory_across_gpus(options, estimates))
     problem = None
     if problems:
         problem = f"{problems[0]}. The output covers only the operations before the error"
-    return Estimated(options, output, problem)
+    return EstimateResult(options, output, problem)
 
 
-def _memory_across_gpus(
+def _plan_memory_across_gpus(
     options: EstimateOptions, estimates: ModelEstimate
 ) -> ParallelMemory | None:
     """Return the memory of each rank, and plans that may fit where one GPU, or the stated plan,
@@ -211,48 +211,51 @@ def _memory_across_gpus(
     if model.problem is not None or options.mode != "train" or not (plan or is_too_small):
         return None
     room = options.limit - options.reserve if options.limit is not None else None
-    return plan_memory(model, plan, room, is_too_small=is_too_small)
+    return compute_plan_memory(model, plan, room, is_too_small=is_too_small)
 
 
-def _compare_counters(options: EstimateOptions, request: Request) -> CounterComparison:
+def _compare_flop_counters(options: EstimateOptions, request: Request) -> CounterComparison:
     """Count the forward pass with other counters, and read executed FLOPs from perfctl.db."""
-    from perfctl.orchestrator.estimate.peers import count_against, read_counters
+    from perfctl.orchestrator.estimate.peers import check_counter_names, compare_with_counters
     from perfctl.orchestrator.estimate.session import open_session
 
-    names = read_counters(options.against)
+    names = check_counter_names(options.against)
     request.check()
     batch = options.batch[0]
-    comparison = count_against(open_session(request), batch, names)
+    comparison = compare_with_counters(open_session(request), batch, names)
     if not DEFAULT_STORE.exists():
         return comparison
-    from perfctl.orchestrator.commands.export import rows_of_runs
-    from perfctl.orchestrator.estimate.peers import executed_count
+    from perfctl.orchestrator.commands.export import compute_ledger_rows
+    from perfctl.orchestrator.estimate.peers import make_executed_result
 
     model = options.model.removeprefix("torchvision:")
-    runs = [run for run in newest_runs(DEFAULT_STORE) if run.workload == model]
+    runs = [run for run in load_newest_runs(DEFAULT_STORE) if run.workload == model]
     rows = [
         row
-        for row in rows_of_runs([run for run in runs if run.batch_size == batch])
+        for row in compute_ledger_rows([run for run in runs if run.batch_size == batch])
         if row["direction"] == "forward" and row.get("executed_flops") is not None
     ]
     if not rows:
         return comparison
     executed = {row["layer"]: float(row["executed_flops"]) for row in rows}
     causes = {row["layer"]: " and ".join(cause["rule"] for cause in row["causes"]) for row in rows}
-    count = executed_count(executed, causes, comparison.macs)
+    count = make_executed_result(executed, causes, comparison.macs)
     return replace(comparison, counts=(*comparison.counts, count))
 
 
-def _generate(options: EstimateOptions, request: Request) -> Estimated:
+def _estimate_generated_text(options: EstimateOptions, request: Request) -> EstimateResult:
     """Trace prefill and decode of a language model."""
-    from perfctl.orchestrator.estimate.generation_steps import estimate_generation, part_of_model
+    from perfctl.orchestrator.estimate.generation_steps import (
+        estimate_generation,
+        extract_layer_generation,
+    )
 
     if options.value is not None:
         raise UsageError(
             "`check` and `prompt` exclude each other",
             "Omit `prompt` and set `seq` to check one pass",
         )
-    batches: dict[int, Generation] = {}
+    batches: dict[int, GenerationEstimate] = {}
     problem = None
     for size, generation in estimate_generation(request, options.batch).items():
         batches[size] = generation
@@ -260,34 +263,42 @@ def _generate(options: EstimateOptions, request: Request) -> Estimated:
             omitted = "Batch sizes that could not be traced completely are omitted"
             problem = problem or f"{generation.problem}. {omitted}"
         elif options.layer is not None:
-            batches[size] = part_of_model(generation, options.layer)
-    return Estimated(options, GenerationOutput(options.model, batches), problem)
+            batches[size] = extract_layer_generation(generation, options.layer)
+    return EstimateResult(options, GenerationOutput(options.model, batches), problem)
 
 
-def record(result: Estimated) -> Output:
+def get_json_output(result: EstimateResult) -> Output:
     """Return what ``--json`` prints."""
     return result.output
 
 
-def view(result: Estimated) -> View:
+def build_estimate_view(result: EstimateResult) -> View:
     """Return the words of a result."""
     options, output = result.options, result.output
     if isinstance(output, CounterComparison):
-        return counters_view(output)
+        return build_flop_counters_view(output)
     if isinstance(output, NetworkSheets):
-        return network_view(output)
+        return build_network_sheets_view(output)
     if isinstance(output, LayerSheets):
-        return layer_view(output, has_sheet=options.sheet)
+        return build_layer_sheets_view(output, has_sheet=options.sheet)
     if isinstance(output, EstimateOutput):
-        return estimate_view(output, has_every_row=options.has_every_row, limit=options.limit)
+        return build_estimated_step_view(
+            output, has_every_row=options.has_every_row, limit=options.limit
+        )
     has_layers = options.sheet or options.has_every_row or options.layer is not None
-    return generation_view(output, has_layers=has_layers)
+    return build_generation_view(output, has_layers=has_layers)
 
 
-def check(result: Estimated, events: Events) -> None:
+def raise_if_trace_stopped(result: EstimateResult, events: Events) -> None:
     """Raise PartlyDone if a trace stopped early."""
     if result.problem is not None:
         raise PartlyDone(result.problem, None)
 
 
-COMMAND = Command(EstimateOptions, run, view, record, check=check)
+COMMAND = Command(
+    EstimateOptions,
+    run_estimate,
+    build_estimate_view,
+    get_json_output,
+    check=raise_if_trace_stopped,
+)

@@ -15,21 +15,21 @@ from perfctl.orchestrator.counts.hardware.machines import DeviceError, find_devi
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.estimate.exercise import (
     TOPICS,
+    AnswerMark,
     Exercise,
-    Mark,
-    Recorded,
-    Roof,
-    draw,
-    mark,
-    random_of,
-    read_sheet,
-    sheet_text,
+    GpuPeaks,
+    RecordedRow,
+    draw_exercise,
+    format_exercise_sheet,
+    mark_answers,
+    parse_filled_sheet,
+    seed_random,
 )
-from perfctl.orchestrator.files import check_free, write_text
-from perfctl.orchestrator.report.tables import Table, table, text_columns
+from perfctl.orchestrator.files import check_output_path, write_text
+from perfctl.orchestrator.report.tables import Table, build_table, text_columns
 from perfctl.orchestrator.report.view import View
-from perfctl.orchestrator.stored_runs import newest_runs
-from perfctl.redact import neutral_text
+from perfctl.orchestrator.stored_runs import load_newest_runs
+from perfctl.redact import neutralize_text
 
 CHOICES = 4
 """Causes that a sheet offers."""
@@ -42,7 +42,7 @@ STORE = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class NewOptions:
+class NewSheetOptions:
     """Write an exercise sheet: output shape, parameters, multiply-adds, FLOPs, bytes, intensity and
     bound of a layer whose sizes follow from the student's name. The sheet holds no solution.
 
@@ -59,7 +59,7 @@ class NewOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckOptions:
+class CheckSheetsOptions:
     """Mark sheets that were filled in: right, right in another unit, or wrong and what was probably
     forgotten.
 
@@ -91,7 +91,7 @@ class MarkedSheet:
     path: Path
     name: str
     topic: str
-    marks: tuple[Mark, ...]
+    marks: tuple[AnswerMark, ...]
     exercise: Exercise
 
     @property
@@ -112,34 +112,34 @@ class MarkedClass:
     out: Path | None
 
 
-def write_sheet(options: NewOptions, events: Events) -> WrittenSheet:
+def write_exercise_sheet(options: NewSheetOptions, events: Events) -> WrittenSheet:
     """Draw the exercise and write the sheet."""
-    check_free(options.out, force=options.force)
+    check_output_path(options.out, force=options.force)
     recorded = None
     if options.store is not None:
-        rows = _rows_with_cause(options.store)
-        key = random_of(options.name, "recorded").choice(sorted(rows))
+        rows = _find_rows_with_cause(options.store)
+        key = seed_random(options.name, "recorded").choice(sorted(rows))
         recorded = rows[key]
-    exercise = draw(options.name, options.topic, _roof(options.gpu), recorded)
-    write_text(options.out, sheet_text(exercise), force=options.force)
+    exercise = draw_exercise(options.name, options.topic, _find_fp32_roof(options.gpu), recorded)
+    write_text(options.out, format_exercise_sheet(exercise), force=options.force)
     return WrittenSheet(options.out, len(exercise.questions))
 
 
-def mark_sheets(options: CheckOptions, events: Events) -> MarkedClass:
+def mark_exercise_sheets(options: CheckSheetsOptions, events: Events) -> MarkedClass:
     """Mark every sheet, and write the table of marks."""
     if not options.sheets:
         raise UsageError("no sheet was named", "Name sheets that 'perfctl exercise new' wrote")
     if options.out is not None:
-        check_free(options.out, force=options.force)
-    rows = _rows_with_cause(options.store) if options.store is not None else {}
+        check_output_path(options.out, force=options.force)
+    rows = _find_rows_with_cause(options.store) if options.store is not None else {}
     marked, failed = [], []
     for path in options.sheets:
         try:
-            filled = read_sheet(path.read_text(encoding="utf-8"))
+            filled = parse_filled_sheet(path.read_text(encoding="utf-8"))
             recorded = rows[filled.row] if filled.row else None
-            roof = _roof(filled.gpu) if filled.gpu else None
-            exercise = draw(filled.name, filled.topic, roof, recorded)
-            marks = tuple(mark(exercise, filled.answers))
+            roof = _find_fp32_roof(filled.gpu) if filled.gpu else None
+            exercise = draw_exercise(filled.name, filled.topic, roof, recorded)
+            marks = tuple(mark_answers(exercise, filled.answers))
             marked.append(MarkedSheet(path, filled.name, filled.topic, marks, exercise))
         except KeyError:
             failed.append(f"{path}: it asks about a recorded run. Name its database with `store`")
@@ -150,26 +150,26 @@ def mark_sheets(options: CheckOptions, events: Events) -> MarkedClass:
     if not marked:
         raise PerfctlError("no sheet could be marked")
     if options.out is not None:
-        write_text(options.out, _csv(marked), force=options.force)
+        write_text(options.out, _format_marks_csv(marked), force=options.force)
     return MarkedClass(tuple(marked), tuple(failed), options.key, options.out)
 
 
-def _roof(gpu: str) -> Roof:
+def _find_fp32_roof(gpu: str) -> GpuPeaks:
     """Return the published fp32 peak and bandwidth. Raises UsageError for an unknown GPU."""
     try:
         machine = find_device(gpu).machine
     except DeviceError as error:
         raise UsageError(str(error).replace("`device`", "`gpu`"), error.remedy) from error
-    return Roof(machine.name, machine.flops_per_second["fp32"], machine.bytes_per_second)
+    return GpuPeaks(machine.name, machine.flops_per_second["fp32"], machine.bytes_per_second)
 
 
-def _rows_with_cause(store: Path) -> dict[str, Recorded]:
+def _find_rows_with_cause(store: Path) -> dict[str, RecordedRow]:
     """Return the rows of a ledger of which one certain cause explains the ratio, by name. Raises
     PerfctlError if there are none."""
-    from perfctl.orchestrator.commands.export import rows_of_runs
+    from perfctl.orchestrator.commands.export import compute_ledger_rows
 
     rows = {}
-    for row in rows_of_runs(newest_runs(store)):
+    for row in compute_ledger_rows(load_newest_runs(store)):
         causes = [cause for cause in row["causes"] if cause["rule"] != "constant moves"]
         if not row.get("ratio") or abs(row["ratio"] - 1) < 0.02 or len(causes) != 1:
             continue
@@ -182,7 +182,7 @@ def _rows_with_cause(store: Path) -> dict[str, Recorded]:
             f"Recorded: {layer} {row['direction']} at batch {row['batch']} executed "
             f"{row['executed_flops']:,.0f} FLOP; the estimate is {row['estimated_flops']:,.0f}."
         )
-        rows[key] = Recorded(key, text, (rule, *wrong_choices[: CHOICES - 1]))
+        rows[key] = RecordedRow(key, text, (rule, *wrong_choices[: CHOICES - 1]))
     if not rows:
         raise PerfctlError(
             f"{store}: no row has an executed count with one certain cause", "Omit `store`"
@@ -190,7 +190,7 @@ def _rows_with_cause(store: Path) -> dict[str, Recorded]:
     return rows
 
 
-def _csv(sheets: Sequence[MarkedSheet]) -> str:
+def _format_marks_csv(sheets: Sequence[MarkedSheet]) -> str:
     """Return one line a sheet: the numbers of marks, and the mark of each question."""
     most = max(len(sheet.marks) for sheet in sheets)
     text = io.StringIO()
@@ -200,11 +200,13 @@ def _csv(sheets: Sequence[MarkedSheet]) -> str:
     for sheet in sheets:
         marks = [marked.mark for marked in sheet.marks]
         counts = [marks.count("right") + marks.count("other unit"), len(marks)]
-        writer.writerow([neutral_text(sheet.name, "csv"), sheet.topic, sheet.path, *counts, *marks])
+        writer.writerow(
+            [neutralize_text(sheet.name, "csv"), sheet.topic, sheet.path, *counts, *marks]
+        )
     return text.getvalue()
 
 
-def sheet_view(written: WrittenSheet) -> View:
+def build_sheet_view(written: WrittenSheet) -> View:
     """Return what was written and what comes next."""
     return View(
         f"Wrote {written.path} ({written.questions} questions)",
@@ -212,26 +214,26 @@ def sheet_view(written: WrittenSheet) -> View:
     )
 
 
-def marks_view(marked: MarkedClass) -> View:
+def build_marks_view(marked: MarkedClass) -> View:
     """Return the marks of a class and what was wrong, or the solutions."""
     if marked.is_key:
-        return View("", tables=tuple(_tables(marked.sheets, is_key=True)))
+        return View("", tables=tuple(_build_sheet_tables(marked.sheets, is_key=True)))
     rows = []
     for sheet in marked.sheets:
         marks = Counter(mark.mark for mark in sheet.marks)
         counts = [str(marks[name]) for name in ("right", "other unit", "wrong", "missing")]
         rows.append((sheet.name, sheet.topic, *counts))
     columns = text_columns("name", "topic", "right", "other unit", "wrong", "missing")
-    of_class = table("", columns, rows, limit=len(rows), is_complete=True)
+    of_class = build_table("", columns, rows, limit=len(rows), is_complete=True)
     tables = [of_class] if of_class else []
     return View(
         "Marks",
-        tables=(*tables, *_tables(marked.sheets, is_key=False)),
+        tables=(*tables, *_build_sheet_tables(marked.sheets, is_key=False)),
         lines=(f"Wrote {marked.out}",) if marked.out else (),
     )
 
 
-def _tables(sheets: Sequence[MarkedSheet], *, is_key: bool) -> Iterator[Table]:
+def _build_sheet_tables(sheets: Sequence[MarkedSheet], *, is_key: bool) -> Iterator[Table]:
     """Yield a table for each sheet: the solutions, or the answers that are not right."""
     for sheet in sheets:
         rows: list[tuple[Any, ...]] = []
@@ -241,11 +243,11 @@ def _tables(sheets: Sequence[MarkedSheet], *, is_key: bool) -> Iterator[Table]:
             elif marked.mark not in ("right", "missing"):
                 rows.append((str(marked.question), marked.answer, marked.comment))
         columns = text_columns("", *(("solution", "derivation") if is_key else ("answer", "mark")))
-        if of_sheet := table(f"{sheet.name}, {sheet.topic}", columns, rows, limit=len(rows)):
+        if of_sheet := build_table(f"{sheet.name}, {sheet.topic}", columns, rows, limit=len(rows)):
             yield of_sheet
 
 
-def check_marks(marked: MarkedClass, events: Events) -> None:
+def raise_if_unmarked(marked: MarkedClass, events: Events) -> None:
     """Raise PartlyDone if a sheet could not be marked."""
     if marked.failed:
         total = len(marked.failed) + len(marked.sheets)
@@ -255,7 +257,9 @@ def check_marks(marked: MarkedClass, events: Events) -> None:
 GROUP = Group(
     "Write exercise sheets for a class, and mark them.",
     {
-        "new": Command(NewOptions, write_sheet, sheet_view, has_document=False),
-        "check": Command(CheckOptions, mark_sheets, marks_view, check=check_marks),
+        "new": Command(NewSheetOptions, write_exercise_sheet, build_sheet_view, has_document=False),
+        "check": Command(
+            CheckSheetsOptions, mark_exercise_sheets, build_marks_view, check=raise_if_unmarked
+        ),
     },
 )

@@ -33,15 +33,15 @@ from perfctl.orchestrator.commands.declare import (
     Runs,
     Store,
     Sweep,
-    api,
+    make_api_function,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.files import check_free, explain_unwritable, replacing
+from perfctl.orchestrator.files import check_output_path, explain_unwritable, replace_when_done
 from perfctl.orchestrator.report.files import tables as files
-from perfctl.orchestrator.report.files.tables import Column, Table
+from perfctl.orchestrator.report.files.tables import ExportColumn, ExportTable
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, query, read
-from perfctl.orchestrator.stored_runs import each_study, outlines
+from perfctl.orchestrator.stored_runs import analyse_each_study, load_outlines
 from perfctl.version import __version__
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class ExportOptions:
     store: Store = DEFAULT_STORE
 
 
-def run(options: ExportOptions, events: Events) -> Exported | Dataset:
+def export_tables_or_dataset(options: ExportOptions, events: Events) -> Exported | Dataset:
     """Write the tables."""
     if options.dataset is None:
         if options.all_tables and options.tables:
@@ -145,7 +145,7 @@ def run(options: ExportOptions, events: Events) -> Exported | Dataset:
     return export_dataset(options.dataset, options.store)
 
 
-def view(written: Exported | Dataset) -> View:
+def build_export_view(written: Exported | Dataset) -> View:
     """Return what was written."""
     if isinstance(written, Exported):
         return View(f"Wrote {written.path} ({', '.join(written.tables)})")
@@ -162,7 +162,7 @@ def _export_tables(options: ExportOptions) -> Exported:
 
     ending = options.out.suffix.lower().removeprefix(".") if options.out is not None else ""
     form = _choose_format(options, ending)
-    available = (LEDGER, *query.table_names())
+    available = (LEDGER, *query.list_table_names())
     for name in options.tables:
         if name not in available:
             remedy = f"Choose {', '.join(available)}"
@@ -174,10 +174,10 @@ def _export_tables(options: ExportOptions) -> Exported:
     if is_folder and ending == form:
         problem = f"`out` {target}: several {form} tables need a folder"
         raise UsageError(problem, "Set a folder, or a file that ends with .xlsx or .json")
-    check_free(target, force=options.force, folder=is_folder)
-    files.need(form)
-    with database.reading(options.store) as connection:
-        ids = _choose_runs(connection, options.sweep, options.runs)
+    check_output_path(target, force=options.force, folder=is_folder)
+    files.require_libraries(form)
+    with database.open_store_for_reading(options.store) as connection:
+        ids = _select_run_ids(connection, options.sweep, options.runs)
         for name in names if form == "xlsx" else ():
             rows = query.count_rows(connection, name, ids) if name != LEDGER else 0
             if rows >= files.SHEET_ROWS:
@@ -187,16 +187,16 @@ def _export_tables(options: ExportOptions) -> Exported:
                 )
                 raise UsageError(problem, "Use `format` parquet or csv, or fewer `runs`")
         tables = [
-            files.ledger_table(values_of_ledger(options.store, ids))
+            files.make_ledger_table(compute_ledger_values(options.store, ids))
             if name == LEDGER
-            else _store_table(name, query.table_rows(connection, name, ids))
+            else _build_store_table(name, query.read_table_rows(connection, name, ids))
             for name in names
         ]
-        with replacing(target, force=options.force, folder=is_folder) as partial:
+        with replace_when_done(target, force=options.force, folder=is_folder) as partial:
             if is_combined:
-                _write_combined(partial, form, tables)
+                _write_combined_file(partial, form, tables)
             else:
-                described = [*tables, files.described(tables)] if is_folder else tables
+                described = [*tables, files.build_columns_table(tables)] if is_folder else tables
                 for table in described:
                     file = partial / f"{table.name}.{form}" if is_folder else partial
                     if form == "csv":
@@ -217,7 +217,7 @@ def _choose_format(options: ExportOptions, ending: str) -> str:
     return form or ended or "csv"
 
 
-def _choose_runs(
+def _select_run_ids(
     connection: sqlite3.Connection, sweep: int | None, runs: Sequence[int]
 ) -> list[int] | None:
     """Return the ids of the requested runs; None for all."""
@@ -225,7 +225,7 @@ def _choose_runs(
         raise UsageError("`sweep` and `runs` exclude each other", "Choose one")
     if sweep is None and not runs:
         return None
-    stored = read.run_ids(connection, sweep=sweep)
+    stored = read.list_run_ids(connection, sweep=sweep)
     if not stored:
         remedy = "List the sweeps with 'perfctl query \"select * from sweep\"'"
         raise UsageError(f"`sweep`: sweep {sweep} has no runs", remedy)
@@ -235,19 +235,19 @@ def _choose_runs(
     return list(dict.fromkeys(runs)) or stored
 
 
-def _store_table(name: str, rows: Iterable[Sequence[Any]]) -> Table:
+def _build_store_table(name: str, rows: Iterable[Sequence[Any]]) -> ExportTable:
 
     columns = (
-        Column(column.name, kind, column.meaning, column.unit, column.null)
-        for column, kind in query.columns_of(name)
+        ExportColumn(column.name, kind, column.meaning, column.unit, column.null)
+        for column, kind in query.list_table_columns(name)
     )
-    return Table(name, tuple(columns), rows)
+    return ExportTable(name, tuple(columns), rows)
 
 
-def _write_combined(path: Path, form: str, tables: list[Table]) -> None:
+def _write_combined_file(path: Path, form: str, tables: list[ExportTable]) -> None:
     """Write all tables and the description of their columns as one file."""
 
-    tables = [*tables, files.described(tables)]
+    tables = [*tables, files.build_columns_table(tables)]
     if form == "xlsx":
         files.write_xlsx(path, tables)
         return
@@ -259,26 +259,30 @@ def _write_combined(path: Path, form: str, tables: list[Table]) -> None:
     files.write_json(path, tables, about)
 
 
-def values_of_ledger(store: Path, ids: Iterable[int] | None) -> Iterator[list[Any]]:
+def compute_ledger_values(store: Path, ids: Iterable[int] | None) -> Iterator[list[Any]]:
     """Yield the values of the ledger's rows for these runs, or for the newest of each kind, run
     group by run group."""
-    with database.reading(store) as connection:
-        chosen = read.run_ids(connection, latest_of_each=True) if ids is None else ids
-        groups = outlines(connection, chosen)
+    with database.open_store_for_reading(store) as connection:
+        chosen = read.list_run_ids(connection, latest_of_each=True) if ids is None else ids
+        groups = load_outlines(connection, chosen)
 
-    def compute(runs: Sequence[Run]) -> list[list[Any]]:
-        return [list(row.values()) for row in rows_of_runs(runs)]
+    def compute_group_values(runs: Sequence[Run]) -> list[list[Any]]:
+        return [list(row.values()) for row in compute_ledger_rows(runs)]
 
-    yield from chain.from_iterable(each_study(store, groups, compute, plain=True))
+    yield from chain.from_iterable(
+        analyse_each_study(store, groups, compute_group_values, plain=True)
+    )
 
 
-def rows_of_runs(runs: Sequence[Run]) -> list[LedgerColumns]:
+def compute_ledger_rows(runs: Sequence[Run]) -> list[LedgerColumns]:
     """Return the rows of ``perfctl ledger --json``, with complete kernel names."""
-    from perfctl.orchestrator.ledger.analysis import analyse
-    from perfctl.orchestrator.ledger.prepared import studies
-    from perfctl.orchestrator.report.ledger.rows import ledger_rows
+    from perfctl.orchestrator.ledger.analysis import analyse_study
+    from perfctl.orchestrator.ledger.prepared import group_into_studies
+    from perfctl.orchestrator.report.ledger.rows import list_ledger_rows
 
-    return list(ledger_rows([analyse(study, names={}) for study in studies(runs)]))
+    return list(
+        list_ledger_rows([analyse_study(study, names={}) for study in group_into_studies(runs)])
+    )
 
 
 def export_dataset(folder: Path, store: Path = DEFAULT_STORE) -> Dataset:
@@ -288,13 +292,13 @@ def export_dataset(folder: Path, store: Path = DEFAULT_STORE) -> Dataset:
     database no longer has; ToolMissing without pyarrow; StoreError if there is no database.
     """
 
-    files.need("parquet")
+    files.require_libraries("parquet")
     is_dataset = not folder.exists() or (folder / "run").is_dir()
     if not is_dataset and not (folder.is_dir() and not any(folder.iterdir())):
         problem = f"`dataset`: {folder} exists and is not a perfctl dataset"
         raise UsageError(problem, "Choose a new folder")
-    with database.reading(store) as connection, _lock(folder):
-        exported = set(_read_parts(folder, "run", IDENTITY))
+    with database.open_store_for_reading(store) as connection, _lock_folder(folder):
+        exported = set(_read_part_columns(folder, "run", IDENTITY))
         columns = ", ".join(IDENTITY)
         runs = connection.execute(
             f"SELECT sweep_id, {columns} FROM run ORDER BY sweep_id, profiler, id"
@@ -307,11 +311,11 @@ def export_dataset(folder: Path, store: Path = DEFAULT_STORE) -> Dataset:
                 "new folder",
             )
         new = [run for run in runs if tuple(run[1:]) not in exported]
-        return _write_parts(connection, folder, new) if new else Dataset(folder, 0, 0, 0)
+        return _write_new_parts(connection, folder, new) if new else Dataset(folder, 0, 0, 0)
 
 
 @contextmanager
-def _lock(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Keep other exports out of the folder, which would use the same number for other files."""
     with explain_unwritable(folder, "Choose another folder"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -326,15 +330,17 @@ def _lock(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _parts(folder: Path, table: str) -> list[Path]:
+def _list_part_files(folder: Path, table: str) -> list[Path]:
     return list((folder / table).glob("part-*.parquet"))
 
 
-def _read_parts(folder: Path, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _read_part_columns(
+    folder: Path, table: str, columns: Sequence[str]
+) -> Iterator[tuple[Any, ...]]:
     """Yield these columns of every exported row of a table without partitions."""
     import pyarrow.parquet as parquet
 
-    for file in _parts(folder, table):
+    for file in _list_part_files(folder, table):
         try:
             rows = parquet.ParquetFile(file).read(columns=list(columns))
         except (OSError, ValueError) as error:
@@ -343,28 +349,30 @@ def _read_parts(folder: Path, table: str, columns: Sequence[str]) -> Iterator[tu
         yield from zip(*(rows.column(column).to_pylist() for column in columns), strict=True)
 
 
-def _write_parts(connection: sqlite3.Connection, folder: Path, runs: Sequence[RunKey]) -> Dataset:
+def _write_new_parts(
+    connection: sqlite3.Connection, folder: Path, runs: Sequence[RunKey]
+) -> Dataset:
     """Write the next part of each table. ``runs``: ordered by sweep and profiler."""
 
-    partial, name = folder / PARTIAL_FOLDER, f"part-{len(_parts(folder, 'run'))}.parquet"
+    partial, name = folder / PARTIAL_FOLDER, f"part-{len(_list_part_files(folder, 'run'))}.parquet"
     shutil.rmtree(partial, ignore_errors=True)  # left by an export that was killed
     for file in folder.glob(f"*/**/{name}"):
         file.unlink()
     written = count = 0
-    empty = [_store_table(table, ()) for table in query.table_names()]
+    empty = [_build_store_table(table, ()) for table in query.list_table_names()]
     try:
         with explain_unwritable(folder, "Check free disk space"):
-            for table in query.table_names():
-                for partition, rows in _partitions(connection, folder, table, runs):
+            for table in query.list_table_names():
+                for partition, rows in _yield_partition_rows(connection, folder, table, runs):
                     first = next(rows, None)
                     if first is not None:
                         target = partial / partition / name
                         target.parent.mkdir(parents=True)
-                        part = _store_table(table, chain([first], rows))
+                        part = _build_store_table(table, chain([first], rows))
                         count += files.write_parquet(target, part)
                         written += 1
             (partial / "columns").mkdir()
-            description = files.described(empty)
+            description = files.build_columns_table(empty)
             files.write_parquet(partial / "columns" / "part-0.parquet", description)
             parts = sorted(
                 partial.rglob("*.parquet"), key=lambda file: file.parent == partial / "run"
@@ -378,15 +386,15 @@ def _write_parts(connection: sqlite3.Connection, folder: Path, runs: Sequence[Ru
     return Dataset(folder, len(runs), written, count)
 
 
-def _partitions(
+def _yield_partition_rows(
     connection: sqlite3.Connection, folder: Path, table: str, runs: Sequence[RunKey]
 ) -> Iterator[tuple[str, Iterator[Sequence[Any]]]]:
     """Yield (folder, rows) of each sweep and profiler, run by run, so that SQLite sorts nothing; of
     a table without partitions, the rows of new runs, or those that no part has."""
     if table in UNPARTITIONED:
         ids = {run[1] for run in runs}
-        exported = {number for (number,) in _read_parts(folder, table, ("id",))}
-        rows = query.table_rows(connection, table, None)  # the id is the first column
+        exported = {number for (number,) in _read_part_columns(folder, table, ("id",))}
+        rows = query.read_table_rows(connection, table, None)  # the id is the first column
         yield (
             table,
             (row for row in rows if (row[0] in ids if table == "run" else row[0] not in exported)),
@@ -395,9 +403,9 @@ def _partitions(
     for (sweep, profiler), group in groupby(runs, key=lambda run: (run[0], run[-1])):
         yield (
             f"{table}/sweep={sweep}/profiler={quote(str(profiler), safe=' ')}",
-            chain.from_iterable(query.rows_of_run(connection, table, run[1]) for run in group),
+            chain.from_iterable(query.read_run_rows(connection, table, run[1]) for run in group),
         )
 
 
-COMMAND = Command(ExportOptions, run, view, has_document=False)
-export = api(ExportOptions, run)
+COMMAND = Command(ExportOptions, export_tables_or_dataset, build_export_view, has_document=False)
+export = make_api_function(ExportOptions, export_tables_or_dataset)

@@ -18,38 +18,43 @@ from perfctl.orchestrator.commands.declare import (
     Force,
     MemoryLimit,
     Option,
-    api,
+    make_api_function,
 )
 from perfctl.orchestrator.compare.baseline import (
     FILE,
     Baseline,
-    Entry,
-    check_tolerance,
-    read,
-    text_of,
+    BaselineEntry,
+    check_quantity_tolerance,
+    format_baseline,
+    read_baseline,
 )
-from perfctl.orchestrator.compare.gate import Measured, Outcome, judge, with_sessions
-from perfctl.orchestrator.compare.gate_quantities import of_model, of_runs
+from perfctl.orchestrator.compare.gate import (
+    GateOutcome,
+    MeasuredQuantities,
+    append_sessions,
+    judge_against_baseline,
+)
+from perfctl.orchestrator.compare.gate_quantities import measure_model, measure_runs
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, Regressed, UsageError
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import estimate_model
 from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.files import write_text
-from perfctl.orchestrator.options import read_batches
+from perfctl.orchestrator.options import parse_batches
 from perfctl.orchestrator.report.gate import (
     GateOutput,
-    comment,
-    gate_output,
-    gate_view,
-    github_annotations,
-    headline,
-    junit,
+    build_outcomes_output,
+    build_outcomes_view,
+    write_gate_headline,
+    write_github_annotations,
+    write_junit_xml,
+    write_pull_request_comment,
 )
-from perfctl.orchestrator.report.view import Lines, View
-from perfctl.orchestrator.sides import side
-from perfctl.orchestrator.stored_runs import analysed
+from perfctl.orchestrator.report.view import RawLines, View
+from perfctl.orchestrator.sides import load_comparison_side
+from perfctl.orchestrator.stored_runs import analyse_runs
 from perfctl.parsers import ReportError
-from perfctl.redact import neutral_text
+from perfctl.redact import neutralize_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ class GateOptions:
         Option(
             "Batch sizes of --model: 16,32,64.",
             metavar="LIST",
-            parse=read_batches,
+            parse=parse_batches,
             typed_default="1",
         ),
     ] = (1,)
@@ -128,7 +133,7 @@ class GateOptions:
     github: Annotated[bool, Option("Also print GitHub Actions annotations.", "Output")] = False
 
 
-class Subject(NamedTuple):
+class GateSubject(NamedTuple):
     """What a gate holds: a model or recorded runs."""
 
     name: str
@@ -137,36 +142,38 @@ class Subject(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Gated:
+class GateResult:
     """What a gate found."""
 
     options: GateOptions
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[GateOutcome, ...]
     """Empty where the baseline was written in their place."""
 
 
-def run(options: GateOptions, events: Events) -> Gated:
+def judge_or_update(options: GateOptions, events: Events) -> GateResult:
     """Judge every entry that was asked for, or write it into the baseline."""
 
-    outcomes = judge_as_asked(options, events)
+    outcomes = judge_baseline_entries(options, events)
     if options.update:
-        return Gated(options, ())
+        return GateResult(options, ())
     if options.junit is not None:
-        write_text(options.junit, junit(outcomes), force=options.force)
+        write_text(options.junit, write_junit_xml(outcomes), force=options.force)
     if options.markdown not in (None, "-"):
-        write_text(Path(str(options.markdown)), comment(outcomes), force=options.force)
-    return Gated(options, outcomes)
+        write_text(
+            Path(str(options.markdown)), write_pull_request_comment(outcomes), force=options.force
+        )
+    return GateResult(options, outcomes)
 
 
-def judge_as_asked(options: GateOptions, events: Events) -> tuple[Outcome, ...]:
+def judge_baseline_entries(options: GateOptions, events: Events) -> tuple[GateOutcome, ...]:
     """Return each entry of the baseline against what its subject is now; with subjects, only the
     entries of their names, against these. With ``update`` the baseline is written instead."""
 
-    subjects, tolerances = _subjects(options), _tolerances(options)
+    subjects, tolerances = _read_subjects(options), _parse_tolerances(options)
     if options.update:
-        _update(options, subjects, tolerances, events)
+        _update_baseline(options, subjects, tolerances, events)
         return ()
-    baseline = read(options.baseline)
+    baseline = read_baseline(options.baseline)
     entries = {entry.name: entry for entry in baseline.entries}
     for subject in subjects:
         if subject.name not in entries:
@@ -177,20 +184,26 @@ def judge_as_asked(options: GateOptions, events: Events) -> tuple[Outcome, ...]:
             )
     folder = Path() if subjects else options.baseline.parent
     outcomes = []
-    for subject in subjects or [Subject(entry.name, entry.subject) for entry in baseline.entries]:
+    for subject in subjects or [
+        GateSubject(entry.name, entry.subject) for entry in baseline.entries
+    ]:
         try:
-            now = measure(subject.given, folder, events, options.memory_limit)
+            now = measure_subject(subject.given, folder, events, options.memory_limit)
         except (PerfctlError, ReportError) as error:
-            outcomes.append(Outcome(subject.name, (), problems=(str(error),)))
+            outcomes.append(GateOutcome(subject.name, (), problems=(str(error),)))
         else:
             before = entries[subject.name].measured
-            outcomes.append(judge(subject.name, before, now, {**baseline.tolerances, **tolerances}))
+            outcomes.append(
+                judge_against_baseline(
+                    subject.name, before, now, {**baseline.tolerances, **tolerances}
+                )
+            )
     return tuple(outcomes)
 
 
-def _update(
+def _update_baseline(
     options: GateOptions,
-    subjects: Sequence[Subject],
+    subjects: Sequence[GateSubject],
     tolerances: Mapping[str, float],
     events: Events,
 ) -> None:
@@ -202,28 +215,35 @@ def _update(
     """
 
     folder = options.baseline.parent
-    baseline = read(options.baseline) if not subjects or options.baseline.exists() else Baseline()
+    baseline = (
+        read_baseline(options.baseline) if not subjects or options.baseline.exists() else Baseline()
+    )
     baseline = replace(baseline, tolerances={**baseline.tolerances, **tolerances})
-    beside = [Subject(subject.name, _beside(subject.given, folder)) for subject in subjects]
-    for name, facts in beside or [Subject(entry.name, entry.subject) for entry in baseline.entries]:
-        measured = measure(facts, folder, events, options.memory_limit)
+    beside = [
+        GateSubject(subject.name, _relate_path_to_baseline(subject.given, folder))
+        for subject in subjects
+    ]
+    for name, facts in beside or [
+        GateSubject(entry.name, entry.subject) for entry in baseline.entries
+    ]:
+        measured = measure_subject(facts, folder, events, options.memory_limit)
         if not measured.places:
             reasons = (f"{quantity}: {reason}" for quantity, reason in measured.unknown.items())
             problem = f"{name}: no quantity is known that the gate could check"
             raise PerfctlError(problem, next(reasons, None))
         older = next((entry.measured for entry in baseline.entries if entry.name == name), None)
         if older is not None:
-            measured = with_sessions(older, measured, baseline.tolerances)
-        baseline = baseline.with_entry(Entry(name, facts, measured))
-    write_text(options.baseline, text_of(baseline))
+            measured = append_sessions(older, measured, baseline.tolerances)
+        baseline = baseline.replace_entry(BaselineEntry(name, facts, measured))
+    write_text(options.baseline, format_baseline(baseline))
     places = [values for entry in baseline.entries for values in entry.measured.places.values()]
     names = ", ".join(entry.name for entry in baseline.entries)
     events.note(f"Wrote {options.baseline}: {sum(map(len, places)):,} quantities of {names}")
 
 
-def _subjects(options: GateOptions) -> list[Subject]:
+def _read_subjects(options: GateOptions) -> list[GateSubject]:
 
-    subjects: list[Subject] = []
+    subjects: list[GateSubject] = []
     for model in options.models:
         request = Request(
             model,
@@ -238,18 +258,18 @@ def _subjects(options: GateOptions) -> list[Subject]:
         facts = {
             key: value for key, value in asdict(request).items() if value not in (None, (), "")
         }
-        subjects.append(Subject(model, facts | {"batches": list(options.batches)}))
-    subjects += [Subject(Path(runs).name, {"runs": runs}) for runs in options.runs]
+        subjects.append(GateSubject(model, facts | {"batches": list(options.batches)}))
+    subjects += [GateSubject(Path(runs).name, {"runs": runs}) for runs in options.runs]
     if options.name is None:
         return subjects
     if len(subjects) != 1:
         raise UsageError(
             "`name` needs exactly one `models` or `runs`", "Name each of them in a separate call"
         )
-    return [Subject(options.name, subjects[0].given)]
+    return [GateSubject(options.name, subjects[0].given)]
 
 
-def _tolerances(options: GateOptions) -> dict[str, float]:
+def _parse_tolerances(options: GateOptions) -> dict[str, float]:
     tolerances: dict[str, float] = {}
     for text in options.tolerances:
         match = re.fullmatch(r"\s*([a-z_]+)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*", text)
@@ -257,11 +277,11 @@ def _tolerances(options: GateOptions) -> dict[str, float]:
             raise UsageError(
                 f"invalid value '{text}' for `tolerances`", "Use NAME=PERCENT, for example time=10%"
             )
-        tolerances[match[1]] = check_tolerance(match[1], float(match[2]) / 100)
+        tolerances[match[1]] = check_quantity_tolerance(match[1], float(match[2]) / 100)
     return tolerances
 
 
-def record(gated: Gated) -> GateOutput | None:
+def build_gate_output(gated: GateResult) -> GateOutput | None:
     """Return all quantities that were judged, for programs; None if none was to be judged."""
 
     if gated.options.markdown == "-" or gated.options.github:
@@ -269,10 +289,10 @@ def record(gated: Gated) -> GateOutput | None:
             "--json must be the only output on standard output",
             "Set `markdown` to a file, and omit `github`",
         )
-    return None if gated.options.update else gate_output(gated.outcomes)
+    return None if gated.options.update else build_outcomes_output(gated.outcomes)
 
 
-def view(gated: Gated) -> View | Lines:
+def build_gate_view(gated: GateResult) -> View | RawLines:
     """Return what fails first, below the sums of each entry; the comment and annotations of GitHub
     as they are."""
 
@@ -280,20 +300,22 @@ def view(gated: Gated) -> View | Lines:
     if options.update:
         return View("")
     if options.markdown != "-" and not options.github:
-        return gate_view(gated.outcomes)
-    lines = [comment(gated.outcomes)]
+        return build_outcomes_view(gated.outcomes)
+    lines = [write_pull_request_comment(gated.outcomes)]
     if options.github:
-        lines = [neutral_text(lines[0], "github")]
-        lines += [f"{line}\n" for line in github_annotations(gated.outcomes, str(options.baseline))]
-    return Lines(lines, "`github`" if options.github else "`markdown` -", has_names=True)
+        lines = [neutralize_text(lines[0], "github")]
+        lines += [
+            f"{line}\n" for line in write_github_annotations(gated.outcomes, str(options.baseline))
+        ]
+    return RawLines(lines, "`github`" if options.github else "`markdown` -", has_names=True)
 
 
-def check(gated: Gated, events: Events) -> None:
+def raise_if_regressed(gated: GateResult, events: Events) -> None:
     """Raise what gives the exit code; nothing when all is as it was, or better."""
 
     if gated.options.update:
         return
-    sentence = headline(gated.outcomes)
+    sentence = write_gate_headline(gated.outcomes)
     if any(outcome.failed for outcome in gated.outcomes):
         raise Regressed(sentence)
     if any(outcome.undecided for outcome in gated.outcomes):
@@ -303,7 +325,7 @@ def check(gated: Gated, events: Events) -> None:
     events.note(sentence)
 
 
-def _beside(facts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _relate_path_to_baseline(facts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return a subject with its path as the baseline, in ``folder``, can keep it."""
     subject = dict(facts)
     for kind in ("runs", "model"):
@@ -317,25 +339,27 @@ def _beside(facts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return subject
 
 
-def measure(
+def measure_subject(
     facts: Mapping[str, Any],
     folder: Path = Path(),
     events: Events = SILENT,
     memory_limit: str | int | None = None,
-) -> Measured:
+) -> MeasuredQuantities:
     """Return a subject as it is now; paths are relative to ``folder``. Raises PerfctlError and
     ReportError where it cannot be had."""
 
     if "model" in facts:
-        return _measure_model(facts, folder)
+        return _measure_model_subject(facts, folder)
     name = str(facts["runs"])
     path = folder / name
     chosen = path if path.exists() else name
-    limit = memory.bytes_of(memory_limit)
-    return analysed(side(chosen, folder / DEFAULT_STORE, events, limit).runs, of_runs)
+    limit = memory.parse_memory_limit(memory_limit)
+    return analyse_runs(
+        load_comparison_side(chosen, folder / DEFAULT_STORE, events, limit).runs, measure_runs
+    )
 
 
-def _measure_model(subject: Mapping[str, Any], folder: Path) -> Measured:
+def _measure_model_subject(subject: Mapping[str, Any], folder: Path) -> MeasuredQuantities:
 
     facts: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in subject.items()
@@ -349,8 +373,10 @@ def _measure_model(subject: Mapping[str, Any], folder: Path) -> Measured:
     except TypeError as error:
         raise PerfctlError(f"the baseline describes a model in an unknown way: {error}") from error
     model = estimate_model(request, batches)
-    return replace(of_model(model.batches), problems=model.problems)
+    return replace(measure_model(model.batches), problems=model.problems)
 
 
-COMMAND = Command(GateOptions, run, view, record, check=check)
-gate = api(GateOptions, judge_as_asked)
+COMMAND = Command(
+    GateOptions, judge_or_update, build_gate_view, build_gate_output, check=raise_if_regressed
+)
+gate = make_api_function(GateOptions, judge_baseline_entries)

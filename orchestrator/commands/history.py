@@ -17,18 +17,24 @@ from perfctl.orchestrator.commands.declare import (
     Gate,
     HtmlReport,
     Option,
-    api,
+    make_api_function,
 )
-from perfctl.orchestrator.compare.causes import Suspect, explain
-from perfctl.orchestrator.compare.changes import available
-from perfctl.orchestrator.compare.compare import Side, compare
-from perfctl.orchestrator.compare.history import History, Line, Seen, build_lines, read_run
+from perfctl.orchestrator.compare.causes import RankedDifference, align_rows_of_pair
+from perfctl.orchestrator.compare.changes import is_ruptures_installed
+from perfctl.orchestrator.compare.compare import ComparisonSide, compare_two_sides
+from perfctl.orchestrator.compare.history import (
+    History,
+    HistoryLine,
+    HistoryRun,
+    build_history_lines,
+    reduce_run,
+)
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.files import write_text
-from perfctl.orchestrator.report.history import view
-from perfctl.orchestrator.sides import check_gate
+from perfctl.orchestrator.report.history import build_history_view
+from perfctl.orchestrator.sides import check_gate_share
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.stored_runs import analysed, loaded
+from perfctl.orchestrator.stored_runs import analyse_runs, load_readable_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +64,33 @@ class HistoryOptions:
     force: Force = False
 
 
-def run(options: HistoryOptions, events: Events) -> History:
+def build_history(options: HistoryOptions, events: Events) -> History:
     """Read every whole run of the stores. Times in ns, memory in bytes."""
 
     if options.by not in ("time", "commit"):
         raise UsageError(f"invalid value '{options.by}' for `by`", "Choose time or commit")
-    check_gate(options.gate)
-    if not available():
+    check_gate_share(options.gate)
+    if not is_ruptures_installed():
         raise ToolMissing(
             "change points need ruptures, which is not installed", "pip install 'perfctl[history]'"
         )
     runs = [
         run
         for number, store in enumerate(options.stores)
-        for run in _read_runs(number, Path(store))
+        for run in _read_complete_runs(number, Path(store))
     ]
     if not runs:
         raise PerfctlError(
             "no database has a complete run of a known workload", "See 'perfctl runs'"
         )
-    lines = tuple(build_lines(runs, by_commit=options.by == "commit", gate=options.gate))
-    find = cache(partial(_find_suspects, tuple(options.stores), lines))
+    lines = tuple(build_history_lines(runs, by_commit=options.by == "commit", gate=options.gate))
+    find = cache(partial(_find_change_suspects, tuple(options.stores), lines))
     for index, line in enumerate(lines):
         line.series = tuple(
             replace(
                 series,
                 changes=tuple(
-                    replace(change, differences=find(index, *series.points_around(change)))
+                    replace(change, differences=find(index, *series.get_points_around(change)))
                     for change in series.changes
                 ),
             )
@@ -94,36 +100,36 @@ def run(options: HistoryOptions, events: Events) -> History:
     if options.out is not None:
         from perfctl.orchestrator.report.page.page import render_view
 
-        write_text(options.out, render_view(view(history)), force=options.force)
+        write_text(options.out, render_view(build_history_view(history)), force=options.force)
         events.note(f"Wrote {options.out}")
     return history
 
 
-def _read_runs(number: int, store: Path) -> Iterator[Seen]:
+def _read_complete_runs(number: int, store: Path) -> Iterator[HistoryRun]:
     """Yield the whole runs of one store that have a workload; ``number``: that of the store."""
 
-    with database.reading(store) as connection:
-        for run_id in read.run_ids(connection):
-            for stored in loaded(connection, [run_id]):
+    with database.open_store_for_reading(store) as connection:
+        for run_id in read.list_run_ids(connection):
+            for stored in load_readable_runs(connection, [run_id]):
                 if stored.status == "ok" and stored.workload is not None:
-                    yield analysed([stored], lambda runs: read_run(runs[0], number))
+                    yield analyse_runs([stored], lambda runs: reduce_run(runs[0], number))
 
 
-def _find_suspects(
-    stores: Sequence[Path | str], lines: Sequence[Line], index: int, before: int, after: int
-) -> tuple[Suspect, ...]:
+def _find_change_suspects(
+    stores: Sequence[Path | str], lines: Sequence[HistoryLine], index: int, before: int, after: int
+) -> tuple[RankedDifference, ...]:
     """Return what differs between two points of the line with this index."""
 
-    def load_side(label: str, point: Sequence[Seen]) -> Side:
+    def load_side(label: str, point: Sequence[HistoryRun]) -> ComparisonSide:
         store = point[0].store
-        with database.reading(Path(stores[store])) as connection:
+        with database.open_store_for_reading(Path(stores[store])) as connection:
             ids = [run.run for run in point if run.store == store]
-            return Side(label, tuple(loaded(connection, ids)))
+            return ComparisonSide(label, tuple(load_readable_runs(connection, ids)))
 
     points = lines[index].points
-    pairs = compare(load_side("A", points[before]), load_side("B", points[after])).pairs
-    return explain(pairs[0]).suspects if pairs else ()
+    pairs = compare_two_sides(load_side("A", points[before]), load_side("B", points[after])).pairs
+    return align_rows_of_pair(pairs[0]).suspects if pairs else ()
 
 
-COMMAND = Command(HistoryOptions, run, view)
-history = api(HistoryOptions, run)
+COMMAND = Command(HistoryOptions, build_history, build_history_view)
+history = make_api_function(HistoryOptions, build_history)

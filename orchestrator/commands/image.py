@@ -13,7 +13,7 @@ from perfctl.orchestrator.report.view import View
 
 
 @dataclass(frozen=True, slots=True)
-class ImageOptions(definition.Definition):
+class ImageOptions(definition.ImageRecipe):
     """Write an Apptainer definition that contains perfctl.
 
     It also contains the workloads. perfctl prints the command that builds it. Apptainer is not
@@ -34,20 +34,24 @@ class ImageDefinition:
     """Words of the command that builds the image."""
 
 
-def write_definition(options: ImageOptions, events: Events) -> ImageDefinition:
+def write_image_definition(options: ImageOptions, events: Events) -> ImageDefinition:
     """Write the definition of an image."""
-    build = definition.write(
+    build = definition.write_definition_file(
         options, options.out, force=options.force, command_line=options.command_line
     )
     return ImageDefinition(options.out, build)
 
 
-def show_definition(written: ImageDefinition) -> View:
+def build_definition_view(written: ImageDefinition) -> View:
     """Return what was written and what to type next."""
     return View("", lines=(f"Wrote {written.path}", f"Next: {shlex.join(written.build)}"))
 
 
 GROUP = Group(
     "Build Apptainer (Singularity) images that contain perfctl.",
-    {"render": Command(ImageOptions, write_definition, show_definition, has_document=False)},
+    {
+        "render": Command(
+            ImageOptions, write_image_definition, build_definition_view, has_document=False
+        )
+    },
 )

@@ -20,24 +20,24 @@ from perfctl.orchestrator.commands.declare import (
     MemoryLimit,
     Option,
     Store,
-    api,
+    make_api_function,
 )
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.ingest.context import (
-    Ended,
     Event,
-    Failed,
-    Found,
-    Ingested,
-    Note,
+    FileEnded,
+    FileStarted,
+    IngestResult,
+    NoteSent,
     Paper,
-    Started,
+    ReportFailed,
+    SourcesCounted,
     UserHints,
-    Warned,
+    WarningSent,
 )
-from perfctl.orchestrator.options import part_of
-from perfctl.orchestrator.report.view import Lines
-from perfctl.orchestrator.store.write import Written
+from perfctl.orchestrator.options import extract_part
+from perfctl.orchestrator.report.view import RawLines
+from perfctl.orchestrator.store.write import WrittenRun
 
 LIST_BYTES = 64 << 20
 """Bytes of a list of reports."""
@@ -52,7 +52,7 @@ SINGULAR = {
     "samples": "sample",
     "op_calls": "op_call",
 }
-"""Fields of ``Written`` that are printed, and what one of them is called."""
+"""Fields of ``WrittenRun`` that are printed, and what one of them is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class IngestedRun:
 
     path: Path
     """The report."""
-    written: Written
+    written: WrittenRun
 
 
 class IngestOutput(NamedTuple):
@@ -124,22 +124,22 @@ class IngestOptions(UserHints):
     ] = False
 
 
-def run(options: IngestOptions, events: Events) -> Ingested:
+def ingest_reports(options: IngestOptions, events: Events) -> IngestResult:
     """Read the reports."""
     # Nothing here multiplies matrices: numpy's threads for that would only spin for a tenth of
     # a second.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from perfctl.orchestrator.ingest.derive import derive_store
-    from perfctl.orchestrator.ingest.ingest import ingest
+    from perfctl.orchestrator.ingest.ingest import ingest_paths
 
     paths = [options.paths] if isinstance(options.paths, (str, Path)) else list(options.paths)
     if options.derive:
         runs = derive_store(options.store)
         events.note(f"derived the counts and kernel families of {runs:,} runs again")
         if not paths and options.files_from is None:
-            return Ingested(options.store, (), ())
+            return IngestResult(options.store, (), ())
     if options.files_from is not None:
-        paths += _read_list(options.files_from)
+        paths += _read_path_list(options.files_from)
     if not paths:
         raise UsageError(
             "no report was named",
@@ -150,21 +150,21 @@ def run(options: IngestOptions, events: Events) -> Ingested:
         if not capture.is_file():
             raise UsageError(f"`capture` {capture}: file not found", "Check the path")
         capture = capture.absolute()
-    return ingest(
+    return ingest_paths(
         paths,
         options.store,
-        hints=replace(part_of(options, UserHints), capture=capture),
+        hints=replace(extract_part(options, UserHints), capture=capture),
         again=options.again,
-        listener=_Forwarder(events),
+        listener=_EventForwarder(events),
         command_line=events.command_line,
         ask=partial(_ask_batch_size, events),
         jobs=options.jobs,
         memory_limit=options.memory_limit,
-        estimate=estimate_workload,
+        estimate=estimate_workload_operations,
     )
 
 
-def estimate_workload(workload: str, mode: str, batch_size: int) -> Paper:
+def estimate_workload_operations(workload: str, mode: str, batch_size: int) -> Paper:
     """Return the operations and estimated FLOPs of a workload. Raises UsageError, ToolMissing."""
     from perfctl.orchestrator.estimate.request import Request
     from perfctl.orchestrator.estimate.session import estimate_at
@@ -173,7 +173,7 @@ def estimate_workload(workload: str, mode: str, batch_size: int) -> Paper:
     return paper.ops, paper.calls
 
 
-def _read_list(file: Path) -> list[Path]:
+def _read_path_list(file: Path) -> list[Path]:
     """Return the paths in a file, one a line."""
     try:
         with sys.stdin.buffer if str(file) == "-" else file.open("rb") as opened:
@@ -197,7 +197,7 @@ def _ask_batch_size(events: Events, path: Path, sizes: Sequence[int]) -> int | N
     return None
 
 
-class _Forwarder:
+class _EventForwarder:
     """Listener that forwards the events of an ingest to those of the command."""
 
     def __init__(self, events: Events) -> None:
@@ -207,39 +207,39 @@ class _Forwarder:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Found(total):
+            case SourcesCounted(total):
                 self._total = total
-            case Started(path, activity):
+            case FileStarted(path, activity):
                 self.events.progress(activity, self._done, self._total, path)
-            case Ended():
+            case FileEnded():
                 self._done += 1
                 self.events.progress("files done", self._done, self._total)
-            case Note(text):
+            case NoteSent(text):
                 self.events.note(text)
-            case Warned(text):
+            case WarningSent(text):
                 self.events.warning(text)
-            case Failed(text):
+            case ReportFailed(text):
                 self.events.error(text)
 
 
-def record(done: Ingested) -> IngestOutput:
+def build_ingest_output(done: IngestResult) -> IngestOutput:
     """Return what ``--json`` prints."""
     runs = [IngestedRun(path, written) for path, written in done.taken]
     return IngestOutput(done.store, runs, done.failed, done.empty)
 
 
-def view(done: Ingested) -> Lines:
+def build_ingest_lines(done: IngestResult) -> RawLines:
     """Return a line for each run, or for a file with many, and what comes next."""
-    return Lines((f"{line}\n" for line in _lines(done)), "ingest", has_names=True)
+    return RawLines((f"{line}\n" for line in _yield_summary_lines(done)), "ingest", has_names=True)
 
 
-def _lines(done: Ingested) -> Iterator[str]:
+def _yield_summary_lines(done: IngestResult) -> Iterator[str]:
     for path, group in groupby(done.taken, key=lambda pair: pair[0]):
         runs = [written for _, written in group]
         if len(runs) > SINGLE_RUNS_MAX:
-            yield _describe_runs(path, runs)
+            yield _describe_many_runs(path, runs)
         else:
-            yield from (_describe_run(path, written) for written in runs)
+            yield from (_describe_single_run(path, written) for written in runs)
     if any(written.new for _, written in done.taken):
         store_option = (
             "" if done.store == DEFAULT_STORE else f" --store {shlex.quote(str(done.store))}"
@@ -247,7 +247,7 @@ def _lines(done: Ingested) -> Iterator[str]:
         yield f"Wrote {done.store}. Next: perfctl report{store_option}"
 
 
-def _counts(runs: Sequence[Written]) -> str:
+def _format_row_counts(runs: Sequence[WrittenRun]) -> str:
     totals = {name: sum(getattr(written, name) for written in runs) for name in SINGULAR}
     counts = ", ".join(
         f"{total:,} {SINGULAR[name] if total == 1 else name}"
@@ -257,22 +257,22 @@ def _counts(runs: Sequence[Written]) -> str:
     return counts or "no kernels, ranges or counters"
 
 
-def _describe_runs(path: Path, runs: Sequence[Written]) -> str:
+def _describe_many_runs(path: Path, runs: Sequence[WrittenRun]) -> str:
     """Return one line for a file that holds many runs."""
     existing = sum(not written.new for written in runs)
     partial = sum(written.reason is not None for written in runs)
-    line = f"{path}: {len(runs)} runs, {runs[0].run_id} to {runs[-1].run_id}: {_counts(runs)}"
+    line = f"{path}: {len(runs)} runs, {runs[0].run_id} to {runs[-1].run_id}: {_format_row_counts(runs)}"
     line += f"; {existing} already in the database" if existing else ""
     if partial:
         line += f"; {partial} partial or failed (run 'perfctl runs' for the reasons)"
     return line
 
 
-def _describe_run(path: Path, written: Written) -> str:
+def _describe_single_run(path: Path, written: WrittenRun) -> str:
     if not written.new:
         run = f"run {written.run_id} (use --again to ingest it again)"
         return f"{path}: already in the database as {run}"
-    line = f"{path}: run {written.run_id}: {_counts([written])}"
+    line = f"{path}: run {written.run_id}: {_format_row_counts([written])}"
     if written.placed is not None:
         line += f"; {floor(written.placed * 1000) / 10:.1f}% of the kernel time has a module"
     return f"{line}; partial: {written.reason}" if written.reason else line
@@ -280,10 +280,10 @@ def _describe_run(path: Path, written: Written) -> str:
 
 COMMAND = Command(
     IngestOptions,
-    run,
-    view,
-    record,
+    ingest_reports,
+    build_ingest_lines,
+    build_ingest_output,
     has_document=False,
     check=lambda done, events: done.check(),
 )
-ingest = api(IngestOptions, run)
+ingest = make_api_function(IngestOptions, ingest_reports)

@@ -19,30 +19,30 @@ from perfctl.orchestrator.commands.declare import (
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT
-from perfctl.orchestrator.evidence import roofs
-from perfctl.orchestrator.ledger.analysis import analyse_all
-from perfctl.orchestrator.ledger.causes.study_rules import SwitchFacts
-from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.orchestrator.evidence import read_roof_peaks
+from perfctl.orchestrator.ledger.analysis import analyse_studies
+from perfctl.orchestrator.ledger.causes.study_rules import AlgorithmSwitchFacts
+from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.ledger.usage.served import PHASES
-from perfctl.orchestrator.ledger.usage.training import passes
-from perfctl.orchestrator.options import read_batches
+from perfctl.orchestrator.ledger.usage.training import measure_passes
+from perfctl.orchestrator.options import parse_batches
 from perfctl.orchestrator.outputs import JsonLists
-from perfctl.orchestrator.report.ledger.rows import LedgerOutput, ledger_json
+from perfctl.orchestrator.report.ledger.rows import LedgerOutput, build_ledger_json
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import (
-    analysed,
-    each_study,
-    newest_runs,
-    outlines,
+    analyse_each_study,
+    analyse_runs,
+    load_newest_runs,
+    load_outlines,
 )
-from perfctl.parsers import no_collection
+from perfctl.parsers import pause_garbage_collection
 from perfctl.records.ranges import DIRECTIONS
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.ledger.analysis import Analysis
-    from perfctl.orchestrator.ledger.ledger import LedgerRow, Unattributed
-    from perfctl.orchestrator.report.ledger.view import LedgerShape
+    from perfctl.orchestrator.ledger.ledger import LedgerRow, UnattributedWork
+    from perfctl.orchestrator.report.ledger.view import LedgerViewOptions
     from perfctl.records.run import Run
 
 
@@ -70,7 +70,7 @@ class LedgerOptions:
         Option(
             "Show only these batch sizes: 16,64.",
             metavar="LIST",
-            parse=read_batches,
+            parse=parse_batches,
         ),
     ] = ()
     phase: Annotated[
@@ -98,7 +98,7 @@ class LedgerOptions:
     store: Store = DEFAULT_STORE
 
 
-class _Group(NamedTuple):
+class _GroupFacts(NamedTuple):
     """What a group of run groups has."""
 
     has_estimates: bool
@@ -112,7 +112,7 @@ class _Group(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ledgers:
+class RequestedLedgers:
     """The ledgers of the newest runs of a database. They are made when they are asked for, one
     group of run groups after the other, of which no more than one is in memory."""
 
@@ -130,32 +130,36 @@ class Ledgers:
         """
         options = self.options
         if options.phase is not None:
-            runs = _runs_with_phase(options.store, options.phase)
-            peaks = roofs(options.peaks, options.store, runs, self.events.note)
-            with no_collection():
-                yield analysed(runs, lambda some: make(list(analyse_all(studies(some), peaks))))
+            runs = _load_runs_with_phase(options.store, options.phase)
+            peaks = read_roof_peaks(options.peaks, options.store, runs, self.events.note)
+            with pause_garbage_collection():
+                yield analyse_runs(
+                    runs, lambda some: make(list(analyse_studies(group_into_studies(some), peaks)))
+                )
             return
-        with database.reading(options.store) as connection:
-            runs = outlines(connection, read.run_ids(connection, latest_of_each=True))
-        peaks = roofs(options.peaks, options.store, runs, self.events.note)
+        with database.open_store_for_reading(options.store) as connection:
+            runs = load_outlines(connection, read.list_run_ids(connection, latest_of_each=True))
+        peaks = read_roof_peaks(options.peaks, options.store, runs, self.events.note)
 
-        def work(runs: Sequence[Run]) -> tuple[_Group, R]:
-            estimated = (study for study in studies(runs) if study.on_paper)
-            analyses = list(analyse_all(estimated, peaks, {}))
-            chosen = [_keep_rows(analysis, options) for analysis in analyses]
+        def analyse_group(runs: Sequence[Run]) -> tuple[_GroupFacts, R]:
+            estimated = (study for study in group_into_studies(runs) if study.on_paper)
+            analyses = list(analyse_studies(estimated, peaks, {}))
+            chosen = [_keep_requested_rows(analysis, options) for analysis in analyses]
             ledgers = [analysis.ledger for analysis in analyses]
             has_rows = any(ledger.rows for ledger in ledgers)
             is_asked = any(analysis.ledger.rows for analysis in chosen)
             names = dict.fromkeys(row.place for ledger in ledgers for row in ledger.rows)
             patterns = tuple(item.pattern for run in runs for item in run.expectations)
             listed = () if is_asked else tuple(names)
-            group = _Group(bool(analyses), has_rows, is_asked, listed, patterns)
+            group = _GroupFacts(bool(analyses), has_rows, is_asked, listed, patterns)
             return group, make(chosen)
 
-        groups: list[_Group] = []
+        groups: list[_GroupFacts] = []
         waiting: list[R] = []  # until there are rows
-        for group, result in each_study(options.store, runs, work, beside=True, plain=is_pickled):
-            groups.append(_Group(*group))
+        for group, result in analyse_each_study(
+            options.store, runs, analyse_group, beside=True, plain=is_pickled
+        ):
+            groups.append(_GroupFacts(*group))
             waiting.append(result)
             if any(group.is_asked for group in groups):
                 yield from waiting
@@ -164,35 +168,37 @@ class Ledgers:
             raise _explain_no_rows(options, groups)
 
 
-def run(options: LedgerOptions, events: Events) -> Ledgers:
+def prepare_ledgers(options: LedgerOptions, events: Events) -> RequestedLedgers:
     """Return the ledgers, which are read when they are shown."""
     if options.order not in ORDERS:
         raise UsageError(
             f"invalid value '{options.order}' for `order`", f"Choose {' or '.join(ORDERS)}"
         )
-    return Ledgers(options, events)
+    return RequestedLedgers(options, events)
 
 
-def record(ledgers: Ledgers) -> JsonLists[LedgerOutput]:
+def stream_ledger_json(ledgers: RequestedLedgers) -> JsonLists[LedgerOutput]:
     """Return the rows of all ledgers for programs."""
     options = ledgers.options
 
-    def batches(json_text: Callable[[object], str]) -> Iterator[Mapping[str, Iterable[str]]]:
-        def make(analyses: list[Analysis]) -> dict[str, list[str]]:
-            lists = ledger_json(analyses, options.phase, each=options.each)
+    def yield_json_batches(
+        json_text: Callable[[object], str],
+    ) -> Iterator[Mapping[str, Iterable[str]]]:
+        def format_rows_as_json(analyses: list[Analysis]) -> dict[str, list[str]]:
+            lists = build_ledger_json(analyses, options.phase, each=options.each)
             return {name: list(map(json_text, rows)) for name, rows in lists.items()}
 
-        return ledgers.each(make, is_pickled=True)
+        return ledgers.each(format_rows_as_json, is_pickled=True)
 
-    return JsonLists(LedgerOutput, batches)
+    return JsonLists(LedgerOutput, yield_json_batches)
 
 
-def view(ledgers: Ledgers) -> View:
+def build_ledgers_view(ledgers: RequestedLedgers) -> View:
     """Return each ledger below its heading, after the findings if it is complete."""
-    from perfctl.orchestrator.report.ledger.view import DOCUMENT, LedgerShape
+    from perfctl.orchestrator.report.ledger.view import DOCUMENT, LedgerViewOptions
 
     options = ledgers.options
-    shape = LedgerShape(
+    shape = LedgerViewOptions(
         is_whole=options.layer is None,
         has_all_rows=options.all_rows,
         has_all_batches=options.wide,
@@ -202,33 +208,39 @@ def view(ledgers: Ledgers) -> View:
     )
     complete = replace(DOCUMENT, is_whole=shape.is_whole, is_by_block=options.each)
     return View(
-        chapters=_chapters(ledgers, shape),
-        document=lambda: View(chapters=_chapters(ledgers, complete)),
+        chapters=_yield_ledger_chapters(ledgers, shape),
+        document=lambda: View(chapters=_yield_ledger_chapters(ledgers, complete)),
     )
 
 
-def _chapters(ledgers: Ledgers, shape: LedgerShape) -> Iterator[View]:
+def _yield_ledger_chapters(ledgers: RequestedLedgers, shape: LedgerViewOptions) -> Iterator[View]:
     """Yield the views of each ledger."""
     phase = ledgers.options.phase
     for views in ledgers.each(
-        lambda analyses: list(_views(analyses, phase, shape)), is_pickled=True
+        lambda analyses: list(_yield_group_views(analyses, phase, shape)), is_pickled=True
     ):
         yield from views
 
 
-def _views(analyses: Sequence[Analysis], phase: str | None, shape: LedgerShape) -> Iterator[View]:
-    from perfctl.orchestrator.report.ledger.view import ledger_views, phase_views, ranks_views
+def _yield_group_views(
+    analyses: Sequence[Analysis], phase: str | None, shape: LedgerViewOptions
+) -> Iterator[View]:
+    from perfctl.orchestrator.report.ledger.view import (
+        build_job_views,
+        build_phase_views,
+        build_run_group_views,
+    )
 
     if phase is not None:
-        yield from phase_views(analyses, phase, is_by_block=shape.is_by_block)
+        yield from build_phase_views(analyses, phase, is_by_block=shape.is_by_block)
         return
     if shape.is_whole:  # what the ranks wait for comes before what each of them does
-        yield from ranks_views(analyses, shape)
+        yield from build_job_views(analyses, shape)
     for analysis in analyses:
-        yield from ledger_views(analysis, shape)
+        yield from build_run_group_views(analysis, shape)
 
 
-def _runs_with_phase(store: Path, phase: str) -> list[Run]:
+def _load_runs_with_phase(store: Path, phase: str) -> list[Run]:
     """Return the runs with steps of this phase. Raises UsageError if there is none, with the reason
     if one is known."""
     if phase not in PHASES:
@@ -238,8 +250,8 @@ def _runs_with_phase(store: Path, phase: str) -> list[Run]:
             f"invalid value '{phase}' for `phase`",
             f"{choice}; {_OF_TRAINING}" if is_pass else choice,
         )
-    with no_collection():
-        runs = newest_runs(store)
+    with pause_garbage_collection():
+        runs = load_newest_runs(store)
     phases_of = {run.id: {step.phase for step in run.report.served_steps} for run in runs}
     chosen = [run for run in runs if phase in phases_of[run.id]]
     if not chosen:
@@ -252,7 +264,7 @@ def _runs_with_phase(store: Path, phase: str) -> list[Run]:
             explanation = f": {reasons[0]}"
         else:
             trains = f", because they are training runs; {_OF_TRAINING}"
-            explanation = trains if any(map(passes, runs)) else ""
+            explanation = trains if any(map(measure_passes, runs)) else ""
         raise UsageError(
             f"`phase`: no run in {store} has steps of {phase}{explanation}",
             "perfctl recognizes steps by the ranges of a server, or by shapes (record_shapes=True)",
@@ -260,7 +272,7 @@ def _runs_with_phase(store: Path, phase: str) -> list[Run]:
     return chosen
 
 
-def _explain_no_rows(options: LedgerOptions, groups: Sequence[_Group]) -> PerfctlError:
+def _explain_no_rows(options: LedgerOptions, groups: Sequence[_GroupFacts]) -> PerfctlError:
     store, layer = options.store, options.layer
     if not any(group.has_estimates for group in groups):
         return PerfctlError(
@@ -296,25 +308,27 @@ def _explain_no_rows(options: LedgerOptions, groups: Sequence[_Group]) -> Perfct
     )
 
 
-def _keep_rows(analysis: Analysis, options: LedgerOptions) -> Analysis:
+def _keep_requested_rows(analysis: Analysis, options: LedgerOptions) -> Analysis:
     """Keep the rows that were asked for, and the changes of algorithm among them; unattributed work
     belongs to no layer."""
     layer, ledger = options.layer, analysis.ledger
 
-    def is_asked(row: LedgerRow | Unattributed) -> bool:
+    def is_requested_batch(row: LedgerRow | UnattributedWork) -> bool:
         return not options.batches or row.batch in options.batches
 
     rows = tuple(
         row
         for row in ledger.rows
-        if is_asked(row) and (layer is None or f"{row.place}.".startswith(f"{layer}."))
+        if is_requested_batch(row) and (layer is None or f"{row.place}.".startswith(f"{layer}."))
     )
-    unattributed = tuple(item for item in ledger.unattributed if layer is None and is_asked(item))
+    unattributed = tuple(
+        item for item in ledger.unattributed if layer is None and is_requested_batch(item)
+    )
     names = {(row.name, row.size) for row in rows}
     sweep = tuple(
         cause
         for cause in analysis.judgement.sweep
-        if not isinstance(cause.facts, SwitchFacts)
+        if not isinstance(cause.facts, AlgorithmSwitchFacts)
         or (cause.facts.name, cause.facts.batch) in names
     )
     return replace(
@@ -324,4 +338,4 @@ def _keep_rows(analysis: Analysis, options: LedgerOptions) -> Analysis:
     )
 
 
-COMMAND = Command(LedgerOptions, run, view, record)
+COMMAND = Command(LedgerOptions, prepare_ledgers, build_ledgers_view, stream_ledger_json)

@@ -28,12 +28,12 @@ from typing import Annotated, Any, Literal, get_args
 
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, Store
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
-from perfctl.orchestrator.launch.machine.tools import has_package
-from perfctl.orchestrator.options import Field, options_of, words_of
-from perfctl.orchestrator.outputs import options_schema
+from perfctl.orchestrator.launch.machine.tools import is_package_importable
+from perfctl.orchestrator.options import DeclaredOption, format_arguments, list_options
+from perfctl.orchestrator.outputs import build_options_schema
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database
-from perfctl.redact import make_visible, make_visible_values
+from perfctl.redact import escape_hidden_letters, escape_hidden_values
 from perfctl.version import __version__
 
 TOOLS: Mapping[str, tuple[str, ...]] = {
@@ -78,7 +78,7 @@ class McpOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerOptions:
+class ToolAnswerOptions:
     """Arguments of every tool."""
 
     form: Annotated[
@@ -88,10 +88,10 @@ class AnswerOptions:
     limit: Annotated[int, Option("Rows of each list in json.", least=1, most=MAX_ROWS)] = 50
 
 
-def run(options: McpOptions, events: Events) -> None:
+def serve_tools(options: McpOptions, events: Events) -> None:
     """Serve until the client closes the input. Ctrl-C and TERM end the process at once: the SDK
     reads its input in a thread, which nothing else ends."""
-    check(options.store)
+    check_sdk_and_store(options.store)
     import anyio
     import mcp_types as types
     from mcp.server.lowlevel import Server
@@ -99,7 +99,7 @@ def run(options: McpOptions, events: Events) -> None:
     from mcp.shared.message import SessionMessage
 
     logging.getLogger("mcp").setLevel(logging.ERROR)
-    caller = Caller(options.store.absolute(), options.timeout)
+    caller = ToolCaller(options.store.absolute(), options.timeout)
     tools = [types.Tool.model_validate(describe_tool(name)) for name in TOOLS]
 
     async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
@@ -109,14 +109,14 @@ def run(options: McpOptions, events: Events) -> None:
         try:
             answer = await caller.call(params.name, params.arguments or {})
         except PerfctlError as error:
-            text = make_visible(" ".join(str(error).split()))[:MAX_CHARACTERS]
+            text = escape_hidden_letters(" ".join(str(error).split()))[:MAX_CHARACTERS]
             return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
         if isinstance(answer, str):
             return types.CallToolResult(content=[types.TextContent(text=answer)])
         content = types.TextContent(text=json.dumps(answer, ensure_ascii=False))
         return types.CallToolResult(content=[content], structured_content=answer)
 
-    def stop(number: int, frame: object) -> None:
+    def stop_process(number: int, frame: object) -> None:
         events.note("perfctl: stopped")
         caller.end()
         os._exit(128 + number)
@@ -135,7 +135,7 @@ def run(options: McpOptions, events: Events) -> None:
                 answer = types.JSONRPCError(jsonrpc="2.0", id=None, error=error)
                 await writing.send(SessionMessage(answer))
 
-    async def serve() -> None:
+    async def serve_stdio() -> None:
         about: dict[str, Any] = {"version": __version__, "instructions": f"{INSTRUCTIONS} {NOTE}"}
         server = Server("perfctl", on_list_tools=list_tools, on_call_tool=call_tool, **about)
         async with stdio_server() as (reading, writing), anyio.create_task_group() as tasks:
@@ -144,19 +144,19 @@ def run(options: McpOptions, events: Events) -> None:
             await server.run(messages, writing, server.create_initialization_options())
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    asyncio.run(serve())
+        signal.signal(number, stop_process)
+    asyncio.run(serve_stdio())
 
 
-def check(store: Path) -> None:
+def check_sdk_and_store(store: Path) -> None:
     """Raise ToolMissing without the SDK, StoreError if there is no database that can be read."""
-    if not has_package("mcp") or int(version("mcp").partition(".")[0]) < 2:
+    if not is_package_importable("mcp") or int(version("mcp").partition(".")[0]) < 2:
         raise ToolMissing("mcp needs version 2 of the MCP SDK", "pip install 'perfctl[mcp]'")
-    with database.reading(store):
+    with database.open_store_for_reading(store):
         pass
 
 
-def command_of(name: str) -> tuple[Command[Any, Any], dict[str, Field]]:
+def load_tool_command(name: str) -> tuple[Command[Any, Any], dict[str, DeclaredOption]]:
     """Return the command of a tool, and all its options by name."""
     command = import_module(f"perfctl.orchestrator.commands.{name}").COMMAND
     return command, {field.name: field for field in command.fields}
@@ -165,9 +165,9 @@ def command_of(name: str) -> tuple[Command[Any, Any], dict[str, Field]]:
 def describe_tool(name: str) -> dict[str, Any]:
     """Return a tool as the protocol lists it: the first paragraph of the command's help, and the
     JSON Schema of the arguments."""
-    command, fields = command_of(name)
-    arguments = [*(fields[option] for option in TOOLS[name]), *options_of(AnswerOptions)]
-    schema = options_schema(arguments)
+    command, fields = load_tool_command(name)
+    arguments = [*(fields[option] for option in TOOLS[name]), *list_options(ToolAnswerOptions)]
+    schema = build_options_schema(arguments)
     for argument in arguments:
         if Path in get_args(argument.hint):  # except the empty folder, nothing is without a slash
             schema["properties"][argument.name]["pattern"] = r"^(?!\.{1,2}$)[^/]+$"
@@ -180,7 +180,7 @@ def describe_tool(name: str) -> dict[str, Any]:
 
 
 @dataclass
-class Caller:
+class ToolCaller:
     """Runs the commands of calls, one after another."""
 
     store: Path
@@ -198,14 +198,16 @@ class Caller:
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str | dict[str, Any]:
         """Return the answer of a tool. Raises PerfctlError if there is none."""
-        arguments_ = self._words_of(name, arguments)
+        arguments_ = self._build_command_words(name, arguments)
         async with self.turn:
-            printed, messages = await self._run(arguments_)
+            printed, messages = await self._run_tool_command(arguments_)
         if arguments.get("form", "text") == "text":
-            text = "\n".join([*map(make_visible, printed.splitlines()), "", *messages, NOTE])
+            text = "\n".join(
+                [*map(escape_hidden_letters, printed.splitlines()), "", *messages, NOTE]
+            )
             excess = len(text) - MAX_CHARACTERS
             return text if excess <= 0 else f"{text[:-excess]}\n… ({excess:,} more characters)"
-        value, limit = make_visible_values(json.loads(printed)), arguments.get("limit", 50)
+        value, limit = escape_hidden_values(json.loads(printed)), arguments.get("limit", 50)
         parts = value if isinstance(value, dict) else {"rows": value}
         lists = {key: part for key, part in parts.items() if isinstance(part, list)}
         parts |= {key: rows[:limit] for key, rows in lists.items()}
@@ -216,7 +218,7 @@ class Caller:
             raise UsageError(f"the answer has over {MAX_CHARACTERS:,} characters", TOO_MUCH)
         return answer
 
-    def _words_of(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+    def _build_command_words(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
         """Return a call as one would type it. Raises UsageError for what the tool does not take."""
         from jsonschema import Draft202012Validator
 
@@ -229,14 +231,14 @@ class Caller:
             raise UsageError(problem[:300], f"Arguments: {', '.join(schema['properties'])}")
         if (form := arguments.get("form", "text")) == "schema":
             return [name, "--json-schema"]
-        command, fields = command_of(name)
+        command, fields = load_tool_command(name)
         store_words = [f"--store={self.store}"] if fields.keys() & {"store", "stores"} else []
         if form == "json" or command.has_document:
             store_words.append("--json" if form == "json" else "--format=md")
         values = SimpleNamespace(**{key: arguments.get(key) or None for key in TOOLS[name]})
-        return [name, *store_words, *words_of(values, [fields[key] for key in TOOLS[name]])]
+        return [name, *store_words, *format_arguments(values, [fields[key] for key in TOOLS[name]])]
 
-    async def _run(self, command_words: list[str]) -> tuple[str, list[str]]:
+    async def _run_tool_command(self, command_words: list[str]) -> tuple[str, list[str]]:
         """Return what a command prints as its result, and its messages."""
         with TemporaryDirectory() as folder, TemporaryFile() as output, TemporaryFile() as errors:
             options: dict[str, Any] = {"stdin": DEVNULL, "stdout": output, "stderr": errors}
@@ -263,7 +265,7 @@ class Caller:
         if not printed:
             reason = messages or "its process ended, probably because memory ran out"
             raise PerfctlError(reason.removeprefix("perfctl: "))
-        return printed, list(map(make_visible, messages.splitlines()))
+        return printed, list(map(escape_hidden_letters, messages.splitlines()))
 
 
-COMMAND = Command(McpOptions, run, lambda _: View(""), has_document=False, has_json=False)
+COMMAND = Command(McpOptions, serve_tools, lambda _: View(""), has_document=False, has_json=False)

@@ -7,26 +7,32 @@ from dataclasses import KW_ONLY, dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any
 
-from perfctl.orchestrator.commands.declare import Command, Events, Option, api, word_or_number
-from perfctl.orchestrator.counts.hardware.dense_peak import peak_of
+from perfctl.orchestrator.commands.declare import (
+    Command,
+    Events,
+    Option,
+    make_api_function,
+    parse_number_or_word,
+)
+from perfctl.orchestrator.counts.hardware.dense_peak import find_dense_peak
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.estimate.decoder import LENGTHS, decoder_of_traces
+from perfctl.orchestrator.estimate.decoder import LENGTHS, build_decoder_from_traces
 from perfctl.orchestrator.estimate.mfu import (
     KEYS,
     RECOMPUTE,
-    Audit,
-    Decoder,
+    DecoderSizes,
+    MfuAudit,
     audit,
-    by_hand,
+    build_decoder_by_hand,
 )
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import (
-    as_perfctl_error,
-    need_torch,
+    convert_model_errors,
     open_session,
-    without_driver_warning,
+    require_torch,
+    silence_driver_warning,
 )
-from perfctl.orchestrator.report.mfu import mfu_output, view
+from perfctl.orchestrator.report.mfu import build_mfu_output, build_mfu_view
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.estimate.step import Estimate
@@ -79,7 +85,7 @@ class MfuOptions:
         Option(
             "Activation checkpointing, for HFU: none, selective (attention), full, or the share "
             "of the forward FLOPs that runs again, such as 0.75.",
-            parse=word_or_number,
+            parse=parse_number_or_word,
         ),
     ] = "none"
     reported: Annotated[
@@ -116,7 +122,7 @@ SIZES = ("layers", "hidden", "heads", "ffn", "vocab")
 OTHER_SIZES = ("head_dim", "kv_heads", "parameters", "gated", "tied")
 
 
-def run(options: MfuOptions, events: Events) -> Audit:
+def run(options: MfuOptions, events: Events) -> MfuAudit:
     """Return the MFU of training by every convention, with HFU if activations are recomputed."""
     if options.tokens_per_second is None:
         raise UsageError(
@@ -124,10 +130,10 @@ def run(options: MfuOptions, events: Events) -> Audit:
             "Set the measured throughput of all GPUs, for example `tokens_per_second` 12000",
         )
     has_dimensions = _has_dimensions(options)
-    peak, notes = peak_of(options.device, options.precision, options.peak_tflops)
-    _check(options, options.tokens_per_second)
+    peak, notes = find_dense_peak(options.device, options.precision, options.peak_tflops)
+    _check_mfu_options(options, options.tokens_per_second)
     model = (
-        _build_decoder(options)
+        _build_decoder_from_dimensions(options)
         if has_dimensions
         else trace_decoder(str(options.model), options.seq)
     )
@@ -137,7 +143,7 @@ def run(options: MfuOptions, events: Events) -> Audit:
         options.gpus,
         peak,
         recompute=options.recompute,
-        reported=_read_reported(options.reported),
+        reported=_parse_reported_mfu(options.reported),
         notes=notes,
     )
     if result.causal.mfu is None:
@@ -152,7 +158,7 @@ def run(options: MfuOptions, events: Events) -> Audit:
 def _has_dimensions(options: MfuOptions) -> bool:
     """Return whether dimensions take the place of a model. Raises UsageError for both, or too
     few."""
-    present = list(_dimensions(options))
+    present = list(_collect_dimensions(options))
     missing = [f"`{name}`" for name in SIZES if name not in present]
     if options.model is not None and present:
         raise UsageError(
@@ -166,7 +172,7 @@ def _has_dimensions(options: MfuOptions) -> bool:
     return options.model is None
 
 
-def _dimensions(options: MfuOptions) -> dict[str, Any]:
+def _collect_dimensions(options: MfuOptions) -> dict[str, Any]:
     """Return the dimensions that are set."""
     values = {name: getattr(options, name) for name in (*SIZES, *OTHER_SIZES)}
     return {
@@ -174,7 +180,7 @@ def _dimensions(options: MfuOptions) -> dict[str, Any]:
     }
 
 
-def _check(options: MfuOptions, tokens_per_second: float) -> None:
+def _check_mfu_options(options: MfuOptions, tokens_per_second: float) -> None:
     formula, recompute = options.formula, options.recompute
     is_mode = recompute in RECOMPUTE if isinstance(recompute, str) else 0 <= recompute <= 1
     checks = (
@@ -199,7 +205,7 @@ def _check(options: MfuOptions, tokens_per_second: float) -> None:
             raise UsageError(problem, remedy)
 
 
-def _read_reported(text: str | None) -> tuple[float, float] | None:
+def _parse_reported_mfu(text: str | None) -> tuple[float, float] | None:
     """Return the share of 1 and its tolerance: "46.2" is anything that rounds to it, or within
     TOLERANCE."""
     if text is None:
@@ -217,8 +223,8 @@ def _read_reported(text: str | None) -> tuple[float, float] | None:
     return percent / 100, max(rounding, TOLERANCE * percent) / 100
 
 
-def _build_decoder(options: MfuOptions) -> Decoder:
-    sizes = _dimensions(options)
+def _build_decoder_from_dimensions(options: MfuOptions) -> DecoderSizes:
+    sizes = _collect_dimensions(options)
     for field, value in sizes.items():
         if not 0 < value < inf:
             raise UsageError(
@@ -230,18 +236,18 @@ def _build_decoder(options: MfuOptions) -> Decoder:
             f"`hidden` {options.hidden} is not a multiple of `heads` {options.heads}",
             "Give `head_dim`",
         )
-    return by_hand(seq=options.seq or SEQ, **sizes)
+    return build_decoder_by_hand(seq=options.seq or SEQ, **sizes)
 
 
-def trace_decoder(model: str, seq: int | None) -> Decoder:
+def trace_decoder(model: str, seq: int | None) -> DecoderSizes:
     """Return a language model by name, from its traced layers. Raises UsageError, PerfctlError,
     ToolMissing."""
-    need_torch()
-    from perfctl.workloads.models.decoder import facts_of, with_head
+    require_torch()
+    from perfctl.workloads.models.decoder import add_lm_head, read_decoder_facts
     from perfctl.workloads.models.libraries import read_library_or_config
 
-    with without_driver_warning(), as_perfctl_error():
-        reference = with_head(model)
+    with silence_driver_warning(), convert_model_errors():
+        reference = add_lm_head(model)
         of_library = read_library_or_config(reference) is not None
         traced: list[Estimate] = []
         for length in LENGTHS:
@@ -252,7 +258,7 @@ def trace_decoder(model: str, seq: int | None) -> Decoder:
             )
             session = open_session(request)
             if not traced:
-                facts = facts_of(session.source.model, model)
+                facts = read_decoder_facts(session.source.model, model)
             traced.append(session.at(1))
     problem = next((estimate.problem for estimate in traced if estimate.problem is not None), None)
     unknown = next(
@@ -272,8 +278,8 @@ def trace_decoder(model: str, seq: int | None) -> Decoder:
     length = seq or SEQ
     if seq is None:
         notes.append(f"no sequence length was set: {SEQ:,} tokens assumed (`seq`)")
-    return decoder_of_traces(model, traced, facts, length, tuple(notes))
+    return build_decoder_from_traces(model, traced, facts, length, tuple(notes))
 
 
-COMMAND = Command(MfuOptions, run, view, mfu_output)
-mfu = api(MfuOptions, run)
+COMMAND = Command(MfuOptions, run, build_mfu_view, build_mfu_output)
+mfu = make_api_function(MfuOptions, run)

@@ -17,8 +17,8 @@ from typing import Annotated, ClassVar
 from perfctl.orchestrator.commands import ingest, report
 from perfctl.orchestrator.commands.declare import Command, Events, Option
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.files import user_folder
-from perfctl.orchestrator.ingest.context import Ingested
+from perfctl.orchestrator.files import find_user_folder
+from perfctl.orchestrator.ingest.context import IngestResult
 from perfctl.orchestrator.report.view import View
 from perfctl.version import __version__
 
@@ -67,13 +67,13 @@ class Opened:
     """The results database; None if it was removed."""
     forgotten: tuple[Path, ...] = ()
     """Folders that were removed."""
-    is_partial: Ingested | None = None
+    is_partial: IngestResult | None = None
 
 
-def run(options: OpenOptions, events: Events) -> Opened:
+def open_reports(options: OpenOptions, events: Events) -> Opened:
     """Ingest the reports and write the page, or forget them."""
-    home = user_folder("XDG_CACHE_HOME", "~/.cache") / "opened"
-    folder = _folder(home, options.files) if options.files else home
+    home = find_user_folder("XDG_CACHE_HOME", "~/.cache") / "opened"
+    folder = _choose_cache_folder(home, options.files) if options.files else home
     if options.forget:
         if folder.exists():
             shutil.rmtree(folder)
@@ -86,13 +86,13 @@ def run(options: OpenOptions, events: Events) -> Opened:
         on_failure.callback(shutil.rmtree, folder, ignore_errors=True)
         if not complete.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            done = ingest.run(ingest.IngestOptions(options.files, store), events)
+            done = ingest.ingest_reports(ingest.IngestOptions(options.files, store), events)
             if not done.taken:
                 done.check()
             if not done.failed and not done.empty:
                 complete.touch()
         page = folder / "report.html"
-        written, answer = report.write_page(report.ReportOptions(store, page), events)
+        written, answer = report.write_report_page(report.ReportOptions(store, page), events)
         on_failure.pop_all()
     if not options.no_browser and _has_browser():
         webbrowser.open(written.path.as_uri())
@@ -108,7 +108,7 @@ def run(options: OpenOptions, events: Events) -> Opened:
     return Opened(title, facts, tuple(findings[:FINDINGS]), tuple(cautions), page, store, (), done)
 
 
-def _folder(home: Path, files: Sequence[Path]) -> Path:
+def _choose_cache_folder(home: Path, files: Sequence[Path]) -> Path:
     """Return the cache folder of files in their present state."""
     facts = [__version__]
     for path in files:
@@ -131,7 +131,7 @@ def _has_browser() -> bool:
     )
 
 
-def view(opened: Opened) -> View:
+def build_opened_view(opened: Opened) -> View:
     """Return the findings and where the page is."""
     if opened.page is None:
         paths = ", ".join(map(str, opened.forgotten))
@@ -145,10 +145,12 @@ def view(opened: Opened) -> View:
     )
 
 
-def check(opened: Opened, events: Events) -> None:
+def raise_if_partial(opened: Opened, events: Events) -> None:
     """Raise PartlyDone if some files could not be read."""
     if opened.is_partial is not None:
         opened.is_partial.check()
 
 
-COMMAND = Command(OpenOptions, run, view, has_document=False, check=check)
+COMMAND = Command(
+    OpenOptions, open_reports, build_opened_view, has_document=False, check=raise_if_partial
+)

@@ -17,23 +17,23 @@ from perfctl.orchestrator.commands.declare import (
     Option,
     PeaksOf,
     Store,
-    api,
-    split_words,
+    make_api_function,
+    split_at_commas,
 )
-from perfctl.orchestrator.commands.speedup import named_arms, roofs_of
-from perfctl.orchestrator.compare.speedup import ARMS, ASKED, ArmsByBatch, allowed_facts
+from perfctl.orchestrator.commands.speedup import load_arm_roofs, load_named_arms
+from perfctl.orchestrator.compare.speedup import ARMS, ASKED, ArmsByBatch, check_allowed_facts
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT
-from perfctl.orchestrator.files import check_free, replacing
+from perfctl.orchestrator.files import check_output_path, replace_when_done
 from perfctl.orchestrator.report.charts import files as charts_files
-from perfctl.orchestrator.report.charts.files import Drawn, Picture
-from perfctl.orchestrator.report.tables import table, text_columns
+from perfctl.orchestrator.report.charts.files import DrawnChart, Picture
+from perfctl.orchestrator.report.tables import build_table, text_columns
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.stored_runs import analysed, newest_runs
+from perfctl.orchestrator.stored_runs import analyse_runs, load_newest_runs
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.speedup import Speedup
+    from perfctl.orchestrator.compare.speedup import NetworkSpeedup
     from perfctl.records.run import Run
 
 PIE_PARTS = {"work", "operations"}
@@ -75,12 +75,12 @@ class PlotOptions:
         Option(
             "Speedups of these sweeps, runs or reports over the first one.",
             metavar="A,B,...",
-            parse=split_words,
+            parse=split_at_commas,
         ),
     ] = ()
     allow: Annotated[
         tuple[str, ...],
-        Option("Facts that may differ between --runs.", metavar="LIST", parse=split_words),
+        Option("Facts that may differ between --runs.", metavar="LIST", parse=split_at_commas),
     ] = ()
     pie: Annotated[bool, Option("Draw the kinds of work of a speedup as pie charts.")] = False
     peaks: PeaksOf = "published"
@@ -107,32 +107,32 @@ class ChartName:
     description: str
 
 
-def run(options: PlotOptions, events: Events) -> Plotted | list[ChartName]:
+def plot_or_list_charts(options: PlotOptions, events: Events) -> Plotted | list[ChartName]:
     """Write the chart, or list those that exist."""
     events.progress("looking for charts" if options.listed else f"drawing {options.name}", 0, 1)
     if options.listed:
-        charts = drawings(options, events)
+        charts = draw_available_charts(options, events)
         return [ChartName(name, chart.description) for name, chart in charts.items()]
     if options.name is None:
         raise UsageError(
             "no chart was named",
-            f"Available charts: {', '.join(drawings(options, events))}. 'perfctl plot --list' "
+            f"Available charts: {', '.join(draw_available_charts(options, events))}. 'perfctl plot --list' "
             "describes them",
         )
-    return _plot(options.name, options, events)
+    return _write_chart(options.name, options, events)
 
 
-def view(result: Plotted | list[ChartName]) -> View:
+def build_plot_view(result: Plotted | list[ChartName]) -> View:
     """Return what was written, or the charts that exist."""
     if isinstance(result, Plotted):
         return View(f"Wrote {result.path}")
     rows = sorted((chart.name, chart.description.partition(". ")[0]) for chart in result)
-    listed = table("Charts of this results database", text_columns("name", "shows"), rows)
+    listed = build_table("Charts of this results database", text_columns("name", "shows"), rows)
     notes = [f"Draw one: perfctl plot {chart.name} --out {chart.name}.pdf" for chart in result[:1]]
     return View("", tables=(listed,) if listed is not None else (), notes=tuple(notes))
 
 
-def _plot(name: str, options: PlotOptions, events: Events) -> Plotted:
+def _write_chart(name: str, options: PlotOptions, events: Events) -> Plotted:
     target = options.out or Path(f"{name}.pdf")
     form = target.suffix.lower().removeprefix(".")
     if form not in charts_files.FORMATS:
@@ -140,7 +140,7 @@ def _plot(name: str, options: PlotOptions, events: Events) -> Plotted:
             f"invalid file name '{target}' for `out`",
             "Use a name that ends with .pdf, .png or .svg",
         )
-    check_free(target, force=options.force)
+    check_output_path(target, force=options.force)
     if options.pie and not PIE_PARTS & set(name.split("-")):
         raise UsageError(
             f"`pie` does not apply to the chart '{name}'",
@@ -148,7 +148,11 @@ def _plot(name: str, options: PlotOptions, events: Events) -> Plotted:
         )
     # the charts of a bench need no page of each of its networks
     is_of_bench = not options.runs and name.startswith("bench-")
-    charts = _of_bench(options, events) if is_of_bench else drawings(options, events)
+    charts = (
+        _draw_bench_charts(options, events)
+        if is_of_bench
+        else draw_available_charts(options, events)
+    )
     if name not in charts:
         close = get_close_matches(name, charts, 3)
         fix = f"Close: {', '.join(close)}. " if close else ""
@@ -158,8 +162,8 @@ def _plot(name: str, options: PlotOptions, events: Events) -> Plotted:
     chart = charts[name]
     if chart.warning:
         events.warning(chart.warning)
-    with replacing(target, force=options.force) as partial_file:
-        charts_files.save(
+    with replace_when_done(target, force=options.force) as partial_file:
+        charts_files.save_chart(
             chart, partial_file, form, options.width_mm, options.height_mm, options.dpi
         )
     return Plotted(target, chart.name, chart.description)
@@ -179,13 +183,13 @@ def charts(
     """
     path = Path(source)
     if path.suffix == ".json":
-        drawn = _of_json(path, pie=pie)
+        drawn = _draw_speedups_of_json(path, pie=pie)
     else:
-        drawn = drawings(PlotOptions(store=path, pie=pie), messages)
+        drawn = draw_available_charts(PlotOptions(store=path, pie=pie), messages)
     return {name: charts_files.Picture(chart) for name, chart in drawn.items()}
 
 
-def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
+def _draw_speedups_of_json(path: Path, *, pie: bool) -> dict[str, DrawnChart]:
     from perfctl.orchestrator.compare.speedup import read_speedups
 
     try:
@@ -200,14 +204,14 @@ def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
             "Name such a file, or a results database",
         ) from error
     workloads = [speedup.workload for speedup in speedups]
-    charts: dict[str, Drawn] = {}
+    charts: dict[str, DrawnChart] = {}
     for speedup in speedups:
         size = f"b{speedup.batch}-" if workloads.count(speedup.workload) > 1 else ""
-        charts |= _of_speedup(speedup, f"{speedup.workload or 'program'}-{size}", pie=pie)
+        charts |= _draw_speedup(speedup, f"{speedup.workload or 'program'}-{size}", pie=pie)
     return charts
 
 
-def drawings(source: PlotOptions, messages: Events = SILENT) -> dict[str, Drawn]:
+def draw_available_charts(source: PlotOptions, messages: Events = SILENT) -> dict[str, DrawnChart]:
     """Return name -> chart, in the order of the HTML report; the study's number comes before the
     name if there are several.
 
@@ -215,14 +219,16 @@ def drawings(source: PlotOptions, messages: Events = SILENT) -> dict[str, Drawn]
     database.
     """
     if source.runs:
-        arms = named_arms(source.runs, source.store, messages)
-        charts = _of_arms("", arms, source, allowed_facts(source.allow), messages)
+        arms = load_named_arms(source.runs, source.store, messages)
+        charts = _draw_speedups_of_arms(
+            "", arms, source, check_allowed_facts(source.allow), messages
+        )
         subject = f"`runs` {','.join(source.runs)}"
         fix = "A chart needs complete runs on two devices"
     else:
-        charts = _of_page(source, messages)
+        charts = _draw_report_charts(source, messages)
         if source.sweep is None:
-            charts |= _speedups_of_store(source, messages) | _of_bench(source, messages)
+            charts |= _draw_stored_speedups(source, messages) | _draw_bench_charts(source, messages)
         subject = str(source.store)
         fix = "A chart needs a workload at several batch sizes, counters, or a speedup"
     if not charts:
@@ -230,114 +236,114 @@ def drawings(source: PlotOptions, messages: Events = SILENT) -> dict[str, Drawn]
     return charts
 
 
-def _of_bench(source: PlotOptions, messages: Events) -> dict[str, Drawn]:
+def _draw_bench_charts(source: PlotOptions, messages: Events) -> dict[str, DrawnChart]:
     """Return the charts of a bench and of ``perfctl study cost``; empty without a bench."""
-    from perfctl.orchestrator.commands.bench import bench_charts
-    from perfctl.orchestrator.commands.study_subjects import leave_out
-    from perfctl.orchestrator.report.studies.cost import left_out_chart
+    from perfctl.orchestrator.commands.bench import draw_bench_charts
+    from perfctl.orchestrator.commands.study_subjects import fit_without_each_network
+    from perfctl.orchestrator.report.studies.cost import draw_left_out_chart
 
-    charts = bench_charts(source.store)
+    charts = draw_bench_charts(source.store)
     if not charts:
         return {}
-    with charts_files.drawn(later=True) as errors:
-        for number, left_out in enumerate(leave_out(source.store, [], messages), 1):
-            left_out_chart(f"bench-fit-left-out-{number}", left_out)
+    with charts_files.collect_charts(later=True) as errors:
+        for number, left_out in enumerate(fit_without_each_network(source.store, [], messages), 1):
+            draw_left_out_chart(f"bench-fit-left-out-{number}", left_out)
     return charts | {chart.name: chart for chart in errors}
 
 
-def _of_page(source: PlotOptions, messages: Events) -> dict[str, Drawn]:
+def _draw_report_charts(source: PlotOptions, messages: Events) -> dict[str, DrawnChart]:
     """Return the charts of the HTML report, and those that compare models and networks."""
-    from perfctl.orchestrator.ledger.usage.inference import inference_points
-    from perfctl.orchestrator.report.charts.inference import all_charts
-    from perfctl.orchestrator.report.charts.study import across
-    from perfctl.orchestrator.report.page.sections import page_view
+    from perfctl.orchestrator.ledger.usage.inference import list_inference_points
+    from perfctl.orchestrator.report.charts.inference import draw_inference_charts
+    from perfctl.orchestrator.report.charts.study import draw_charts_of_studies
+    from perfctl.orchestrator.report.page.sections import build_report_view
     from perfctl.orchestrator.report.studies import flops
 
-    def draw(runs: Sequence[Run]) -> dict[str, Drawn]:
-        with charts_files.drawn(later=True) as of_page:
-            roofs = evidence.roofs(source.peaks, source.store, runs, messages.note)
-            page = page_view(runs, generated_at="", title=None, peaks=roofs)
+    def draw_charts_of_runs(runs: Sequence[Run]) -> dict[str, DrawnChart]:
+        with charts_files.collect_charts(later=True) as of_page:
+            roofs = evidence.read_roof_peaks(source.peaks, source.store, runs, messages.note)
+            page = build_report_view(runs, generated_at="", title=None, peaks=roofs)
             titles = {chapter.key: chapter.title for chapter in page.chapters}
-        with charts_files.drawn(later=True) as of_models:
-            across(runs)
-        with charts_files.drawn(later=True) as answers:
-            all_charts(inference_points(runs))
-        with charts_files.drawn(later=True) as compared:
-            flops.draw(runs)
+        with charts_files.collect_charts(later=True) as of_models:
+            draw_charts_of_studies(runs)
+        with charts_files.collect_charts(later=True) as answers:
+            draw_inference_charts(list_inference_points(runs))
+        with charts_files.collect_charts(later=True) as compared:
+            flops.draw_flops_charts(runs)
         joint = {chart.name for chart in answers}  # the page's part of all models has the same
         of_page = [chart for chart in of_page if chart.name not in joint]
         several = len({chart.name.partition("-")[0] for chart in of_page}) > 1
-        by_name = {_without_key(chart): chart for chart in of_models}
+        by_name = {_strip_study_key(chart): chart for chart in of_models}
         by_name |= {chart.name: chart for chart in (*answers, *compared)}
         if not several:
-            return by_name | {_without_key(chart): chart for chart in of_page}
+            return by_name | {_strip_study_key(chart): chart for chart in of_page}
         for chart in of_page:
             title = titles.get(chart.name.partition("-")[0])
             text = ": ".join(filter(None, (title, chart.description)))
             by_name[chart.name] = replace(chart, description=text)
         return by_name
 
-    return analysed(newest_runs(source.store, source.sweep), draw)
+    return analyse_runs(load_newest_runs(source.store, source.sweep), draw_charts_of_runs)
 
 
-def _without_key(chart: Drawn) -> str:
+def _strip_study_key(chart: DrawnChart) -> str:
     """Return the name without the key of its study: "s1-ratio" -> "ratio"."""
     return chart.name.partition("-")[2]
 
 
-def _speedups_of_store(source: PlotOptions, messages: Events) -> dict[str, Drawn]:
+def _draw_stored_speedups(source: PlotOptions, messages: Events) -> dict[str, DrawnChart]:
     """Return the charts of every study that perfctl speedup left, whose sweeps are named after
     network and device ("lstm_cpu_bf16" for cpu:bf16); names begin with the network."""
     sweeps: dict[str, dict[str, str]] = {}
-    with database.reading(source.store) as connection:
-        rows = [row for row in read.run_rows(connection) if row["status"] == "ok"]
+    with database.open_store_for_reading(source.store) as connection:
+        rows = [row for row in read.list_run_summaries(connection) if row["status"] == "ok"]
     for row in rows:
         for label in ARMS:
             name = f"{row['workload']}_{label.replace(':', '_')}"
             if row["workload"] and row["sweep_name"] == name:
                 sweeps.setdefault(row["workload"], {})[label] = name
-    charts: dict[str, Drawn] = {}
+    charts: dict[str, DrawnChart] = {}
     for workload, ways in sweeps.items():
         if len(ways) > 1:
             batches = {
                 batch: [replace(arm, label=label) for arm, label in zip(arms, ways, strict=True)]
-                for batch, arms in named_arms([*ways.values()], source.store, messages).items()
+                for batch, arms in load_named_arms([*ways.values()], source.store, messages).items()
             }
-            charts |= _of_arms(f"{workload}-", batches, source, ASKED, messages)
+            charts |= _draw_speedups_of_arms(f"{workload}-", batches, source, ASKED, messages)
     return charts
 
 
-def _of_arms(
+def _draw_speedups_of_arms(
     prefix: str,
     batches: ArmsByBatch,
     source: PlotOptions,
     allowed: frozenset[str],
     messages: Events,
-) -> dict[str, Drawn]:
-    from perfctl.orchestrator.compare.speedup import speedup
+) -> dict[str, DrawnChart]:
+    from perfctl.orchestrator.compare.speedup import compare_speedup_arms
 
-    charts: dict[str, Drawn] = {}
+    charts: dict[str, DrawnChart] = {}
     for batch, arms in batches.items():
-        peaks = roofs_of(arms, source.store, source.peaks, messages)
+        peaks = load_arm_roofs(arms, source.store, source.peaks, messages)
         try:
-            compared = speedup(arms, allowed=allowed, peaks=peaks)
+            compared = compare_speedup_arms(arms, allowed=allowed, peaks=peaks)
         except ValueError:  # fewer than two arms with a complete run: no speedup to draw
             continue
         for other in compared.comparisons:
             for reason in other.reasons:
                 messages.warning(f"{other.label} has no speedup: {reason} (`allow`)")
         size = f"b{batch}-" if len(batches) > 1 else ""
-        charts |= _of_speedup(compared, prefix + size, pie=source.pie)
+        charts |= _draw_speedup(compared, prefix + size, pie=source.pie)
     return charts
 
 
-def _of_speedup(speedup: Speedup, prefix: str, *, pie: bool) -> dict[str, Drawn]:
-    from perfctl.orchestrator.report.charts.speedup import charts as draw_charts
+def _draw_speedup(speedup: NetworkSpeedup, prefix: str, *, pie: bool) -> dict[str, DrawnChart]:
+    from perfctl.orchestrator.report.charts.speedup import draw_speedup_charts as draw_charts
 
-    with charts_files.drawn(later=True) as drawn:
+    with charts_files.collect_charts(later=True) as drawn:
         draw_charts(speedup, "s1", pie=pie)
-    return {prefix + _without_key(chart): chart for chart in drawn}
+    return {prefix + _strip_study_key(chart): chart for chart in drawn}
 
 
-COMMAND = Command(PlotOptions, run, view)
-plot = api(PlotOptions, run)
+COMMAND = Command(PlotOptions, plot_or_list_charts, build_plot_view)
+plot = make_api_function(PlotOptions, plot_or_list_charts)

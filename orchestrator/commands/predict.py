@@ -15,39 +15,47 @@ from perfctl.orchestrator.commands.declare import (
     Command,
     Events,
     Option,
-    api,
+    make_api_function,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.estimate.memory import reserve_on
-from perfctl.orchestrator.estimate.parallel import Parallel, explain_no_time, plan_memory
+from perfctl.orchestrator.estimate.memory import get_default_reserve
+from perfctl.orchestrator.estimate.parallel import (
+    ParallelPlan,
+    compute_plan_memory,
+    explain_untimed_plan,
+)
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.events import SILENT
-from perfctl.orchestrator.evidence import find_device, find_evidence
+from perfctl.orchestrator.evidence import find_device, find_prediction_evidence
 from perfctl.orchestrator.predict import prices
-from perfctl.orchestrator.predict.answer import Answer, Question, Setting
-from perfctl.orchestrator.predict.cost import Frontier
+from perfctl.orchestrator.predict.answer import Answer, DeviceAndPrices, Question
+from perfctl.orchestrator.predict.cost import CostFrontier
 from perfctl.orchestrator.predict.generation import TRACED_IN, GenerationAnswer, answer_generation
-from perfctl.orchestrator.predict.prices import PriceTable, for_board
-from perfctl.orchestrator.predict.step_parts import peak_of
+from perfctl.orchestrator.predict.prices import PriceTable, select_board_offers
+from perfctl.orchestrator.predict.step_parts import get_peak_flops
 from perfctl.orchestrator.predict.training import (
     NO_PEAK,
     answer_training,
-    check_frontier,
-    frontier_of,
-    link_between,
+    check_frontier_question,
+    compute_frontier,
+    find_gpu_link,
 )
-from perfctl.orchestrator.report.estimate import EstimateOutput, ranks_view
-from perfctl.orchestrator.report.predict import PredictOutput, predict_output, prediction_view
+from perfctl.orchestrator.report.estimate import EstimateOutput, build_rank_memory_view
+from perfctl.orchestrator.report.predict import (
+    PredictOutput,
+    build_prediction_output,
+    build_prediction_view,
+)
 from perfctl.orchestrator.report.predict_generation import (
     PredictGenerationOutput,
-    generation_view,
-    predict_generation_output,
+    build_predict_generation_output,
+    build_predicted_generation_view,
 )
 from perfctl.orchestrator.report.prices import (
     PriceChange,
     PriceList,
-    price_change_view,
-    prices_view,
+    build_price_change_view,
+    build_prices_view,
 )
 from perfctl.orchestrator.report.view import View
 
@@ -82,14 +90,14 @@ class Prediction:
     """The answer for training or inference, and the requested tables."""
 
     answer: Answer
-    frontier: Frontier | None
+    frontier: CostFrontier | None
     is_explained: bool
 
 
 Result = Prediction | EstimateOutput | GenerationAnswer | PriceList | PriceChange
 
 
-def run(options: PredictOptions, events: Events) -> Result:
+def predict_or_manage_prices(options: PredictOptions, events: Events) -> Result:
     """Return the prediction, or the price table."""
     actions = ("list_prices", "use_prices", "reset_prices")
     chosen = [name for name in actions if getattr(options, name)]
@@ -97,7 +105,7 @@ def run(options: PredictOptions, events: Events) -> Result:
         raise UsageError(f"`{chosen[0]}` and `{chosen[1]}` exclude each other", "Choose one")
     if chosen:
         return _manage_prices(options)
-    plan = options.parallel if options.parallel and explain_no_time(options.parallel) else None
+    plan = options.parallel if options.parallel and explain_untimed_plan(options.parallel) else None
     if options.prompt is not None or plan is not None:
         other_option = "parallel" if plan is not None else "prompt"
         for name in ("explain", "frontier"):
@@ -106,20 +114,24 @@ def run(options: PredictOptions, events: Events) -> Result:
                     f"`{name}` and `{other_option}` exclude each other", f"Omit `{name}`"
                 )
     if options.prompt is not None:
-        return predict_text(options, events)
+        return predict_generated_text(options, events)
     if options.frontier:
-        check_frontier(options)
+        check_frontier_question(options)
     if plan is not None:
-        return _predict_memory(options, plan, events)
+        return _predict_rank_memory(options, plan, events)
     answer = predict_training(options, events)
-    return Prediction(answer, frontier_of(answer) if options.frontier else None, options.explain)
+    return Prediction(
+        answer, compute_frontier(answer) if options.frontier else None, options.explain
+    )
 
 
-def _predict_memory(options: PredictOptions, plan: Parallel, events: Events) -> EstimateOutput:
+def _predict_rank_memory(
+    options: PredictOptions, plan: ParallelPlan, events: Events
+) -> EstimateOutput:
     """Return the memory of each rank, and why there is no time."""
     from perfctl.orchestrator.estimate.session import estimate_model
 
-    machine = _resolve(options, events).device.machine
+    machine = _resolve_device_and_prices(options, events).device.machine
     if len(options.batches) > 1:
         raise UsageError("`parallel` takes one `batch`", "Set the micro-batch of a rank")
     request = Request(
@@ -138,19 +150,21 @@ def _predict_memory(options: PredictOptions, plan: Parallel, events: Events) -> 
             f"Run 'perfctl estimate {options.name}' to see where it stops",
         )
     limit = machine.memory_bytes
-    room = None if limit is None else round(limit) - reserve_on(machine.kind)
-    ranks = plan_memory(model, plan, room)
-    notes = (f"device: {machine.name}", *estimates.notes, explain_no_time(plan) or "")
+    room = None if limit is None else round(limit) - get_default_reserve(machine.kind)
+    ranks = compute_plan_memory(model, plan, room)
+    notes = (f"device: {machine.name}", *estimates.notes, explain_untimed_plan(plan) or "")
     return EstimateOutput(options.name, "train", estimates.batches, None, notes, parallel=ranks)
 
 
 def _manage_prices(options: PredictOptions) -> PriceList | PriceChange:
     """Change or list the price table."""
     if options.use_prices is not None:
-        return PriceChange(prices.use_prices(options.use_prices), prices.own_file(), "written")
+        return PriceChange(
+            prices.use_prices(options.use_prices), prices.find_own_price_file(), "written"
+        )
     if options.reset_prices:
         action = "removed" if prices.reset_prices() else "absent"
-        return PriceChange(prices.load(), prices.own_file(), action)
+        return PriceChange(prices.load_price_table(), prices.find_own_price_file(), action)
     return PriceList(prices.list_prices(options.model, options.prices), options.model)
 
 
@@ -166,21 +180,21 @@ def predict_training(options: Question, events: Events = SILENT) -> Answer:
             f"`store`: {options.store} not found",
             "Omit it to predict without runs, or run 'perfctl bench'",
         )
-    return answer_question(options, events)
+    return answer_training_question(options, events)
 
 
-def answer_question(options: Question, events: Events = SILENT) -> Answer:
+def answer_training_question(options: Question, events: Events = SILENT) -> Answer:
     """Return the prediction of training or inference, with the runs of the store if there is
     one."""
     if options.parallel is not None:
         options.check()
-        if (reason := explain_no_time(options.parallel)) is not None:
+        if (reason := explain_untimed_plan(options.parallel)) is not None:
             raise UsageError(
                 f"`parallel`: {reason}", "perfctl.estimate has the memory of each rank"
             )
         options = replace(options, gpus=options.parallel.dp, parallel=None)
-    setting = _resolve(options, events)
-    link_gbs, _ = link_between(setting.device.board, options)
+    setting = _resolve_device_and_prices(options, events)
+    link_gbs, _ = find_gpu_link(setting.device.board, options)
     if options.gpus > 1 and options.efficiency is None and link_gbs is None:
         raise UsageError(
             f"`gpus` {options.gpus}: the bandwidth between the GPUs is unknown",
@@ -188,18 +202,20 @@ def answer_question(options: Question, events: Events = SILENT) -> Answer:
         )
     from perfctl.orchestrator.predict.models.subjects import find_subject
 
-    evidence = find_evidence(options.store or DEFAULT_STORE, [setting.device], events.note)
+    evidence = find_prediction_evidence(
+        options.store or DEFAULT_STORE, [setting.device], events.note
+    )
     subject = find_subject(options, setting.device.machine.kind == "gpu", events.note)
     return answer_training(options, setting, subject, evidence)
 
 
-def predict_text(options: Question, events: Events = SILENT) -> GenerationAnswer:
+def predict_generated_text(options: Question, events: Events = SILENT) -> GenerationAnswer:
     """Return the prediction of generated text. Raises UsageError before anything slow begins."""
     if options.prompt is None:
         raise UsageError(
             "`prompt` is missing", "Set the prompt length in tokens, for example `prompt` 512"
         )
-    setting = _resolve(options, events)
+    setting = _resolve_device_and_prices(options, events)
     device, board = setting.device, setting.device.board
     if options.engine == "tensorrt-llm" and board and board.gpu.capability.startswith("gfx"):
         raise UsageError(
@@ -208,7 +224,7 @@ def predict_text(options: Question, events: Events = SILENT) -> GenerationAnswer
     from perfctl.orchestrator.estimate.generation_steps import estimate_generation
 
     events.note(f"tracing {options.name} without data")
-    traced = estimate_generation(_request(options), options.batches)
+    traced = estimate_generation(_build_generation_request(options), options.batches)
     for batch, generation in traced.items():
         if generation.problem is not None:
             problem = f"{options.name}, batch {batch}, cannot be traced: {generation.problem}"
@@ -221,7 +237,7 @@ def predict_text(options: Question, events: Events = SILENT) -> GenerationAnswer
     return answer_generation(options, setting, [traced[batch] for batch in options.batches])
 
 
-def _request(options: Question) -> Request:
+def _build_generation_request(options: Question) -> Request:
     """Return the request to trace. The first token comes from prefill, so decode has one step less
     than tokens; fp8 keeps its cache in fp8."""
     return Request(
@@ -233,7 +249,7 @@ def _request(options: Question) -> Request:
     )
 
 
-def _resolve(options: Question, events: Events) -> Setting:
+def _resolve_device_and_prices(options: Question, events: Events) -> DeviceAndPrices:
     """Return the device and the prices of a question.
 
     Raises UsageError for a question that makes no sense, and if the device has no fast path for the
@@ -245,30 +261,30 @@ def _resolve(options: Question, events: Events) -> Setting:
     device = find_device(options.device, options.device_spec, store, options.threads, events.note)
     if device.machine.kind == "gpu" or options.prompt is not None:
         try:
-            peak_of(device.machine, options.number_type)
+            get_peak_flops(device.machine, options.number_type)
         except ValueError as error:
             raise UsageError(str(error), NO_PEAK) from error
-    table = prices.load(options.prices)
+    table = prices.load_price_table(options.prices)
     usable = table if options.undated else table.certain
-    offers = for_board(usable.prices, device.board)
-    unused = len(for_board(table.prices, device.board)) - len(offers)
-    return Setting(device, usable, offers, unused)
+    offers = select_board_offers(usable.prices, device.board)
+    unused = len(select_board_offers(table.prices, device.board)) - len(offers)
+    return DeviceAndPrices(device, usable, offers, unused)
 
 
-def view(result: Result) -> View:
+def build_predict_view(result: Result) -> View:
     """Return the words of a result."""
     if isinstance(result, PriceList):
-        return prices_view(result)
+        return build_prices_view(result)
     if isinstance(result, PriceChange):
-        return price_change_view(result)
+        return build_price_change_view(result)
     if isinstance(result, GenerationAnswer):
-        return generation_view(result)
+        return build_predicted_generation_view(result)
     if isinstance(result, EstimateOutput):
-        return ranks_view(result)
-    return prediction_view(result.answer, result.frontier, explain=result.is_explained)
+        return build_rank_memory_view(result)
+    return build_prediction_view(result.answer, result.frontier, explain=result.is_explained)
 
 
-def record(
+def build_predict_output(
     result: Result,
 ) -> PredictOutput | EstimateOutput | PredictGenerationOutput | PriceTable:
     """Return what ``--json`` prints."""
@@ -277,10 +293,12 @@ def record(
     if isinstance(result, PriceList | PriceChange):
         return result.table
     if isinstance(result, GenerationAnswer):
-        return predict_generation_output(result)
-    return predict_output(result.answer, result.frontier)
+        return build_predict_generation_output(result)
+    return build_prediction_output(result.answer, result.frontier)
 
 
-COMMAND = Command(PredictOptions, run, view, record)
-predict = api(Question, predict_training)
-predict_generation = api(Question, predict_text)
+COMMAND = Command(
+    PredictOptions, predict_or_manage_prices, build_predict_view, build_predict_output
+)
+predict = make_api_function(Question, predict_training)
+predict_generation = make_api_function(Question, predict_generated_text)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from perfctl.orchestrator.commands.declare import Command, Events, Option, api
+from perfctl.orchestrator.commands.declare import Command, Events, Option, make_api_function
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.report.view import View
 
@@ -61,7 +61,7 @@ class PrepareOptions:
     ] = Path("imagenet-val")
 
 
-def run(options: PrepareOptions, events: Events) -> Prepared:
+def prepare_dataset(options: PrepareOptions, events: Events) -> Prepared:
     """Sort the images, and warn of those that are missing or misplaced."""
     from perfctl.workloads.data import imagenet
     from perfctl.workloads.spec import WorkloadError
@@ -74,15 +74,17 @@ def run(options: PrepareOptions, events: Events) -> Prepared:
             raise UsageError(f"{path}: file not found", "Check the path")
     try:
         for path in () if options.no_verify else (options.devkit, options.archive):
-            if not imagenet.check_sum(path, partial(events.progress, f"MD5 of {path.name}")):
+            if not imagenet.has_published_md5(
+                path, partial(events.progress, f"MD5 of {path.name}")
+            ):
                 events.note(
                     f"{path.name}: the name is not a published one, so perfctl does not compare "
                     "the MD5 sum"
                 )
         kit = imagenet.read_devkit(options.devkit, options.synsets)
         progress = partial(events.progress, "images")
-        done = imagenet.sort_archive(options.archive, kit, options.out, progress)
-        misplaced = tuple(imagenet.strays(options.out, kit))
+        done = imagenet.sort_archive_into_classes(options.archive, kit, options.out, progress)
+        misplaced = tuple(imagenet.find_misplaced_images(options.out, kit))
     except WorkloadError as error:
         raise PerfctlError(str(error)) from error
     prepared = Prepared(
@@ -94,11 +96,11 @@ def run(options: PrepareOptions, events: Events) -> Prepared:
         ignored=tuple(done.ignored),
         misplaced=misplaced,
     )
-    _warn(prepared, events)
+    _warn_about_images(prepared, events)
     return prepared
 
 
-def _warn(prepared: Prepared, events: Events) -> None:
+def _warn_about_images(prepared: Prepared, events: Events) -> None:
     if prepared.ignored:
         name, *later = prepared.ignored
         further = f" and {len(later)} more" if later else ""
@@ -114,7 +116,7 @@ def _warn(prepared: Prepared, events: Events) -> None:
         events.warning(f"the archive lacks {missing:,} images; accuracy counts only the others")
 
 
-def view(prepared: Prepared) -> View:
+def build_prepared_view(prepared: Prepared) -> View:
     """Return what was written, and what to type next."""
     folder = prepared.folder
     before = f", {prepared.existing:,} of them already existed" if prepared.existing else ""
@@ -125,5 +127,5 @@ def view(prepared: Prepared) -> View:
     )
 
 
-COMMAND = Command(PrepareOptions, run, view, has_document=False)
-prepare = api(PrepareOptions, run)
+COMMAND = Command(PrepareOptions, prepare_dataset, build_prepared_view, has_document=False)
+prepare = make_api_function(PrepareOptions, prepare_dataset)

@@ -17,9 +17,9 @@ from perfctl.orchestrator.commands.declare import (
     Command,
     Events,
     Option,
-    api,
-    options_of,
-    split_words,
+    list_options,
+    make_api_function,
+    split_at_commas,
 )
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
@@ -31,12 +31,12 @@ from perfctl.orchestrator.launch.sweep.options import (
     MEASURE,
     OUTPUT,
     PROFILER,
-    StoredSweep,
+    StoredSweepOptions,
     SweepOptions,
     reject_placement,
 )
-from perfctl.orchestrator.options import Expect, Formulas, part_of, read_batches
-from perfctl.orchestrator.report.view import Lines, View
+from perfctl.orchestrator.options import Expect, Formulas, extract_part, parse_batches
+from perfctl.orchestrator.report.view import RawLines, View
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.ingest.sweep import (
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
     from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
 
-Stored = TypeVar("Stored", bound=StoredSweep)
+Stored = TypeVar("Stored", bound=StoredSweepOptions)
 Asked = TypeVar("Asked", bound="ProfileOptions")
 
 SWEEPS: dict[str, type[ToolProfiler]] = {
@@ -128,7 +128,7 @@ class DLProfOptions(ProfileOptions, DLProf):
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayOptions(StoredSweep):
+class ReplayOptions(StoredSweepOptions):
     """Replay a recorded sweep of any profiler, without a GPU or a profiler. perfctl marks its runs
     as recorded.
 
@@ -145,7 +145,7 @@ class ReplayOptions(StoredSweep):
         Option(
             "Batch sizes. Default: all recorded batch sizes.",
             metavar="LIST",
-            parse=read_batches,
+            parse=parse_batches,
             is_common=True,
         ),
     ] = ()
@@ -168,7 +168,7 @@ class InferOptions(SweepOptions):
             "torchvision models: resnet152,densenet201.",
             names=("--models", "-m"),
             metavar="NAMES",
-            parse=split_words,
+            parse=split_at_commas,
             is_common=True,
         ),
     ]
@@ -177,7 +177,7 @@ class InferOptions(SweepOptions):
         Option(
             "Batch sizes, one process each: 1,5,10.",
             metavar="LIST",
-            parse=read_batches,
+            parse=parse_batches,
             is_common=True,
         ),
     ] = (1, 5, 10, 15, 20)
@@ -209,20 +209,20 @@ def sweep(
     Interrupted for Ctrl-C or TERM, StoreError.
     """
     from perfctl.orchestrator.ingest.sweep import run_sweep
-    from perfctl.orchestrator.launch.sweep.plan import plan_sweep, profiler_named
+    from perfctl.orchestrator.launch.sweep.plan import find_profiler, plan_sweep
 
-    recorder = profiler_named(profiler) if isinstance(profiler, str) else profiler
-    options = with_python_call(options, f"perfctl.sweep({recorder.name!r}, SweepOptions(", "))")
+    recorder = find_profiler(profiler) if isinstance(profiler, str) else profiler
+    options = record_python_call(options, f"perfctl.sweep({recorder.name!r}, SweepOptions(", "))")
     return run_sweep(plan_sweep(recorder, options, arguments, program))
 
 
-def with_python_call(options: Stored, call: str, end: str = ")") -> Stored:
+def record_python_call(options: Stored, call: str, end: str = ")") -> Stored:
     """Return the options with the Python call as what was typed, for the store, if nothing was;
     it has the options that are not at their default."""
     if options.command_line:
         return options
     kind: Any = type(options)
-    values = {field: getattr(options, field.name) for field in options_of(kind)}
+    values = {field: getattr(options, field.name) for field in list_options(kind)}
     keywords = (
         f"{field.name}={str(value) if isinstance(value, Path) else value!r}"
         for field, value in values.items()
@@ -231,49 +231,53 @@ def with_python_call(options: Stored, call: str, end: str = ")") -> Stored:
     return replace(options, command_line=f"{call}{', '.join(keywords)}{end}")
 
 
-def run(options: ProfileOptions, events: Events) -> Swept | list[PlannedCommand] | NcuCost:
+def profile_or_plan(
+    options: ProfileOptions, events: Events
+) -> Swept | list[PlannedCommand] | NcuCost:
     """Measure, return what would be started, or estimate how long ncu would take."""
     from perfctl.orchestrator.estimate.flops.registered import KERNELS, load_formulas
-    from perfctl.orchestrator.ingest.expect import add_formulas, read_formulas
+    from perfctl.orchestrator.ingest.expect import parse_formulas, store_expectations
     from perfctl.orchestrator.ingest.sweep import Swept, estimate_ncu_cost
     from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 
-    (profiler,) = (part_of(options, kind) for kind in SWEEPS.values() if isinstance(options, kind))
-    options = with_python_call(options, f"perfctl.{profiler.name}(")
+    (profiler,) = (
+        extract_part(options, kind) for kind in SWEEPS.values() if isinstance(options, kind)
+    )
+    options = record_python_call(options, f"perfctl.{profiler.name}(")
     sweep_options, program_arguments = (
-        part_of(options, SweepOptions),
+        extract_part(options, SweepOptions),
         (options.arguments, options.program),
     )
     if isinstance(options, NcuOptions) and options.estimate_cost:
         reject_placement(sweep_options, "an estimate of ncu's cost")
         request = plan_sweep(profiler, sweep_options, *program_arguments, events=events)
         plain = plan_sweep(TorchProfiler(), replace(sweep_options, steps=1), *program_arguments)
-        return estimate_ncu_cost(request, plain.for_run(plain.setting), events)
+        return estimate_ncu_cost(request, plain.select_run(plain.setting), events)
     if options.formulas is not None:
         load_formulas(options.formulas)
-    formulas = read_formulas(options.expect)
+    formulas = parse_formulas(options.expect)
     request = plan_sweep(profiler, sweep_options, *program_arguments, events=events)
     for formula in formulas:
         formula.check_names([*request.setting.parameters])
     if formulas and options.no_store:
         events.note("`expect` needs the results database; set it with 'perfctl ingest' later")
-    result = run_or_plan(request, events, dry_run=options.dry_run)
+    result = run_or_plan_sweep(request, events, dry_run=options.dry_run)
     if isinstance(result, Swept) and result.store is not None and (formulas or KERNELS):
-        for text in add_formulas(result.store, result.run_ids(), formulas):
+        for text in store_expectations(result.store, result.run_ids(), formulas):
             events.warning(text)
     return result
 
 
-def replay_sweep(options: ReplayOptions, events: Events) -> Swept | list[PlannedCommand]:
+def replay_or_plan(options: ReplayOptions, events: Events) -> Swept | list[PlannedCommand]:
     """Replay the sweep, or return what would be started."""
     from perfctl.orchestrator.launch.sweep.plan import plan_replay
 
-    options = with_python_call(options, "perfctl.replay(")
+    options = record_python_call(options, "perfctl.replay(")
     request = plan_replay(options.folder, options, options.batches)
-    return run_or_plan(request, events, dry_run=options.dry_run)
+    return run_or_plan_sweep(request, events, dry_run=options.dry_run)
 
 
-def infer_models(options: InferOptions, events: Events) -> list[ModelSwept] | list[ModelCommand]:
+def infer_or_plan(options: InferOptions, events: Events) -> list[ModelSwept] | list[ModelCommand]:
     """Measure each model; for a dry run, return what would be started."""
     from perfctl.orchestrator.ingest.sweep import ModelCommand, ModelSwept, Swept
     from perfctl.orchestrator.launch.sweep.plan import plan_inference
@@ -281,7 +285,7 @@ def infer_models(options: InferOptions, events: Events) -> list[ModelSwept] | li
     requests = plan_inference(
         options.models,
         options.profiler,
-        part_of(options, SweepOptions),
+        extract_part(options, SweepOptions),
         arguments=options.arguments,
         only_planned=options.dry_run,
     )
@@ -289,7 +293,7 @@ def infer_models(options: InferOptions, events: Events) -> list[ModelSwept] | li
     for model, request in requests.items():
         if len(requests) > 1 and not options.dry_run:
             events.note(f"{model}:")
-        result = run_or_plan(request, events, dry_run=options.dry_run)
+        result = run_or_plan_sweep(request, events, dry_run=options.dry_run)
         if isinstance(result, Swept):
             swept.append(ModelSwept(model, result))
         else:
@@ -297,29 +301,29 @@ def infer_models(options: InferOptions, events: Events) -> list[ModelSwept] | li
     return planned if options.dry_run else swept
 
 
-def run_or_plan(
+def run_or_plan_sweep(
     request: SweepRequest, events: Events, *, dry_run: bool
 ) -> Swept | list[PlannedCommand]:
     """Run a request; for a dry run, return what it would start."""
-    from perfctl.orchestrator.ingest.sweep import planned_commands, run_sweep
+    from perfctl.orchestrator.ingest.sweep import list_planned_commands, run_sweep
 
     if not dry_run:
         return run_sweep(request, events)
-    commands = planned_commands(request)
+    commands = list_planned_commands(request)
     for note in dict.fromkeys(planned.command.note for planned in commands if planned.command.note):
         events.note(note)
     return commands
 
 
-def view(result: Swept | list[PlannedCommand] | NcuCost) -> View | Lines:
+def build_sweep_view(result: Swept | list[PlannedCommand] | NcuCost) -> View | RawLines:
     """Return the summary of a sweep and what to type next, commands, or ncu's cost."""
-    from perfctl.orchestrator.counts.kernels.replays import cost_lines
+    from perfctl.orchestrator.counts.kernels.replays import describe_replay_cost
     from perfctl.orchestrator.ingest.sweep import NcuCost
 
     if isinstance(result, list):
-        return list_commands(result)
+        return list_planned_commands(result)
     if isinstance(result, NcuCost):
-        lines = cost_lines(result.cost, str(result.setting), result.layers)
+        lines = describe_replay_cost(result.cost, str(result.setting), result.layers)
         advice = (
             "No FLOPs were measured yet. Run the command without `estimate_cost`; `layers` and "
             "`steps` reduce the cost"
@@ -328,37 +332,41 @@ def view(result: Swept | list[PlannedCommand] | NcuCost) -> View | Lines:
     if result.store is None:
         folder = shlex.quote(str(result.folder))
         line = f"Wrote {result.folder}. Next: perfctl slurm gather {folder}\n"
-        return Lines((line,), "--no-store", has_names=True)
-    return summarize(result)
+        return RawLines((line,), "--no-store", has_names=True)
+    return build_sweep_summary(result)
 
 
-def list_commands(commands: Sequence[PlannedCommand]) -> Lines:
+def list_planned_commands(commands: Sequence[PlannedCommand]) -> RawLines:
     """Return the commands, ready to paste."""
-    from perfctl.orchestrator.launch.catalog import printable
+    from perfctl.orchestrator.launch.catalog import format_shell_command
 
-    lines = (f"{printable(planned.command)}\n" for planned in commands)
-    return Lines(lines, "--dry-run", has_names=True)
+    lines = (f"{format_shell_command(planned.command)}\n" for planned in commands)
+    return RawLines(lines, "--dry-run", has_names=True)
 
 
-def show_inference(result: list[ModelSwept] | list[ModelCommand]) -> View | Lines:
+def build_inference_view(result: list[ModelSwept] | list[ModelCommand]) -> View | RawLines:
     """Return findings and one table over models and batch sizes, or the commands."""
     from perfctl.orchestrator.ingest.sweep import ModelCommand, ModelSwept
-    from perfctl.orchestrator.report.studies.inference import inference_answer
-    from perfctl.orchestrator.stored_runs import runs_of_sweeps
+    from perfctl.orchestrator.report.studies.inference import build_inference_answer
+    from perfctl.orchestrator.stored_runs import load_sweep_runs
 
     commands = [planned.result for planned in result if isinstance(planned, ModelCommand)]
     if commands:
-        return list_commands(commands)
+        return list_planned_commands(commands)
     sweeps = [swept.result for swept in result if isinstance(swept, ModelSwept)]
     store = sweeps[0].request.store_path
     return replace(
-        inference_answer(runs_of_sweeps(store, [sweep.name for sweep in sweeps])),
+        build_inference_answer(load_sweep_runs(store, [sweep.name for sweep in sweeps])),
         title=f"Inference of {', '.join(swept.model for swept in result)}",
-        lines=(*(f"Wrote {sweep.folder}" for sweep in sweeps), f"Wrote {store}", next_step(store)),
+        lines=(
+            *(f"Wrote {sweep.folder}" for sweep in sweeps),
+            f"Wrote {store}",
+            suggest_report_command(store),
+        ),
     )
 
 
-def check_inference(result: list[ModelSwept] | list[ModelCommand], events: Events) -> None:
+def raise_if_model_failed(result: list[ModelSwept] | list[ModelCommand], events: Events) -> None:
     """Raise PartlyDone if a model failed or is partial."""
     from perfctl.orchestrator.ingest.sweep import ModelSwept
 
@@ -374,35 +382,35 @@ def check_inference(result: list[ModelSwept] | list[ModelCommand], events: Event
         raise PartlyDone(f"{count} failed or are incomplete: {failed[0]}")
 
 
-def summarize(done: Swept) -> View:
+def build_sweep_summary(done: Swept) -> View:
     """Return the findings and the table of a sweep, where everything is, and what to type next."""
     from perfctl.orchestrator.report import terminal
-    from perfctl.orchestrator.stored_runs import runs_of_sweeps
+    from perfctl.orchestrator.stored_runs import load_sweep_runs
 
     store = done.request.store_path
     requested = [setting.parameters for setting in done.request.settings]
     runs = [
         run
-        for run in runs_of_sweeps(store, [done.name])
+        for run in load_sweep_runs(store, [done.name])
         if {parameter.name: parameter.value for parameter in run.parameters} in requested
     ]
     first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]
     ranks = len(runs) - len(first)
     rank_note = f"The results database has separate runs of the other ranks: {ranks} (perfctl runs)"
     return View(
-        chapters=terminal.sweep_views(first),
+        chapters=terminal.build_sweep_views(first),
         notes=(rank_note,) if ranks else (),
-        lines=(f"Wrote {done.folder} and {store}", next_step(store)),
+        lines=(f"Wrote {done.folder} and {store}", suggest_report_command(store)),
     )
 
 
-def next_step(store: Path) -> str:
+def suggest_report_command(store: Path) -> str:
     """Return what to type after a sweep."""
     option = "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"
     return f"Next: perfctl report{option}"
 
 
-def check(result: Swept | list[PlannedCommand] | NcuCost, events: Events) -> None:
+def raise_if_sweep_failed(result: Swept | list[PlannedCommand] | NcuCost, events: Events) -> None:
     """Raise PartlyDone if a batch size failed or is partial."""
     from perfctl.orchestrator.ingest.sweep import Swept
 
@@ -415,31 +423,37 @@ def check(result: Swept | list[PlannedCommand] | NcuCost, events: Events) -> Non
         result.check()
 
 
-def declare(options: type[Asked], name: str, *examples: str) -> Command[Asked, Any]:
+def declare_profiler_command(
+    options: type[Asked], name: str, *examples: str
+) -> Command[Asked, Any]:
     """Return the command of a profiler; ``examples``: words after its name."""
     return Command(
         options,
-        run,
-        view,
+        profile_or_plan,
+        build_sweep_view,
         outputs=OUTPUTS if options is not NcuOptions else (*OUTPUTS, "ncu-cost"),
         has_document=False,
-        check=check,
+        check=raise_if_sweep_failed,
         notes=NOTES,
         examples=tuple(f"perfctl {name} {arguments}" for arguments in (*EXAMPLES, *examples)),
     )
 
 
-NSYS = declare(NsysOptions, "nsys", "--workload torchvision_infer --batches 1,8 --model resnet50")
-NCU = declare(NcuOptions, "ncu", "--estimate-cost --batches 64")
-TORCH = declare(TorchOptions, "torch", "--workload lstm --batches 8 --repeat 5")
-DLPROF = declare(DLProfOptions, "dlprof", "--batches 64 --dlprof-mode pytorch -- python train.py")
+NSYS = declare_profiler_command(
+    NsysOptions, "nsys", "--workload torchvision_infer --batches 1,8 --model resnet50"
+)
+NCU = declare_profiler_command(NcuOptions, "ncu", "--estimate-cost --batches 64")
+TORCH = declare_profiler_command(TorchOptions, "torch", "--workload lstm --batches 8 --repeat 5")
+DLPROF = declare_profiler_command(
+    DLProfOptions, "dlprof", "--batches 64 --dlprof-mode pytorch -- python train.py"
+)
 REPLAY = Command(
     ReplayOptions,
-    replay_sweep,
-    view,
+    replay_or_plan,
+    build_sweep_view,
     outputs=OUTPUTS,
     has_document=False,
-    check=check,
+    check=raise_if_sweep_failed,
     examples=(
         "perfctl replay perfctl-runs/torch-mnist_cnn-d31dc50c",
         "perfctl replay recorded/nsys --batches 16,32",
@@ -447,10 +461,10 @@ REPLAY = Command(
 )
 INFER = Command(
     InferOptions,
-    infer_models,
-    show_inference,
+    infer_or_plan,
+    build_inference_view,
     outputs=("infer", "infer-commands"),
-    check=check_inference,
+    check=raise_if_model_failed,
     examples=(
         "perfctl infer --models resnet152,densenet201",
         "perfctl infer --models resnet50 --batches 1,8,32 --profiler nsys",
@@ -462,6 +476,12 @@ INFER = Command(
         *("sweep", "zip", "sweep_env", "as_is", "sweep_name", "no_store"),
     ),
 )
-replay = api(ReplayOptions, replay_sweep)
-nsys, ncu = api(NsysOptions, run), api(NcuOptions, run)
-torch, dlprof = api(TorchOptions, run), api(DLProfOptions, run)
+replay = make_api_function(ReplayOptions, replay_or_plan)
+nsys, ncu = (
+    make_api_function(NsysOptions, profile_or_plan),
+    make_api_function(NcuOptions, profile_or_plan),
+)
+torch, dlprof = (
+    make_api_function(TorchOptions, profile_or_plan),
+    make_api_function(DLProfOptions, profile_or_plan),
+)

@@ -20,10 +20,15 @@ from typing import Annotated, Any
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, Store
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
-from perfctl.orchestrator.report.files.tables import as_text, json_value, lines, unique
+from perfctl.orchestrator.report.files.tables import (
+    convert_to_json_value,
+    convert_to_text,
+    format_csv_lines,
+    make_names_unique,
+)
 from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.tables import Cell, Column, Table
-from perfctl.orchestrator.report.view import Lines, View
+from perfctl.orchestrator.report.view import RawLines, View
 from perfctl.orchestrator.store import database, query
 
 MOST_MEMORY = 2 << 30
@@ -89,7 +94,7 @@ class QueryRow(dict[str, Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryAnswer:
     """The rows of a query, which can be read once."""
 
     options: QueryOptions
@@ -97,7 +102,7 @@ class Answer:
     rows: Iterator[tuple[Any, ...]]
 
 
-def run(options: QueryOptions, events: Events) -> Answer:
+def start_query(options: QueryOptions, events: Events) -> QueryAnswer:
     """Start the query."""
     if (options.sql is None) == (options.search is None):
         raise UsageError(
@@ -112,15 +117,15 @@ def run(options: QueryOptions, events: Events) -> Answer:
     elif options.dataset is not None and options.store != DEFAULT_STORE:
         raise UsageError("`dataset` and `store` exclude each other", "Omit one of them")
     sql = sys.stdin.read(query.LONGEST_SQL + 1) if options.sql == "-" else options.sql or ""
-    rows = _rows_of(options, sql)
+    rows = _stream_query_rows(options, sql)
     columns = next(rows)
     if len(columns) > MOST_COLUMNS:
         problem = f"the result has {len(columns):,} columns, more than {MOST_COLUMNS}"
         raise UsageError(problem, "Name the columns that you need")
-    return Answer(options, columns, rows)
+    return QueryAnswer(options, columns, rows)
 
 
-def _rows_of(options: QueryOptions, sql: str) -> Iterator[tuple[Any, ...]]:
+def _stream_query_rows(options: QueryOptions, sql: str) -> Iterator[tuple[Any, ...]]:
     """Yield the names of the columns, then the rows, from a worker."""
     until, limit = time.monotonic() + options.timeout, MOST_MEMORY
     with ExitStack() as stack:
@@ -129,10 +134,12 @@ def _rows_of(options: QueryOptions, sql: str) -> Iterator[tuple[Any, ...]]:
             temporary = Path(stack.enter_context(tempfile.TemporaryDirectory("", "perfctl-query-")))
             limit *= 2
         else:
-            with database.reading(options.store):
+            with database.open_store_for_reading(options.store):
                 pass  # migrating takes longer than a query may
-        opened = partial(_open_worker, options, sql, temporary)
-        running = pool.run([None], opened, limit=limit, seconds=lambda item: options.timeout)
+        opened = partial(_open_query_worker, options, sql, temporary)
+        running = pool.run_in_workers(
+            [None], opened, limit=limit, seconds=lambda item: options.timeout
+        )
         for _, events in stack.enter_context(closing(running)):
             for event in events:
                 if time.monotonic() > until:
@@ -140,34 +147,34 @@ def _rows_of(options: QueryOptions, sql: str) -> Iterator[tuple[Any, ...]]:
                         f"the query took longer than {options.timeout:g} s",
                         "Narrow the query, or raise `timeout`",
                     )
-                if isinstance(event, pool.Lost):
+                if isinstance(event, pool.WorkerLost):
                     raise PerfctlError(f"the query failed, because {event.why}", "Narrow it")
-                if not isinstance(event, pool.Done):
+                if not isinstance(event, pool.WorkDone):
                     yield from event
 
 
 @contextmanager
-def _open_worker(
+def _open_query_worker(
     options: QueryOptions, sql: str, temporary: Path
 ) -> Iterator[Callable[[None, pool.Tell], None]]:
     """Open what a worker does: send the names of the columns, then the rows."""
 
-    def send(item: None, tell: pool.Tell) -> None:
+    def send_rows(item: None, tell: pool.Tell) -> None:
         opened: AbstractContextManager[tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]]
         if options.search is not None:
-            names = query.names_like(options.store, options.search)
+            names = query.search_names(options.store, options.search)
             opened = nullcontext((query.FOUND_COLUMNS, names))
         elif options.dataset is not None:
-            opened = dataset_answers(options.dataset, sql, temporary)
+            opened = query_dataset(options.dataset, sql, temporary)
         else:
-            opened = query.answers(options.store, sql)
+            opened = query.run_select(options.store, sql)
         try:
             with opened as (columns, rows):
                 tell([columns])
                 batch, size = [], 0
                 for row in rows:
                     batch.append(row)
-                    size += _size(row)
+                    size += _measure_row_bytes(row)
                     if size > MOST_SENT:
                         tell(batch)
                         batch, size = [], 0
@@ -176,41 +183,41 @@ def _open_worker(
             problem = f"the query needs more than {MOST_MEMORY >> 20:,} MiB of memory"
             raise UsageError(problem, "Narrow it") from error
 
-    yield send
+    yield send_rows
 
 
-def _size(row: Sequence[Any], longest: int = query.LONGEST_BYTES) -> int:
+def _measure_row_bytes(row: Sequence[Any], longest: int = query.LONGEST_BYTES) -> int:
     """Return the bytes of a row, with the beginning of a long text only."""
     texts = (len(value) for value in row if isinstance(value, str | bytes))
     values = VALUE_BYTES * len(row) + sum(min(length, longest) for length in texts)
     return ROW_BYTES + values
 
 
-def record(answer: Answer) -> list[QueryRow]:
+def collect_json_rows(answer: QueryAnswer) -> list[QueryRow]:
     """Return all rows for programs."""
     if answer.options.csv:
         raise UsageError("--json and `csv` exclude each other", "Choose one")
-    names = unique(answer.columns)
+    names = make_names_unique(answer.columns)
     records, size = [], 0
     for row in answer.rows:
-        size += _size(row)
+        size += _measure_row_bytes(row)
         if size > MOST_JSON:
             problem = f"the rows take more than {MOST_JSON >> 20} MiB as JSON"
             raise UsageError(problem, "Narrow the query, or use `csv`")
-        records.append(QueryRow(zip(names, map(json_value, row), strict=True)))
+        records.append(QueryRow(zip(names, map(convert_to_json_value, row), strict=True)))
     return records
 
 
-def view(answer: Answer) -> View | Lines:
+def build_query_view(answer: QueryAnswer) -> View | RawLines:
     """Return a table of the first rows, or all rows as CSV."""
-    names = unique(answer.columns)
+    names = make_names_unique(answer.columns)
 
     if answer.options.csv:
-        return Lines(lines(names, answer.rows), "`csv`")
+        return RawLines(format_csv_lines(names, answer.rows), "`csv`")
     values: list[tuple[Any, ...]] = []
     size, remedy = 0, ""
     for row in answer.rows:
-        size += _size(row, LONGEST_SHOWN)
+        size += _measure_row_bytes(row, LONGEST_SHOWN)
         if len(values) == answer.options.rows or (values and size > MOST_SHOWN):
             remedy = "use --rows to show more" if size <= MOST_SHOWN else "--csv prints all"
             break
@@ -223,17 +230,17 @@ def view(answer: Answer) -> View | Lines:
     }
     table = Table(
         tuple(Column(name, style="text" if name in text_columns else "num") for name in names),
-        tuple(tuple(map(_cell, row)) for row in values),
+        tuple(tuple(map(_format_query_cell, row)) for row in values),
         "",
         notes=(note,),
     )
     return View(tables=(table,))
 
 
-def _cell(value: object) -> Cell:
+def _format_query_cell(value: object) -> Cell:
     if value is None:
         return Cell(DASH, "NULL", "no")
-    text = as_text(value[:LONGEST_SHOWN] if isinstance(value, bytes) else value)
+    text = convert_to_text(value[:LONGEST_SHOWN] if isinstance(value, bytes) else value)
     if len(text) <= LONGEST_SHOWN:
         return Cell(text)
     length = len(value) if isinstance(value, bytes) else len(text)
@@ -242,7 +249,7 @@ def _cell(value: object) -> Cell:
 
 
 @contextmanager
-def dataset_answers(
+def query_dataset(
     folder: Path, sql: str, temporary: Path
 ) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
     """Yield (column names, streamed rows) of one SELECT. The rows are valid inside the block only.
@@ -270,21 +277,21 @@ def dataset_answers(
             reading = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
             if statements[0].type not in reading:
                 raise UsageError("the query may only read", "Use SELECT")
-            _fence(connection, folder, temporary, sql)
+            _restrict_duckdb(connection, folder, temporary, sql)
             cursor = connection.execute(statements[0])
-            yield tuple(column[0] for column in cursor.description), _fetch_rows(cursor)
+            yield tuple(column[0] for column in cursor.description), _fetch_rows_in_batches(cursor)
         except duckdb.Error as error:
             problem = f"DuckDB rejected the query: {str(error).splitlines()[0]}"
             remedy = "'select * from TABLE limit 1' shows the columns of a table"
             raise UsageError(problem, remedy) from error
 
 
-def _fetch_rows(cursor: Any) -> Iterator[tuple[Any, ...]]:
+def _fetch_rows_in_batches(cursor: Any) -> Iterator[tuple[Any, ...]]:
     while rows := cursor.fetchmany(ROWS_PER_FETCH):
         yield from rows
 
 
-def _fence(connection: Any, folder: Path, temporary: Path, sql: str) -> None:
+def _restrict_duckdb(connection: Any, folder: Path, temporary: Path, sql: str) -> None:
     """Create the views that the query may name, then forbid everything else. Each view reads the
     end of each of its files."""
     home = str(folder.resolve())
@@ -296,32 +303,32 @@ def _fence(connection: Any, folder: Path, temporary: Path, sql: str) -> None:
         "preserve_insertion_order": False,
     }
     for name, value in settings.items():
-        connection.execute(f"SET {name} = {_literal(value)}")
-    for table in (name for name in query.table_names() if name in sql.lower()):
+        connection.execute(f"SET {name} = {_quote_sql_literal(value)}")
+    for table in (name for name in query.list_table_names() if name in sql.lower()):
         files = any((folder / table).rglob("*.parquet"))
-        pattern = _literal(f"{_escape_pattern(home)}/{table}/**/*.parquet")
+        pattern = _quote_sql_literal(f"{_escape_glob_pattern(home)}/{table}/**/*.parquet")
         rows = f"* FROM read_parquet({pattern}, union_by_name = true)"
         if not files:
             columns = (
                 f'CAST(NULL AS {_TYPES[kind]}) AS "{column.name}"'
-                for column, kind in query.columns_of(table)
+                for column, kind in query.list_table_columns(table)
             )
             rows = f"{', '.join(columns)} WHERE FALSE"
         connection.execute(f'CREATE VIEW "{table}" AS SELECT {rows}')
-    connection.execute(f"SET allowed_directories = [{_literal(home + '/')}]")
+    connection.execute(f"SET allowed_directories = [{_quote_sql_literal(home + '/')}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
 
-def _literal(value: object) -> str:
+def _quote_sql_literal(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return "'" + str(value).replace("'", "''") + "'"
 
 
-def _escape_pattern(path: str) -> str:
+def _escape_glob_pattern(path: str) -> str:
     """Return a path whose own ``*``, ``?`` and ``[`` are no pattern."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
 
 
-COMMAND = Command(QueryOptions, run, view, record)
+COMMAND = Command(QueryOptions, start_query, build_query_view, collect_json_rows)

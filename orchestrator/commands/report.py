@@ -20,14 +20,14 @@ from perfctl.orchestrator.commands.declare import (
     PeaksOf,
     Runs,
     Store,
-    api,
+    make_api_function,
 )
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.files import write_text
-from perfctl.orchestrator.ledger.prepared import studies as group_studies
+from perfctl.orchestrator.ledger.prepared import group_into_studies as group_studies
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.stored_runs import analysed, loaded, outlines
+from perfctl.orchestrator.stored_runs import analyse_runs, load_outlines, load_readable_runs
 from perfctl.records.bench import WORKLOAD
 
 if TYPE_CHECKING:
@@ -79,35 +79,35 @@ class ReportOptions:
     open_page: Annotated[bool, Option("Open the report in the browser.", names=("--open",))] = False
 
 
-def run(options: ReportOptions, events: Events) -> WrittenReport:
+def write_html_report(options: ReportOptions, events: Events) -> WrittenReport:
     """Write the HTML report."""
-    return write_page(options, events)[0]
+    return write_report_page(options, events)[0]
 
 
-def write_page(options: ReportOptions, events: Events) -> tuple[WrittenReport, View]:
+def write_report_page(options: ReportOptions, events: Events) -> tuple[WrittenReport, View]:
     """Write the HTML report, and return what is in it too."""
-    from perfctl.orchestrator.report.page.page import render_runs
-    from perfctl.orchestrator.report.page.sections import page_view
+    from perfctl.orchestrator.report.page.page import render_runs_view
+    from perfctl.orchestrator.report.page.sections import build_report_view
     from perfctl.orchestrator.report.page.timeline import CALLS_MAX
 
     store, page_path, omitted = Path(options.store), Path(options.out), None
-    with database.reading(store) as connection:
+    with database.open_store_for_reading(store) as connection:
         ids = list(options.runs)
         if not ids:
-            ids = read.run_ids(connection, sweep=options.sweep, latest_of_each=True)
+            ids = read.list_run_ids(connection, sweep=options.sweep, latest_of_each=True)
             if options.sweep is None:
-                fastest, slower = read.fastest_bench_runs(connection)
+                fastest, slower = read.split_fastest_bench_runs(connection)
                 ids = sorted({*ids, *fastest} - {*slower})
-            ids, omitted = keep_newest(connection, ids, options.studies)
+            ids, omitted = keep_newest_groups(connection, ids, options.studies)
         events.progress("reading the database", 0, 0)
-        runs = loaded(connection, ids, CALLS_MAX)
-        last_change = read.last_change(connection)
+        runs = load_readable_runs(connection, ids, CALLS_MAX)
+        last_change = read.find_last_change(connection)
     if not runs:
-        _refuse_nothing(store, options.sweep, has_runs=bool(ids))
-    peaks = evidence.roofs(options.peaks, store, runs, events.note)
+        _raise_nothing_to_report(store, options.sweep, has_runs=bool(ids))
+    peaks = evidence.read_roof_peaks(options.peaks, store, runs, events.note)
 
-    def draw(sound: Sequence[Run]) -> tuple[View, str, tuple[int, ...]]:
-        drawn = page_view(
+    def draw_report(sound: Sequence[Run]) -> tuple[View, str, tuple[int, ...]]:
+        drawn = build_report_view(
             sound,
             generated_at=last_change,
             title=options.title,
@@ -116,9 +116,9 @@ def write_page(options: ReportOptions, events: Events) -> tuple[WrittenReport, V
             # reading was the first part
             begun=lambda name, done, total: events.progress(f"drawing {name}", done + 1, total + 1),
         )
-        return drawn, render_runs(drawn), tuple(run.id for run in sound)
+        return drawn, render_runs_view(drawn), tuple(run.id for run in sound)
 
-    answer, html, drawn = analysed(runs, draw)
+    answer, html, drawn = analyse_runs(runs, draw_report)
     write_text(page_path, html, force=options.force)
     if omitted:
         events.note(omitted)
@@ -127,7 +127,7 @@ def write_page(options: ReportOptions, events: Events) -> tuple[WrittenReport, V
     return WrittenReport(page_path, len(html.encode()), drawn, omitted), answer
 
 
-def _refuse_nothing(store: Path, sweep: int | None, *, has_runs: bool) -> NoReturn:
+def _raise_nothing_to_report(store: Path, sweep: int | None, *, has_runs: bool) -> NoReturn:
     if has_runs:
         reason, fix = "none of its runs can be read", "See the reasons above"
     elif sweep is not None:
@@ -138,17 +138,17 @@ def _refuse_nothing(store: Path, sweep: int | None, *, has_runs: bool) -> NoRetu
     raise PerfctlError(f"{store}: nothing to report, because {reason}", fix)
 
 
-def view(report: WrittenReport) -> View:
+def build_written_view(report: WrittenReport) -> View:
     """Return what was written."""
     return View(f"Wrote {report.path} ({report.size / 1e6:.1f} MB, {len(report.runs)} runs)")
 
 
-def keep_newest(
+def keep_newest_groups(
     connection: sqlite3.Connection, ids: Sequence[int], most: int
 ) -> tuple[list[int], str | None]:
     """Return the runs of the ``most`` groups with the newest runs, and a sentence about the other
     groups. Points of a bench share a part of the report, and are never omitted."""
-    runs = outlines(connection, ids)
+    runs = load_outlines(connection, ids)
     bench = [run for run in runs if run.workload == WORKLOAD and run.profiler == "none"]
     points = [run.id for run in bench if run.batch_size is not None]
     ordinary = [run for run in runs if run.id not in set(points)]
@@ -165,5 +165,5 @@ def keep_newest(
     )
 
 
-COMMAND = Command(ReportOptions, run, view, has_document=False)
-report = api(ReportOptions, run)
+COMMAND = Command(ReportOptions, write_html_report, build_written_view, has_document=False)
+report = make_api_function(ReportOptions, write_html_report)

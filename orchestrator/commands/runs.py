@@ -8,10 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Store
-from perfctl.orchestrator.faults import work_on_sound
-from perfctl.orchestrator.outputs import column_schema, object_schema
-from perfctl.orchestrator.report.numbers import time
-from perfctl.orchestrator.report.tables import Cell, Column, Table, nothing, table, text_cell
+from perfctl.orchestrator.faults import work_without_failing_items
+from perfctl.orchestrator.outputs import build_column_schema, build_object_schema
+from perfctl.orchestrator.report.numbers import format_time
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Table,
+    build_table,
+    missing_cell,
+    text_cell,
+)
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, query, read
 
@@ -52,23 +59,27 @@ class StoredRun(dict[str, Any]):
     def json_schema() -> dict[str, Any]:
         """Return the columns of the table run, and what ``perfctl runs`` adds to them."""
         properties: dict[str, Any] = {
-            column.name: column_schema(_JSON_TYPES[kind], column.meaning, column.unit, column.null)
-            for column, kind in query.columns_of("run")
+            column.name: build_column_schema(
+                _JSON_TYPES[kind], column.meaning, column.unit, column.null
+            )
+            for column, kind in query.list_table_columns("run")
         }
         for name in ("kernels", "ranges", "copies", "operations"):
-            properties[name] = column_schema("integer", f"rows of {name}", null="not collected")
-        return object_schema(
+            properties[name] = build_column_schema(
+                "integer", f"rows of {name}", null="not collected"
+            )
+        return build_object_schema(
             {
                 **properties,
-                "sweep_name": column_schema(
+                "sweep_name": build_column_schema(
                     "string", "name of the sweep", null="the sweep is gone"
                 ),
-                "device_name": column_schema("string", "name of the device", null="unknown"),
-                "counters": column_schema("integer", "values of counters"),
-                "parameters": column_schema(
+                "device_name": build_column_schema("string", "name of the device", null="unknown"),
+                "counters": build_column_schema("integer", "values of counters"),
+                "parameters": build_column_schema(
                     "string", "parameters of the sweep other than the batch size", null="none"
                 ),
-                "serving": column_schema(
+                "serving": build_column_schema(
                     "string",
                     "phases of text generation and their tokens",
                     null="no known step",
@@ -77,22 +88,22 @@ class StoredRun(dict[str, Any]):
         )
 
 
-def run(options: RunsOptions, events: Events) -> list[StoredRun]:
+def list_stored_runs(options: RunsOptions, events: Events) -> list[StoredRun]:
     """Read the rows of the table run."""
-    with database.reading(options.store) as connection:
-        return [StoredRun(row) for row in read.run_rows(connection)]
+    with database.open_store_for_reading(options.store) as connection:
+        return [StoredRun(row) for row in read.list_run_summaries(connection)]
 
 
-def view(rows: list[StoredRun]) -> View:
+def build_runs_view(rows: list[StoredRun]) -> View:
     """Return one line a run, and below it what is the same in all."""
     if not rows:
         return View("The results database has no runs.")
-    return work_on_sound(rows, _view_of, lambda row: f"run {row['id']}")
+    return work_without_failing_items(rows, _build_rows_view, lambda row: f"run {row['id']}")
 
 
-def _view_of(rows: Sequence[StoredRun]) -> View:
+def _build_rows_view(rows: Sequence[StoredRun]) -> View:
     notes = ["1 run" if len(rows) == 1 else f"{len(rows):,} runs"]
-    facts = [{**row, "file": _file_of(row)} for row in rows]
+    facts = [{**row, "file": _name_ingested_file(row)} for row in rows]
     values = {name: {row.get(name) for row in facts} for name in _COLUMNS}
     names = [name for name in _COLUMNS if values[name] != {None}]
     if "kernels" not in names:
@@ -103,7 +114,7 @@ def _view_of(rows: Sequence[StoredRun]) -> View:
         notes.append({"train": "training", "infer": "inference"}.get(mode, mode))
     if values["rank"] == {0}:
         names.remove("rank")
-    statuses = {_status_of(row) for row in rows}
+    statuses = {_choose_status_or_origin(row) for row in rows}
     if len(rows) > 1 and statuses in ({"ok"}, {"ingested"}):
         names.remove("status")
         notes += [f"all {status}" for status in statuses]
@@ -111,9 +122,9 @@ def _view_of(rows: Sequence[StoredRun]) -> View:
     if len(rows) > 1 and "device_name" in names and len(devices) == 1:
         names.remove("device_name")
         notes += map(str, devices)
-    cells = [[_cell(name, row) for name in names] for row in facts]
+    cells = [[_format_run_cell(name, row) for name in names] for row in facts]
     columns = [_COLUMNS[name] for name in names]
-    drawn = table("", columns, cells, limit=len(rows), is_complete=True)
+    drawn = build_table("", columns, cells, limit=len(rows), is_complete=True)
     return View(
         "",
         tables=(drawn,) if isinstance(drawn, Table) else (),
@@ -121,33 +132,33 @@ def _view_of(rows: Sequence[StoredRun]) -> View:
     )
 
 
-def _file_of(row: Mapping[str, Any]) -> str | None:
+def _name_ingested_file(row: Mapping[str, Any]) -> str | None:
     """Return the name of an ingested report, which has no workload that tells it from others."""
     if row["origin"] in (None, "measured") or row.get("workload"):
         return None
     return Path(row.get("artifact") or "").name or None
 
 
-def _status_of(row: Mapping[str, Any]) -> str:
+def _choose_status_or_origin(row: Mapping[str, Any]) -> str:
     """Return the status of a run; of a complete one that was not measured here, its origin."""
     is_measured = row["origin"] in (None, "measured")
     return str(row["status"] if row["status"] != "ok" or is_measured else row["origin"])
 
 
-def _cell(name: str, row: Mapping[str, Any]) -> Cell:
+def _format_run_cell(name: str, row: Mapping[str, Any]) -> Cell:
     value = row.get(name)
     if name == "status":
-        status = _status_of(row)
+        status = _choose_status_or_origin(row)
         return Cell(status, style="bad" if status == "failed" else "", value=status)
     if value is None:
-        return nothing("unknown")
+        return missing_cell("unknown")
     if name == "kernels":
         value = f"{value:,}"
     elif name == "started_at":
         value = value[:16].replace("T", " ")
     elif name == "duration_ns":
-        value = time(value)
+        value = format_time(value)
     return text_cell(value)
 
 
-COMMAND = Command(RunsOptions, run, view)
+COMMAND = Command(RunsOptions, list_stored_runs, build_runs_view)

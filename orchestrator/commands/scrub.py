@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from perfctl.orchestrator.commands.declare import Command, Events, Force, Option, api
+from perfctl.orchestrator.commands.declare import Command, Events, Force, Option, make_api_function
 from perfctl.orchestrator.ingest.scrub import ScrubOutput, scrub_report
 from perfctl.orchestrator.report.view import View
 from perfctl.parsers import sniff
@@ -63,12 +63,12 @@ class ScrubOptions:
     force: Force = False
 
 
-def run(options: ScrubOptions, events: Events) -> ScrubOutput:
+def scrub_to_copy(options: ScrubOptions, events: Events) -> ScrubOutput:
     """Write the copy."""
     return scrub_report(options.file, options.out, force=options.force)
 
 
-def view(done: ScrubOutput) -> View:
+def build_scrub_view(done: ScrubOutput) -> View:
     """Return what was removed and replaced, and what perfctl cannot find."""
     facts = []
     for table, rows in done.rows_removed.items():
@@ -85,5 +85,5 @@ def view(done: ScrubOutput) -> View:
     return View(f"Wrote {done.path}", tuple(facts), notes=(UNKNOWN,))
 
 
-COMMAND = Command(ScrubOptions, run, view, has_document=False)
-scrub = api(ScrubOptions, run)
+COMMAND = Command(ScrubOptions, scrub_to_copy, build_scrub_view, has_document=False)
+scrub = make_api_function(ScrubOptions, scrub_to_copy)

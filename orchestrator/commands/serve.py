@@ -17,12 +17,12 @@ from perfctl.orchestrator.commands.declare import (
     Option,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.evidence import store_and_devices
-from perfctl.orchestrator.faults import work_on_sound
-from perfctl.orchestrator.report.numbers import time
-from perfctl.orchestrator.report.page.server import Answers, PageServer, is_own
+from perfctl.orchestrator.evidence import find_store_evidence
+from perfctl.orchestrator.faults import work_without_failing_items
+from perfctl.orchestrator.report.numbers import format_time
+from perfctl.orchestrator.report.page.server import Answers, PageServer, has_single_name
 from perfctl.orchestrator.report.view import View
-from perfctl.redact import mask, mask_line
+from perfctl.redact import mask_command_line, mask_secrets
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.report.calculator import FamilyAnswers
@@ -58,17 +58,17 @@ class ServeOptions:
     ] = DEFAULT_STORE
 
 
-def run(options: ServeOptions, events: Events) -> None:
+def serve_reports(options: ServeOptions, events: Events) -> None:
     """Serve until Ctrl-C."""
-    from perfctl.orchestrator.report.page.page import calculator_digest
+    from perfctl.orchestrator.report.page.page import compute_calculator_digest
 
     folder, host, port = options.folder, options.host, options.port
     if not folder.is_dir():
         raise UsageError(f"{folder}: folder not found", "Name the folder of the HTML reports")
     try:
-        answers = _answers(options.store)
+        answers = _make_calculator_answers(options.store)
         server = PageServer(
-            folder, host, port, lambda: listing(folder), answers, calculator_digest()
+            folder, host, port, lambda: render_listing(folder), answers, compute_calculator_digest()
         )
     except OSError as error:
         raise PerfctlError(
@@ -86,19 +86,19 @@ def run(options: ServeOptions, events: Events) -> None:
         events.note("ended")
 
 
-def _answers(store: Path) -> Answers:
+def _make_calculator_answers(store: Path) -> Answers:
     """Return the answers of the calculator. perfctl reads its tables at the first question."""
 
     @cache
-    def families() -> FamilyAnswers:
+    def load_family_answers() -> FamilyAnswers:
         from perfctl.orchestrator.report.calculator import FamilyAnswers
 
-        return FamilyAnswers(partial(store_and_devices, store))
+        return FamilyAnswers(partial(find_store_evidence, store))
 
-    return lambda query: families().answer(query)
+    return lambda query: load_family_answers().answer(query)
 
 
-def listing(folder: Path) -> str:
+def render_listing(folder: Path) -> str:
     """Return HTML of the reports in the folder and of the state of its sweeps."""
     from perfctl.orchestrator.launch.sweep import parallel
     from perfctl.orchestrator.report.page import page
@@ -107,15 +107,15 @@ def listing(folder: Path) -> str:
     for file in (*root.glob("*.html"), *root.glob("*/*.html")):
         name = str(file.relative_to(root))
         is_hidden = name.startswith(".") or file.name.startswith(".")
-        if is_own(file.lstat()) and not file.parent.is_symlink() and not is_hidden:
+        if has_single_name(file.lstat()) and not file.parent.is_symlink() and not is_hidden:
             address = quote(name, errors="surrogateescape")
             reports.append((-file.stat().st_mtime, name, address))
-    sweeps = work_on_sound(
-        list(parallel.sweeps(folder)),
-        lambda states: list(map(_sweep, states)),
+    sweeps = work_without_failing_items(
+        list(parallel.list_sweep_states(folder)),
+        lambda states: list(map(_describe_sweep_state, states)),
         lambda state: f"sweep {state.name}",
     )
-    return page.listing(
+    return page.render_folder_listing(
         {
             "folder": root.name or "/",
             "reports": [
@@ -129,23 +129,25 @@ def listing(folder: Path) -> str:
     )
 
 
-def _sweep(state: Any) -> dict[str, Any]:
+def _describe_sweep_state(state: Any) -> dict[str, Any]:
     return {
         "name": state.name,
-        "command": state.command and mask_line(state.command),
+        "command": state.command and mask_command_line(state.command),
         "host": state.host,
         "running": state.running,
         "runs": [
             (
                 f"{run.setting if run.setting.others else run.setting.batch or run.setting}"
                 + (f" (attempt {run.attempt})" if run.attempt else ""),
-                run.status + (f": {mask(run.reason)}" if run.reason else ""),
+                run.status + (f": {mask_secrets(run.reason)}" if run.reason else ""),
                 (run.started_at or "")[:19].replace("T", " "),
-                "" if run.duration_ns is None else time(run.duration_ns),
+                "" if run.duration_ns is None else format_time(run.duration_ns),
             )
             for run in state.runs
         ],
     }
 
 
-COMMAND = Command(ServeOptions, run, lambda _: View(""), has_document=False, has_json=False)
+COMMAND = Command(
+    ServeOptions, serve_reports, lambda _: View(""), has_document=False, has_json=False
+)

@@ -9,10 +9,10 @@ from typing import Annotated
 
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, Store
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.orchestrator.report.ledger.rows import ShownRun, shown_run
+from perfctl.orchestrator.report.ledger.rows import ShownRun, collect_shown_run
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.stored_runs import only_run, run_or_end
+from perfctl.orchestrator.stored_runs import analyse_run_or_end, load_single_run
 from perfctl.records.report import SourceLine
 from perfctl.records.run import Run
 
@@ -38,7 +38,7 @@ class ShowOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredReport:
+class RunToShow:
     """A run, or its source lines."""
 
     run: Run
@@ -47,13 +47,13 @@ class StoredReport:
     """None: they were not asked for."""
 
 
-def run(options: ShowOptions, events: Events) -> StoredReport:
+def load_run_to_show(options: ShowOptions, events: Events) -> RunToShow:
     """Read the run."""
-    with database.reading(options.store) as connection:
-        stored = only_run(connection, options.run)
+    with database.open_store_for_reading(options.store) as connection:
+        stored = load_single_run(connection, options.run)
         if not options.source:
-            return StoredReport(stored, options.whole, None)
-        lines = read.source_lines(connection, options.run)
+            return RunToShow(stored, options.whole, None)
+        lines = read.read_source_lines(connection, options.run)
     if not lines:
         reasons = (gap.reason for gap in stored.report.gaps if gap.quantity == "source_counter")
         raise PerfctlError(
@@ -61,34 +61,34 @@ def run(options: ShowOptions, events: Events) -> StoredReport:
             f"{next(reasons, 'they were not ingested')}",
             "perfctl ingest FILE.ncu-rep --source --again",
         )
-    return StoredReport(stored, options.whole, lines)
+    return RunToShow(stored, options.whole, lines)
 
 
-def record(report: StoredReport) -> ShownRun | list[SourceLine]:
+def build_run_output(report: RunToShow) -> ShownRun | list[SourceLine]:
     """Return everything that the run holds for programs, or its source lines."""
     if report.source_lines is not None:
         return list(report.source_lines)
-    return run_or_end(report.run, lambda: shown_run(report.run))
+    return analyse_run_or_end(report.run, lambda: collect_shown_run(report.run))
 
 
-def view(report: StoredReport) -> View:
+def build_run_view(report: RunToShow) -> View:
     """Return findings, the ledger and the tables of the run, or its source lines."""
     from perfctl.orchestrator.report import terminal
 
     if report.source_lines is not None:
-        return terminal.source_view(report.source_lines)
+        return terminal.build_source_view(report.source_lines)
     return View(
-        chapters=_views(report, is_document=False),
-        document=lambda: View(chapters=_views(report, is_document=True)),
+        chapters=_yield_run_views(report, is_document=False),
+        document=lambda: View(chapters=_yield_run_views(report, is_document=True)),
     )
 
 
-def _views(report: StoredReport, *, is_document: bool) -> Iterator[View]:
-    from perfctl.orchestrator.report.terminal import run_views
+def _yield_run_views(report: RunToShow, *, is_document: bool) -> Iterator[View]:
+    from perfctl.orchestrator.report.terminal import build_run_views
 
     is_whole = report.is_whole or is_document
-    make = partial(run_views, report.run, is_whole=is_whole, is_document=is_document)
-    yield from run_or_end(report.run, lambda: list(make()))
+    make = partial(build_run_views, report.run, is_whole=is_whole, is_document=is_document)
+    yield from analyse_run_or_end(report.run, lambda: list(make()))
 
 
-COMMAND = Command(ShowOptions, run, view, record)
+COMMAND = Command(ShowOptions, load_run_to_show, build_run_view, build_run_output)

@@ -21,25 +21,31 @@ from perfctl.orchestrator.commands.declare import (
     MemoryLimit,
     Option,
     Store,
-    options_of,
+    list_options,
 )
 from perfctl.orchestrator.commands.profile import SWEEPS
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.ingest.context import UserHints
 from perfctl.orchestrator.launch.cluster import render, status
-from perfctl.orchestrator.launch.cluster.plan import CLUSTER, Plan, Site, read_plan, with_defaults
+from perfctl.orchestrator.launch.cluster.plan import (
+    CLUSTER,
+    JobArrayPlan,
+    SlurmSiteSettings,
+    fill_site_from_config,
+    read_job_array_plan,
+)
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
-from perfctl.orchestrator.launch.sweep.plan import plan_sweep, program_words
+from perfctl.orchestrator.launch.sweep.plan import plan_sweep, split_image_interpreter
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
-from perfctl.orchestrator.launch.sweep.study import RUNS, SEEDS, read_study
-from perfctl.orchestrator.options import part_of, read_numbers, words_of
-from perfctl.orchestrator.report.tables import Column, dense_table
-from perfctl.orchestrator.report.view import Lines, View
+from perfctl.orchestrator.launch.sweep.study import RUNS, SEEDS, read_study_definition
+from perfctl.orchestrator.options import extract_part, format_arguments, parse_numbers
+from perfctl.orchestrator.report.tables import Column, build_dense_table
+from perfctl.orchestrator.report.view import RawLines, View
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.ingest.gather import Gathered
@@ -65,7 +71,7 @@ DryRun = Annotated[bool, Option("Print the scripts without writing them.", OUTPU
 
 
 @dataclass(frozen=True, kw_only=True)
-class RenderOptions(Site, SweepOptions, DLProf, TorchProfiler, Ncu, Nsys):
+class RenderOptions(SlurmSiteSettings, SweepOptions, DLProf, TorchProfiler, Ncu, Nsys):
     """Write the job scripts of a sweep.
 
     Each batch size and profiler is one task of a job array. Slurm is not needed for this. Put your
@@ -107,7 +113,7 @@ class RenderOptions(Site, SweepOptions, DLProf, TorchProfiler, Ncu, Nsys):
 class PlanScripts:
     """Job scripts of a plan."""
 
-    plan: Plan
+    plan: JobArrayPlan
 
     @property
     def folder(self) -> Path:
@@ -136,12 +142,12 @@ class Scripts(PlanScripts):
 
     JSON_KEYS = ("folder", "array", "gather", "tasks")
 
-    plan: Plan
+    plan: JobArrayPlan
     texts: Mapping[Path, str]
     is_written: bool
 
 
-def render_scripts(options: RenderOptions, events: Events) -> Scripts:
+def render_sweep_scripts(options: RenderOptions, events: Events) -> Scripts:
     """Write the job scripts of a sweep, or only make them. Raises UsageError."""
     names = [name.strip() for name in options.profilers.split(",")]
     for name in names:
@@ -156,26 +162,30 @@ def render_scripts(options: RenderOptions, events: Events) -> Scripts:
             f"`tool_args` needs exactly one profiler, got {options.profilers}",
             "Render each profiler separately",
         )
-    site = _site_of(options)
+    site = _read_site_settings(options)
     device = "cuda" if options.device == "auto" else options.device
-    sweep_options = replace(part_of(options, SweepOptions), device=device, image=None, bind=())
+    sweep_options = replace(extract_part(options, SweepOptions), device=device, image=None, bind=())
     sweeps = {name: _plan_task_sweep(name, options, sweep_options, site) for name in names}
-    task_words = {name: _task_words(name, options, request) for name, request in sweeps.items()}
+    task_words = {
+        name: _build_task_command(name, options, request) for name, request in sweeps.items()
+    }
     store = options.store_path
     page = options.page or store.with_name("perfctl-report.html")
-    rendered = render.render_sweeps(sweeps, task_words, site, device, (store, page))
-    return finish_scripts(
+    rendered = render.render_sweep_jobs(sweeps, task_words, site, device, (store, page))
+    return write_scripts(
         rendered, site, events, force=options.force, is_written=not options.dry_run
     )
 
 
-def _site_of(options: Site) -> Site:
+def _read_site_settings(options: SlurmSiteSettings) -> SlurmSiteSettings:
     """Return the settings that were typed, and the defaults of the site."""
-    return with_defaults(part_of(options, Site), (Path.cwd(), Path.home()))
+    return fill_site_from_config(
+        extract_part(options, SlurmSiteSettings), (Path.cwd(), Path.home())
+    )
 
 
 def _plan_task_sweep(
-    name: str, options: RenderOptions, sweep_options: SweepOptions, site: Site
+    name: str, options: RenderOptions, sweep_options: SweepOptions, site: SlurmSiteSettings
 ) -> SweepRequest:
     """Return the sweep of a profiler, checked as on one machine; what is on the nodes, only they
     can check."""
@@ -192,61 +202,77 @@ def _plan_task_sweep(
         return replace(planned, chosen=recorded.settings(sweep_options.batches))
     program = options.program
     if site.image:  # its interpreter need not be on this machine
-        python, program_arguments = program_words(tuple(program or ()))
+        python, program_arguments = split_image_interpreter(tuple(program or ()))
         program = (sys.executable, *program_arguments) if python else program
-    return plan_sweep(part_of(options, SWEEPS[name]), sweep_options, options.arguments, program)
+    return plan_sweep(
+        extract_part(options, SWEEPS[name]), sweep_options, options.arguments, program
+    )
 
 
-def _task_words(name: str, options: RenderOptions, request: SweepRequest) -> render.TaskCommand:
+def _build_task_command(
+    name: str, options: RenderOptions, request: SweepRequest
+) -> render.ProfilerTaskCommand:
     """Return the command line of a task, made from what was asked."""
     sweep_name = f"--sweep-name={request.name}"
-    swept = [field for field in options_of(SweepOptions) if field.name not in OF_ARRAY]
+    swept = [field for field in list_options(SweepOptions) if field.name not in OF_ARRAY]
     if name == "replay":
         shared = [field for field in swept if field.name in ("out", "timeout")]
-        command_words = ("replay", str(options.recording), *words_of(options, shared), sweep_name)
-        return render.TaskCommand(command_words, ())
-    names = {field.name for field in RENDER.fields} - {field.name for field in options_of(Site)}
+        command_words = (
+            "replay",
+            str(options.recording),
+            *format_arguments(options, shared),
+            sweep_name,
+        )
+        return render.ProfilerTaskCommand(command_words, ())
+    names = {field.name for field in RENDER.fields} - {
+        field.name for field in list_options(SlurmSiteSettings)
+    }
     profiler: Any = SWEEPS[name]
-    fields = (*options_of(profiler), *(field for field in swept if field.name in names))
+    fields = (*list_options(profiler), *(field for field in swept if field.name in names))
     workload = [] if options.workload is None else [f"--workload={options.workload}"]
     first = (name, f"--device={request.device}", *workload)
-    command_words = (*first, *words_of(options, fields), sweep_name, *options.arguments)
-    return render.TaskCommand(command_words, tuple(options.program or ()))
+    command_words = (*first, *format_arguments(options, fields), sweep_name, *options.arguments)
+    return render.ProfilerTaskCommand(command_words, tuple(options.program or ()))
 
 
-def finish_scripts(
-    rendered: render.Rendered, site: Site, events: Events, *, force: bool, is_written: bool
+def write_scripts(
+    rendered: render.RenderedJobScripts,
+    site: SlurmSiteSettings,
+    events: Events,
+    *,
+    force: bool,
+    is_written: bool,
 ) -> Scripts:
     """Write scripts if they are to be written, and say if their image does not exist yet."""
     if is_written:
-        render.write(rendered, force=force)
+        render.write_job_scripts(rendered, force=force)
         if site.image and "://" not in site.image and not Path(site.image).exists():
             events.note(f"{site.image} does not exist yet; perfctl slurm submit checks again")
     return Scripts(rendered.plan, rendered.texts, is_written)
 
 
-def show_scripts(scripts: Scripts) -> View | Lines:
+def build_scripts_view(scripts: Scripts) -> View | RawLines:
     """Return what was written and what to type next, or the scripts."""
     if not scripts.is_written:
-        return Lines((f"{text}\n" for text in scripts.texts.values()), "--dry-run")
-    wrote = f"Wrote {_relative(scripts.array)} ({_count(scripts.tasks, 'task')})"
-    folder = shlex.quote(_relative(scripts.folder))
+        return RawLines((f"{text}\n" for text in scripts.texts.values()), "--dry-run")
+    wrote = f"Wrote {_shorten_path(scripts.array)} ({_format_count(scripts.tasks, 'task')})"
+    folder = shlex.quote(_shorten_path(scripts.folder))
     return View(
         "", lines=(f"{wrote} and {scripts.gather.name}", f"Next: perfctl slurm submit {folder}")
     )
 
 
-def _relative(path: Path) -> str:
+def _shorten_path(path: Path) -> str:
     """Return a path below this folder without it."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def _count(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyScriptOptions(Site, study.StudyOptions):
+class StudyScriptOptions(SlurmSiteSettings, study.StudyOptions):
     """Write the job scripts of a study: one task per part, and a gather job that writes the report.
 
     The options are those of the study and of your site. Slurm is not needed for this.
@@ -258,34 +284,34 @@ class StudyScriptOptions(Site, study.StudyOptions):
     dry_run: DryRun = False
 
 
-def command_of_study(name: str) -> Command[StudyScriptOptions, Scripts]:
+def declare_study_scripts(name: str) -> Command[StudyScriptOptions, Scripts]:
     """Return the command that writes the job scripts of a study."""
-    declared = read_study(name)
+    declared = read_study_definition(name)
 
-    def render_study(options: StudyScriptOptions, events: Events) -> Scripts:
-        site, request = _site_of(options), study.request_from(declared, options)
-        study.check_layers(request)
-        parts = study.plan(request)
+    def render_study_scripts(options: StudyScriptOptions, events: Events) -> Scripts:
+        site, request = _read_site_settings(options), study.build_study_request(declared, options)
+        study.check_named_layers(request)
+        parts = study.plan_study_parts(request)
         arguments = [*map(str, request.typed.values()), *request.words, str(request.out)]
         folders = [
             Path(argument).resolve()
             for argument in arguments
             if argument and Path(argument).is_dir()
         ]
-        rendered = render.render_parts(parts, site, request.command_line, folders, RUNS)
+        rendered = render.render_study_jobs(parts, site, request.command_line, folders, RUNS)
         is_written = not options.dry_run
         if is_written:
-            study.claim(request)
-        return finish_scripts(rendered, site, events, force=options.force, is_written=is_written)
+            study.claim_study_folder(request)
+        return write_scripts(rendered, site, events, force=options.force, is_written=is_written)
 
-    own_options = study.own_options(declared)
+    own_options = study.list_study_options(declared)
     option = next((option for option in NODE_DEVICES if option in own_options), None)
     if option is not None:
         own_options[option] = replace(own_options[option], default=NODE_DEVICES[option])
     return Command(
         StudyScriptOptions,
-        render_study,
-        show_scripts,
+        render_study_scripts,
+        build_scripts_view,
         has_document=False,
         line=declared.content.get("line", ""),
         own=own_options,
@@ -295,13 +321,13 @@ def command_of_study(name: str) -> Command[StudyScriptOptions, Scripts]:
 
 STUDIES = Group(
     "Write the job scripts of a study: one task per part, and a gather job that writes the report.",
-    {name: command_of_study(name) for name in SEEDS},
-    find=lambda word: command_of_study(word) if word.endswith(".toml") else None,
+    {name: declare_study_scripts(name) for name in SEEDS},
+    find=lambda word: declare_study_scripts(word) if word.endswith(".toml") else None,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class IngestArrayOptions(UserHints, Site):
+class IngestArrayOptions(UserHints, SlurmSiteSettings):
     """Write the job scripts of an array that ingests reports.
 
     Each task ingests a part of the reports into a separate database, with --cpus processes. The
@@ -333,42 +359,44 @@ class IngestScripts(PlanScripts):
 
     JSON_KEYS = ("folder", "tasks", "files", "submitted")
 
-    plan: Plan
+    plan: JobArrayPlan
     files: int
     """Reports that its tasks ingest."""
     submitted: status.Submitted | None
     """null: it was not asked to be submitted."""
 
 
-def render_ingest(options: IngestArrayOptions, events: Events) -> IngestScripts:
+def render_ingest_scripts(options: IngestArrayOptions, events: Events) -> IngestScripts:
     """Write the job scripts of an array of ingests, and submit them if asked."""
     from perfctl.orchestrator.ingest import array
 
-    rendered = array.render(
+    rendered = array.render_ingest_array(
         options.paths,
         options.store,
-        _site_of(options),
+        _read_site_settings(options),
         options.command_line,
         events.warning,
         tasks=options.tasks,
-        options=words_of(options, options_of(UserHints)),
-        hints=part_of(options, UserHints),
+        options=format_arguments(options, list_options(UserHints)),
+        hints=extract_part(options, UserHints),
     )
-    submitted = status.submit(rendered.plan) if options.submit else None
+    submitted = status.submit_job_array(rendered.plan) if options.submit else None
     return IngestScripts(rendered.plan, rendered.files, submitted)
 
 
-def show_ingest(scripts: IngestScripts) -> View:
+def build_ingest_scripts_view(scripts: IngestScripts) -> View:
     """Return what was written, and what to type next."""
     plan, jobs = scripts.plan, scripts.submitted
-    tasks = _count(scripts.tasks, "task")
-    wrote = f"Wrote {_relative(plan.array)} ({tasks}, {scripts.files:,} reports) and gather.sbatch"
+    tasks = _format_count(scripts.tasks, "task")
+    wrote = (
+        f"Wrote {_shorten_path(plan.array)} ({tasks}, {scripts.files:,} reports) and gather.sbatch"
+    )
     if jobs:
         done = (
             f"Submitted the array as job {jobs.array}, and job {jobs.gather} to merge the databases"
         )
         return View("", lines=(wrote, done))
-    first, last = (shlex.quote(_relative(path)) for path in (plan.array, plan.gather))
+    first, last = (shlex.quote(_shorten_path(path)) for path in (plan.array, plan.gather))
     submit = f"sbatch --dependency=afterany:$(sbatch --parsable {first}) {last}"
     return View("", lines=(wrote, f"Next: {submit}"))
 
@@ -387,19 +415,19 @@ class SubmitOptions:
         Option(
             "Submit only these tasks, by number: 1,3. Default: all.",
             metavar="LIST",
-            parse=partial(read_numbers, field="tasks", example="1,3"),
+            parse=partial(parse_numbers, field="tasks", example="1,3"),
         ),
     ] = None
 
 
-def submit(options: SubmitOptions, events: Events) -> status.Submitted:
+def submit_array(options: SubmitOptions, events: Events) -> status.Submitted:
     """Submit an array."""
-    return status.submit(read_plan(options.folder), options.tasks)
+    return status.submit_job_array(read_job_array_plan(options.folder), options.tasks)
 
 
-def show_submitted(jobs: status.Submitted) -> View:
+def build_submitted_view(jobs: status.Submitted) -> View:
     """Return the numbers of the jobs, and what to type next."""
-    tasks, folder = _count(jobs.tasks, "task"), shlex.quote(str(jobs.folder))
+    tasks, folder = _format_count(jobs.tasks, "task"), shlex.quote(str(jobs.folder))
     done = f"Submitted {tasks} as job {jobs.array}, and job {jobs.gather} to gather them"
     return View("", lines=(done, f"Next: perfctl slurm status {folder}"))
 
@@ -414,12 +442,12 @@ class StatusOptions:
     folder: Folder
 
 
-def read_status(options: StatusOptions, events: Events) -> status.ArrayStatus:
+def read_array_status(options: StatusOptions, events: Events) -> status.ArrayStatus:
     """Return how far each task is."""
-    return status.read_status(read_plan(options.folder), events.note)
+    return status.collect_array_status(read_job_array_plan(options.folder), events.note)
 
 
-def show_status(array: status.ArrayStatus) -> View:
+def build_status_view(array: status.ArrayStatus) -> View:
     """Return the count of states, a row for each task, logs of what failed, and how to repeat
     it."""
     is_swept = all(state.task.runs for state in array.tasks)
@@ -440,7 +468,7 @@ def show_status(array: status.ArrayStatus) -> View:
         folder, numbers = shlex.quote(str(array.plan.folder)), ",".join(map(str, array.repeat))
         command = f"perfctl slurm submit {folder} --tasks {numbers}"
         lines.append(f"To repeat only incomplete tasks: {command}")
-    table = dense_table("", heads, rows)
+    table = build_dense_table("", heads, rows)
     return View(array.summary, tables=(table,), lines=tuple(lines))
 
 
@@ -465,17 +493,19 @@ class GatherOptions:
     memory_limit: MemoryLimit = None
 
 
-def gather(options: GatherOptions, events: Events) -> Gathered:
+def gather_arrays(options: GatherOptions, events: Events) -> Gathered:
     """Gather arrays, and write the page of the store."""
     from perfctl.orchestrator.ingest import gather as arrays
 
     store = options.store
-    done = arrays.gather(options.folders, store, events.note, memory_limit=options.memory_limit)
+    done = arrays.gather_runs(
+        options.folders, store, events.note, memory_limit=options.memory_limit
+    )
     for line in (*done.incomplete_ingests, *done.problems, *done.incomplete_parts):
         events.note(line)
     if done.is_stored:
         done.report = options.page or store.with_name("perfctl-report.html")
-        report.run(report.ReportOptions(store, done.report), events)
+        report.write_html_report(report.ReportOptions(store, done.report), events)
     if done.unfinished:
         events.note(
             f"{done.unfinished} tasks are still queued or running. "
@@ -484,7 +514,7 @@ def gather(options: GatherOptions, events: Events) -> Gathered:
     return done
 
 
-def show_gathered(done: Gathered) -> View:
+def build_gathered_view(done: Gathered) -> View:
     """Return what is new, and what was written."""
     lines = [
         f"Report of all parts: perfctl {shlex.join(command_words)}" for command_words in done.finish
@@ -505,23 +535,23 @@ class CancelOptions:
     folder: Folder
 
 
-def cancel(options: CancelOptions, events: Events) -> status.Cancelled:
+def cancel_array(options: CancelOptions, events: Events) -> status.Cancelled:
     """Cancel an array."""
-    return status.cancel(read_plan(options.folder))
+    return status.cancel_job_array(read_job_array_plan(options.folder))
 
 
-def show_cancelled(jobs: status.Cancelled) -> View:
+def build_cancelled_view(jobs: status.Cancelled) -> View:
     """Return what was asked to stop, what was cancelled, and what to type next."""
     lines = []
     if jobs.stopping:
-        tasks = _count(jobs.stopping, "task")
+        tasks = _format_count(jobs.stopping, "task")
         lines.append(
             f"Asked {tasks} to stop; each writes its report and ends. Repeat the command to kill "
             "them"
         )
     if jobs.tasks or jobs.gathers:
-        gathers = _count(jobs.gathers, "gather job")
-        lines.append(f"Canceled {_count(jobs.tasks, 'task')} and {gathers}")
+        gathers = _format_count(jobs.gathers, "gather job")
+        lines.append(f"Canceled {_format_count(jobs.tasks, 'task')} and {gathers}")
     folder = shlex.quote(str(jobs.folder))
     next_step = f"Complete runs are kept. Next: perfctl slurm gather {folder}"
     return View("", lines=(*lines, next_step) if lines else ("No task is queued",))
@@ -529,8 +559,8 @@ def show_cancelled(jobs: status.Cancelled) -> View:
 
 RENDER = Command(
     RenderOptions,
-    render_scripts,
-    show_scripts,
+    render_sweep_scripts,
+    build_scripts_view,
     has_document=False,
     common=(
         *("batches", "workload", "steps", "device", "partition", "account", "time"),
@@ -553,25 +583,25 @@ GROUP = Group(
         "render study": STUDIES,
         "ingest": Command(
             IngestArrayOptions,
-            render_ingest,
-            show_ingest,
+            render_ingest_scripts,
+            build_ingest_scripts_view,
             has_document=False,
             without=(  # they are for profilers
                 *("image", "bind", "template", "gather_template", "srun", "after"),
                 *("stop_before", "disable_dcgm", "dcgm_pause"),
             ),
         ),
-        "submit": Command(SubmitOptions, submit, show_submitted, has_document=False),
-        "status": Command(StatusOptions, read_status, show_status),
+        "submit": Command(SubmitOptions, submit_array, build_submitted_view, has_document=False),
+        "status": Command(StatusOptions, read_array_status, build_status_view),
         "gather": Command(
             GatherOptions,
-            gather,
-            show_gathered,
+            gather_arrays,
+            build_gathered_view,
             outputs=("slurm-gather",),
             has_document=False,
             check=lambda done, events: done.check(),
         ),
-        "cancel": Command(CancelOptions, cancel, show_cancelled, has_document=False),
+        "cancel": Command(CancelOptions, cancel_array, build_cancelled_view, has_document=False),
     },
     lambda words: ["render study", *words[2:]] if words[:2] == ["render", "study"] else words,
 )

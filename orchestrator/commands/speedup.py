@@ -16,41 +16,41 @@ from perfctl.orchestrator.commands.declare import (
     Force,
     Option,
     PeaksOf,
-    split_words,
+    split_at_commas,
 )
 from perfctl.orchestrator.compare.speedup import (
     ALLOWED,
     ASKED,
     Arm,
     ArmsByBatch,
-    Speedup,
-    allowed_facts,
+    NetworkSpeedup,
+    check_allowed_facts,
 )
-from perfctl.orchestrator.compare.speedup import speedup as compare_speed
+from perfctl.orchestrator.compare.speedup import compare_speedup_arms as compare_speed
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.evidence import roofs
-from perfctl.orchestrator.files import check_free, replacing, write_text
+from perfctl.orchestrator.evidence import read_roof_peaks
+from perfctl.orchestrator.files import check_output_path, replace_when_done, write_text
 from perfctl.orchestrator.ingest.sweep import run_sweep
-from perfctl.orchestrator.launch.sweep.folders import write_json
+from perfctl.orchestrator.launch.sweep.folders import write_json_atomically
 from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
 from perfctl.orchestrator.launch.sweep.ways import (
     RECORD,
-    Way,
-    check_way,
-    default_ways,
-    identify,
-    plan_way,
-    read_ways,
+    TrainingWay,
+    check_way_can_run,
+    choose_default_ways,
+    identify_request,
+    parse_ways,
+    plan_way_sweep,
 )
-from perfctl.orchestrator.ledger.arm_figures import facts_of
-from perfctl.orchestrator.options import part_of, read_batches
-from perfctl.orchestrator.outputs import to_json
+from perfctl.orchestrator.ledger.arm_figures import compute_arm_figures
+from perfctl.orchestrator.options import extract_part, parse_batches
+from perfctl.orchestrator.outputs import convert_to_json
 from perfctl.orchestrator.report.charts import files as charts_files
-from perfctl.orchestrator.report.speedup import speedup_view
+from perfctl.orchestrator.report.speedup import build_speedups_view
 from perfctl.orchestrator.report.view import View
-from perfctl.orchestrator.sides import side
-from perfctl.orchestrator.stored_runs import runs_of_sweeps
+from perfctl.orchestrator.sides import load_comparison_side
+from perfctl.orchestrator.stored_runs import load_sweep_runs
 from perfctl.workloads.models import WORKLOADS
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class SpeedupOptions(SweepOptions):
         Option(
             "Batch sizes, each compared separately: 16,32,64.",
             metavar="LIST",
-            parse=read_batches,
+            parse=parse_batches,
             is_common=True,
         ),
     ] = (16,)
@@ -106,7 +106,7 @@ class SpeedupOptions(SweepOptions):
         Option(
             "Compare existing sweeps, runs or reports with the first one, without new runs.",
             metavar="A,B,...",
-            parse=split_words,
+            parse=split_at_commas,
             is_common=True,
         ),
     ] = None
@@ -118,7 +118,9 @@ class SpeedupOptions(SweepOptions):
     ] = None
     allow: Annotated[
         tuple[str, ...],
-        Option(f"Facts that may differ: {', '.join(ALLOWED)}.", metavar="LIST", parse=split_words),
+        Option(
+            f"Facts that may differ: {', '.join(ALLOWED)}.", metavar="LIST", parse=split_at_commas
+        ),
     ] = ()
     charts: Annotated[
         Path | None,
@@ -135,7 +137,7 @@ class SpeedupOptions(SweepOptions):
 class SpeedupResult:
     """What a study came to."""
 
-    studies: tuple[Speedup, ...]
+    studies: tuple[NetworkSpeedup, ...]
     """One for each batch size with two devices or more."""
     written: tuple[Path, ...] = ()
 
@@ -154,35 +156,40 @@ class SpeedupResult:
                 )
 
 
-def run(options: SpeedupOptions, events: Events) -> SpeedupResult:
+def run_speedup(options: SpeedupOptions, events: Events) -> SpeedupResult:
     """Train on each device, or take what was named, compare with the first, and write the page.
 
     Everything is checked before anything runs; a device that fails does not stop the others, and
     :meth:`SpeedupResult.check` raises for it. Raises UsageError, ToolMissing, Interrupted when
     asked to stop, and PerfctlError when no batch size ran on two devices.
     """
-    allowed, store, page = allowed_facts(options.allow), options.store_path, options.page
+    allowed, store, page = check_allowed_facts(options.allow), options.store_path, options.page
     if options.charts is not None and options.charts.exists():
-        check_free(options.charts, force=options.force, folder=True)
+        check_output_path(options.charts, force=options.force, folder=True)
     if options.runs is not None:
         if page is None:
             events.note("no report is written without --page FILE")
-        arms = named_arms(options.runs, store, events)
+        arms = load_named_arms(options.runs, store, events)
     else:
         page = page or options.out.parent / f"{options.workload}_speedup.html"
-        ways = default_ways(events) if options.devices == "auto" else read_ways(options.devices)
-        sweep_options = replace(part_of(options, SweepOptions), devices=None)
+        ways = (
+            choose_default_ways(events)
+            if options.devices == "auto"
+            else parse_ways(options.devices)
+        )
+        sweep_options = replace(extract_part(options, SweepOptions), devices=None)
         planned = [
-            (way, plan_way(way, options.epochs, sweep_options, options.arguments)) for way in ways
+            (way, plan_way_sweep(way, options.epochs, sweep_options, options.arguments))
+            for way in ways
         ]
         for way, request in planned:
-            check_way(way, request)
+            check_way_can_run(way, request)
         for way, request in planned:
             events.note(f"{way.label}:")
-            run_way(request, events)
-        arms, allowed = arms_of(planned), allowed | ASKED
+            run_device_sweep(request, events)
+        arms, allowed = load_arms_by_batch(planned), allowed | ASKED
     result = compare_arms(arms, store, allowed=allowed, peaks=options.peaks, events=events)
-    written = write_speedup(result, page, options.charts, force=options.force)
+    written = write_speedup_files(result, page, options.charts, force=options.force)
     return replace(result, written=tuple(written))
 
 
@@ -195,13 +202,13 @@ def compare_arms(
     for batch, arms in study.items():
         try:
             comparison = compare_speed(
-                arms, allowed=allowed, peaks=roofs_of(arms, store, peaks, events)
+                arms, allowed=allowed, peaks=load_arm_roofs(arms, store, peaks, events)
             )
         except ValueError as error:
             events.warning(f"batch {batch}: nothing to compare: {error}")
             continue
         newest = {arm.label: run for arm in arms for run in arm.runs if run.status == "ok"}
-        memory = [estimate_memory(newest[facts.label]) for facts in comparison.arms]
+        memory = [estimate_run_memory(newest[facts.label]) for facts in comparison.arms]
         facts = (
             replace(facts, estimated_memory=size, estimated_memory_reason=reason)
             for facts, (size, reason) in zip(comparison.arms, memory, strict=True)
@@ -214,13 +221,13 @@ def compare_arms(
     return SpeedupResult(tuple(speedups))
 
 
-def roofs_of(arms: Sequence[Arm], store: Path, peaks: str, events: Events) -> list[Any]:
+def load_arm_roofs(arms: Sequence[Arm], store: Path, peaks: str, events: Events) -> list[Any]:
     """Return the peaks of all devices of the arms."""
 
-    return [roof for arm in arms for roof in roofs(peaks, store, arm.runs, events.note)]
+    return [roof for arm in arms for roof in read_roof_peaks(peaks, store, arm.runs, events.note)]
 
 
-def write_speedup(
+def write_speedup_files(
     result: SpeedupResult, page: Path | None, charts: Path | None, *, force: bool
 ) -> list[Path]:
     """Write the page, and the page's charts as PDF into the folder ``charts``. Return what was
@@ -228,13 +235,17 @@ def write_speedup(
     from perfctl.orchestrator.report.page.page import render_view
 
     written = []
-    with charts_files.drawn() as drawings:
-        text = render_view(speedup_view(result.studies, has_charts=True)) if page or charts else ""
+    with charts_files.collect_charts() as drawings:
+        text = (
+            render_view(build_speedups_view(result.studies, has_charts=True))
+            if page or charts
+            else ""
+        )
     if charts is not None:
         charts.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(charts, force=force, folder=True) as partial:
+        with replace_when_done(charts, force=force, folder=True) as partial:
             for drawing in drawings:
-                charts_files.save(drawing, partial / f"{drawing.name}.pdf", "pdf", COLUMN_MM)
+                charts_files.save_chart(drawing, partial / f"{drawing.name}.pdf", "pdf", COLUMN_MM)
         written.append(charts)
     if page is not None:
         write_text(page, text, force=force)
@@ -242,17 +253,17 @@ def write_speedup(
     return written
 
 
-def run_way(request: SweepRequest, events: Events) -> None:
+def run_device_sweep(request: SweepRequest, events: Events) -> None:
     """Run one sweep into its folder and the store, and write results.json beside the runs: each
     run's figures, with units in their names."""
 
     folder = request.folder
     folder.mkdir(parents=True, exist_ok=True)
-    record = {"request": identify(request), "command": request.command_line}
-    write_json(folder / RECORD, record)
+    record = {"request": identify_request(request), "command": request.command_line}
+    write_json_atomically(folder / RECORD, record)
     run_sweep(request, events)
     rows = []
-    for run in runs_of(request):
+    for run in load_request_runs(request):
         row = {
             "batch_size": run.batch_size,
             "status": run.status,
@@ -260,20 +271,20 @@ def run_way(request: SweepRequest, events: Events) -> None:
             "trace": run.artifact,
         }
         if run.status == "ok":
-            figures = to_json(facts_of(request.name, (run,)))
+            figures = convert_to_json(compute_arm_figures(request.name, (run,)))
             # the report has estimates
             row |= {
                 key: value for key, value in figures.items() if not key.startswith("estimated_")
             }
         rows.append(row)
     head = {"perfctl_results": 1, "name": request.name, "workload": request.workload}
-    write_json(folder / "results.json", head | {"runs": rows})
+    write_json_atomically(folder / "results.json", head | {"runs": rows})
 
 
-def runs_of(request: SweepRequest) -> list[Run]:
+def load_request_runs(request: SweepRequest) -> list[Run]:
     """Return the request's runs in the store, oldest first; of each batch size only the newest
     ``repeat`` whole ones, else the newest."""
-    runs = runs_of_sweeps(request.store_path, [request.name], latest_of_each=False)
+    runs = load_sweep_runs(request.store_path, [request.name], latest_of_each=False)
     chosen: list[Run] = []
     for batch in request.batches:
         of_size = [run for run in runs if run.batch_size == batch]
@@ -281,9 +292,9 @@ def runs_of(request: SweepRequest) -> list[Run]:
     return chosen
 
 
-def arms_of(planned: Sequence[tuple[Way, SweepRequest]]) -> ArmsByBatch:
+def load_arms_by_batch(planned: Sequence[tuple[TrainingWay, SweepRequest]]) -> ArmsByBatch:
     """Return the arms of each batch size, in the order of the list of devices."""
-    runs = {way.label: runs_of(request) for way, request in planned}
+    runs = {way.label: load_request_runs(request) for way, request in planned}
     return {
         batch: [
             Arm(label, tuple(run for run in of_way if run.batch_size == batch))
@@ -293,16 +304,16 @@ def arms_of(planned: Sequence[tuple[Way, SweepRequest]]) -> ArmsByBatch:
     }
 
 
-def named_arms(names: Sequence[str], store: Path, events: Events) -> ArmsByBatch:
+def load_named_arms(names: Sequence[str], store: Path, events: Events) -> ArmsByBatch:
     """Return the arms of each batch size, of sweeps, runs and reports that exist, with the names of
     ``perfctl compare``. Raises UsageError for fewer than two."""
     if len(names) < 2:
         raise UsageError("`runs` needs at least two", "For example `runs` unet_cpu,unet_cuda")
-    sides = [side(name, store, events) for name in names]
-    labels = distinct_labels([named_side.label for named_side in sides], names)
+    sides = [load_comparison_side(name, store, events) for name in names]
+    labels = make_labels_distinct([named_side.label for named_side in sides], names)
     batches = dict.fromkeys(run.batch_size for run in sides[0].runs)
 
-    def runs_at(runs: Sequence[Run], batch: int | None) -> tuple[Run, ...]:
+    def select_runs_of_batch(runs: Sequence[Run], batch: int | None) -> tuple[Run, ...]:
         """Of a side that has one other size, all of them: that it differs is reported."""
         runs_of_batch = tuple(run for run in runs if run.batch_size == batch)
         has_other = len(batches) == 1 and len({run.batch_size for run in runs}) == 1
@@ -310,14 +321,14 @@ def named_arms(names: Sequence[str], store: Path, events: Events) -> ArmsByBatch
 
     return {
         batch: [
-            Arm(label, runs_at(named_side.runs, batch))
+            Arm(label, select_runs_of_batch(named_side.runs, batch))
             for label, named_side in zip(labels, sides, strict=True)
         ]
         for batch in batches
     }
 
 
-def distinct_labels(labels: Sequence[str], names: Sequence[str]) -> list[str]:
+def make_labels_distinct(labels: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the labels; if two are equal (b16 of two folders) the names as typed, and numbered if
     these are equal too."""
     distinct = [
@@ -330,7 +341,7 @@ def distinct_labels(labels: Sequence[str], names: Sequence[str]) -> list[str]:
     ]
 
 
-def estimate_memory(run: Run) -> tuple[int | None, str | None]:
+def estimate_run_memory(run: Run) -> tuple[int | None, str | None]:
     """Return the estimated bytes of a step, or why they are not known."""
 
     reason = None
@@ -349,7 +360,7 @@ def estimate_memory(run: Run) -> tuple[int | None, str | None]:
     from perfctl.orchestrator.estimate.session import estimate_at
 
     try:
-        request = Request(run.workload, memory=True, own=own_options(run))
+        request = Request(run.workload, memory=True, own=rebuild_workload_options(run))
         estimate = estimate_at(request, run.batch_size)
     except PerfctlError as error:
         return None, str(error)
@@ -358,7 +369,7 @@ def estimate_memory(run: Run) -> tuple[int | None, str | None]:
     return estimate.memory.rounded_peak, None
 
 
-def own_options(run: Run) -> tuple[str, ...]:
+def rebuild_workload_options(run: Run) -> tuple[str, ...]:
     """Return the workload's own options as the run recorded them, as words of a command line."""
     arguments: list[str] = []
     for option in fields(WORKLOADS[run.workload or ""].Own):
@@ -369,23 +380,23 @@ def own_options(run: Run) -> tuple[str, ...]:
     return tuple(arguments)
 
 
-def view(result: SpeedupResult) -> View:
+def build_speedup_view(result: SpeedupResult) -> View:
     """Return the speedups, and what was written."""
     lines = tuple(f"Wrote {path}" for path in result.written)
-    draw = partial(speedup_view, result.studies, has_charts=True)
-    return replace(speedup_view(result.studies), lines=lines, document=draw)
+    draw = partial(build_speedups_view, result.studies, has_charts=True)
+    return replace(build_speedups_view(result.studies), lines=lines, document=draw)
 
 
-def record(result: SpeedupResult) -> list[Speedup]:
+def list_speedups(result: SpeedupResult) -> list[NetworkSpeedup]:
     """Return what ``--json`` prints."""
     return list(result.studies)
 
 
 COMMAND = Command(
     SpeedupOptions,
-    run,
-    view,
-    record,
+    run_speedup,
+    build_speedup_view,
+    list_speedups,
     check=lambda result, events: result.check(),
     # the list of devices says, or a speedup is of training with the built-in workloads here
     without=(

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from perfctl.orchestrator.commands.declare import (
     Command,
     CommandLine,
-    Field,
+    DeclaredOption,
     Group,
     Option,
-    options_of,
+    list_options,
 )
 from perfctl.orchestrator.commands.profile import ProfileOptions
 from perfctl.orchestrator.commands.study_subjects import (
     CALCULATOR,
     SUBJECTS,
-    Material,
-    check_chapters,
+    StudyMaterial,
+    check_chapter_names,
 )
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.events import SILENT, Events
@@ -35,16 +35,16 @@ from perfctl.orchestrator.launch.sweep.options import resolve_device
 from perfctl.orchestrator.launch.sweep.study import (
     RUNS,
     SEEDS,
-    Study,
+    StudyDefinition,
     StudyParts,
     StudyRequest,
     StudySweep,
-    check_request,
-    parts_of,
-    read_study,
-    sweeps_of,
+    check_study_request,
+    list_study_sweeps,
+    read_study_definition,
+    split_study_into_parts,
 )
-from perfctl.orchestrator.report.view import Lines, View
+from perfctl.orchestrator.report.view import RawLines, View
 from perfctl.orchestrator.store import DEFAULT_STORE
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 PROGRAM = {
     option.name: option
-    for option in options_of(ProfileOptions)
+    for option in list_options(ProfileOptions)
     if option.option.filled_from in ("rest", "program")
 }
 """Options of a study of any program, by name."""
@@ -128,55 +128,57 @@ def run_study(request: StudyRequest, events: Events = SILENT) -> StudyResult:
     raises for it. Raises UsageError, also for a folder that holds another study; ToolMissing;
     Interrupted; StoreError; PerfctlError if there is no run to show.
     """
-    check_request(request)
-    check_layers(request)
-    check_chapters(request.study.content["chapters"])
+    check_study_request(request)
+    check_named_layers(request)
+    check_chapter_names(request.study.content["chapters"])
     if (prices := request.values.get("prices")) is not None:
-        from perfctl.orchestrator.predict.prices import load
+        from perfctl.orchestrator.predict.prices import load_price_table
 
-        load(prices)
+        load_price_table(prices)
     request, missing = resolve_devices(request, events)
     failed: list[tuple[str, str]] = []
     store = request.out / DEFAULT_STORE
     if request.source is not None:
-        store = _take_source(request, failed, events)
-    elif is_of_bench(request):
+        store = _resolve_source_store(request, failed, events)
+    elif is_bench_study(request):
         try:
-            claim(request)
-            _run_bench(request, events)
+            claim_study_folder(request)
+            _run_study_bench(request, events)
         except PartlyDone as problem:
             failed.append(("the bench", str(problem)))
     else:
-        failed += _run_sweeps(request, events)
-    return _write(Material(request, store, events), missing, failed)
+        failed += _run_study_sweeps(request, events)
+    return _write_study(StudyMaterial(request, store, events), missing, failed)
 
 
-def is_of_bench(request: StudyRequest) -> bool:
+def is_bench_study(request: StudyRequest) -> bool:
     """Return whether the study measures the points of a bench, and no sweeps."""
     return "bench" in request.study.content
 
 
-def run_part(request: StudyRequest, events: Events = SILENT) -> None:
+def run_study_part(request: StudyRequest, events: Events = SILENT) -> None:
     """Run one part next to others, into its run folders only. Raises UsageError for an unknown
     label, PartlyDone if it fails."""
-    check_request(request)
+    check_study_request(request)
     request, _ = resolve_devices(request, events, is_planned=True)
-    if is_of_bench(request):
-        _run_bench(request, events)
+    if is_bench_study(request):
+        _run_study_bench(request, events)
         return
-    sweeps = {sweep.label: sweep for sweep in sweeps_of(request)}
+    sweeps = {sweep.label: sweep for sweep in list_study_sweeps(request)}
     if request.part not in sweeps:
         raise UsageError(f"`part`: '{request.part}' is not known", f"Use {', '.join(sweeps)}")
-    sweep_request = request_of(sweeps[request.part], request, events)
+    sweep_request = plan_study_sweep(sweeps[request.part], request, events)
     request.out.mkdir(parents=True, exist_ok=True)
     from perfctl.orchestrator.ingest.sweep import run_sweep
 
     run_sweep(sweep_request, events).check()
 
 
-def request_of(sweep: StudySweep, request: StudyRequest, events: Events = SILENT) -> SweepRequest:
+def plan_study_sweep(
+    sweep: StudySweep, request: StudyRequest, events: Events = SILENT
+) -> SweepRequest:
     """Return the sweep, checked. Raises UsageError."""
-    from perfctl.orchestrator.launch.sweep.plan import plan_inference, plan_sweep, profiler_named
+    from perfctl.orchestrator.launch.sweep.plan import find_profiler, plan_inference, plan_sweep
 
     if sweep.model is not None:
         requests = plan_inference(
@@ -187,7 +189,7 @@ def request_of(sweep: StudySweep, request: StudyRequest, events: Events = SILENT
             events=events,
         )
         return requests[sweep.model]
-    profiler = profiler_named(sweep.profiler)
+    profiler = find_profiler(sweep.profiler)
     return plan_sweep(profiler, sweep.options, sweep.arguments, request.program, events=events)
 
 
@@ -203,82 +205,82 @@ def resolve_devices(
     devices = request.values.get("devices")
     if devices is None or request.source is not None:
         return request, []
-    requested = ways.default_ways(events) if devices == "auto" else ways.read_ways(devices)
+    requested = ways.choose_default_ways(events) if devices == "auto" else ways.parse_ways(devices)
     chosen, missing = list(requested), []
     if not is_planned and resolve_device("auto") != "cuda":
         chosen = [way for way in requested if way.device != "cuda"]
         if len(chosen) < len(requested):
             lost = ", ".join(way.label for way in requested if way not in chosen)
             events.warning(f"{lost}: {NO_GPU}")
-            chosen = list(ways.default_ways(events)) if len(chosen) < 2 else chosen
+            chosen = list(ways.choose_default_ways(events)) if len(chosen) < 2 else chosen
         missing = [("a GPU", NO_GPU)]
     labels = ",".join(way.label for way in chosen)
     return replace(request, typed={**request.typed, "devices": labels}), missing
 
 
-def _run_sweeps(request: StudyRequest, events: Events) -> Iterator[tuple[str, str]]:
+def _run_study_sweeps(request: StudyRequest, events: Events) -> Iterator[tuple[str, str]]:
     """Run the sweeps; yield (part, why it gave nothing or not all)."""
-    from perfctl.orchestrator.commands.speedup import run_way
+    from perfctl.orchestrator.commands.speedup import run_device_sweep
     from perfctl.orchestrator.ingest.sweep import run_sweep
-    from perfctl.orchestrator.launch.catalog import check_tools
-    from perfctl.orchestrator.launch.sweep.ways import Way, check_way
+    from perfctl.orchestrator.launch.catalog import require_profiler_tools
+    from perfctl.orchestrator.launch.sweep.ways import TrainingWay, check_way_can_run
 
     planned = []
-    for sweep in sweeps_of(request):
-        sweep_request = request_of(sweep, request, events)
+    for sweep in list_study_sweeps(request):
+        sweep_request = plan_study_sweep(sweep, request, events)
         if sweep.has_results:
             also = "compile" if "--compile" in sweep.arguments else None
-            check_way(Way(sweep_request.device, also), sweep_request)
-        if (reason := explain_no_counts(sweep_request)) is not None:
+            check_way_can_run(TrainingWay(sweep_request.device, also), sweep_request)
+        if (reason := explain_missing_ncu(sweep_request)) is not None:
             events.note(f"{sweep.label}: {reason}")
             continue
         if request.program is None:
-            check_tools(sweep_request.profiler, sweep_request.device)
+            require_profiler_tools(sweep_request.profiler, sweep_request.device)
         planned.append((sweep, sweep_request))
-    claim(request)
+    claim_study_folder(request)
     for sweep, sweep_request in planned:
         events.note(f"{sweep.label}:")
         if sweep.has_results:
-            run_way(sweep_request, events)
+            run_device_sweep(sweep_request, events)
             continue
         for run in run_sweep(sweep_request, events).not_whole:
             yield sweep.label, f"batch {run.batch_size}: {run.status}, {run.reason}"
 
 
-def explain_no_counts(request: SweepRequest) -> str | None:
+def explain_missing_ncu(request: SweepRequest) -> str | None:
     """Return why ncu cannot count here; None if it can, and for a sweep that counts nothing."""
-    from perfctl.orchestrator.launch.catalog import check_tools
+    from perfctl.orchestrator.launch.catalog import require_profiler_tools
 
     if request.profiler.name != "ncu":
         return None
     if request.device != "cuda":
         return "no counts: the runs are on a CPU, and only NVIDIA GPUs count FLOPs"
     try:
-        check_tools(request.profiler, request.device)
+        require_profiler_tools(request.profiler, request.device)
     except ToolMissing as missing:
         return f"no counts: {missing}"
     return None
 
 
-def _run_bench(request: StudyRequest, events: Events) -> None:
+def _run_study_bench(request: StudyRequest, events: Events) -> None:
     """Run the bench of a study, or a part of it. Raises PartlyDone if points failed."""
     from perfctl.orchestrator.commands import bench
 
-    bench.bench(bench_request_of(request), events).check()
+    bench.run_bench(plan_study_bench(request), events).check()
 
 
-def bench_request_of(request: StudyRequest) -> bench.BenchRequest:
+def plan_study_bench(request: StudyRequest) -> bench.BenchRequest:
     """Return the bench of a study, whose runs and store are in its folder. Raises UsageError."""
     from importlib import resources
 
     from perfctl.orchestrator.commands import bench
-    from perfctl.orchestrator.launch.sweep.bench_file import read_bench
+    from perfctl.orchestrator.launch.sweep.bench_file import read_bench_file
 
     values = request.values
     name = request.study.content["bench"]["quick" if request.quick else "design"]
     file = values.get("design") or resources.files("perfctl.templates").joinpath(name)
     with resources.as_file(file) as path:
-        design = read_bench(path)
+        design = read_bench_file(path)
     options = bench.BenchOptions(
         Path(name),
         budget=values.get("budget"),
@@ -289,10 +291,10 @@ def bench_request_of(request: StudyRequest) -> bench.BenchRequest:
         store=request.out / DEFAULT_STORE,
         command_line=request.command_line,
     )
-    return bench.bench_request(design, options, {})
+    return bench.plan_bench(design, options, {})
 
 
-def check_layers(request: StudyRequest) -> None:
+def check_named_layers(request: StudyRequest) -> None:
     """Raise UsageError if `layer` or `hand` names a layer that the built-in network does not have.
     The layers of a program, and of reports, are unknown before they are read."""
     values = request.values
@@ -301,13 +303,15 @@ def check_layers(request: StudyRequest) -> None:
     if not layer_options or request.program is not None or request.source is not None:
         return
     from perfctl.orchestrator.launch.sweep.plan import DEFAULT_WORKLOAD
-    from perfctl.workloads.run.options import find, parse_arguments
+    from perfctl.workloads.run.options import find_workload, parse_workload_arguments
     from perfctl.workloads.spec import SpecError, WorkloadError
 
     workload = values.get("workload") or DEFAULT_WORKLOAD
     try:
-        options, model_options = parse_arguments(workload, ("--batch", "1", *request.words))
-        model = find(workload).build(options, model_options).model
+        options, model_options = parse_workload_arguments(
+            workload, ("--batch", "1", *request.words)
+        )
+        model = find_workload(workload).build(options, model_options).model
     except (ImportError, SpecError, WorkloadError):  # sweeps report it, or the nodes have it
         return
     names = ["(model)", *(name for name, _ in model.named_modules() if name)]
@@ -318,7 +322,7 @@ def check_layers(request: StudyRequest) -> None:
             raise UsageError(f"`{option}`: layer '{layer}' not found in {workload}", remedy)
 
 
-def claim(request: StudyRequest) -> None:
+def claim_study_folder(request: StudyRequest) -> None:
     """Create the folder for this request. If the same request created it before, the study
     continues with the runs in it. A request that only reads these runs leaves the claim as it is.
 
@@ -366,7 +370,7 @@ def claim(request: StudyRequest) -> None:
 
 
 @contextmanager
-def _none_if_empty(folder: Path) -> Iterator[None]:
+def _remove_folder_on_failure(folder: Path) -> Iterator[None]:
     """Where the block fails, a folder that holds no more than its request goes again."""
     try:
         yield
@@ -378,33 +382,35 @@ def _none_if_empty(folder: Path) -> Iterator[None]:
         raise
 
 
-def _take_source(request: StudyRequest, failed: list[tuple[str, str]], events: Events) -> Path:
+def _resolve_source_store(
+    request: StudyRequest, failed: list[tuple[str, str]], events: Events
+) -> Path:
     """Return the results database with the recorded runs: the one that was named or that the
     folder has, otherwise the study's own with all reports. Unreadable ones go to ``failed``."""
     from perfctl.orchestrator.commands import bench
     from perfctl.orchestrator.ingest.context import UserHints
-    from perfctl.orchestrator.ingest.ingest import ingest
-    from perfctl.orchestrator.sides import is_store
+    from perfctl.orchestrator.ingest.ingest import ingest_paths
+    from perfctl.orchestrator.sides import is_results_database
 
     source, values = request.source, request.values
     assert source is not None
-    claim(request)
-    if is_store(source) or (is_of_bench(request) and not source.is_dir()):
+    claim_study_folder(request)
+    if is_results_database(source) or (is_bench_study(request) and not source.is_dir()):
         return source
     if (source / DEFAULT_STORE).is_file():
         return source / DEFAULT_STORE
     runs = source / RUNS if (source / RUNS).is_dir() else source
     store = request.out / DEFAULT_STORE
-    with _none_if_empty(request.out):
-        if is_of_bench(request):
-            unread = bench.gather(runs, store, request.command_line)
+    with _remove_folder_on_failure(request.out):
+        if is_bench_study(request):
+            unread = bench.ingest_bench_folders(runs, store, request.command_line)
         else:
             hints = UserHints(workload=values.get("workload"), precision=values.get("precision"))
-            outcome = ingest(
+            outcome = ingest_paths(
                 [runs],
                 store,
                 hints=hints,
-                listener=lambda event: _tell(event, events),
+                listener=lambda event: _forward_ingest_event(event, events),
                 command_line=request.command_line,
             )
             if outcome.failed and not outcome.taken:
@@ -414,21 +420,26 @@ def _take_source(request: StudyRequest, failed: list[tuple[str, str]], events: E
     return store
 
 
-def _tell(event: Event, events: Events) -> None:
+def _forward_ingest_event(event: Event, events: Events) -> None:
     """Print what an ingest reports, without its progress."""
-    from perfctl.orchestrator.ingest.context import Failed, Found, Note, Warned
+    from perfctl.orchestrator.ingest.context import (
+        NoteSent,
+        ReportFailed,
+        SourcesCounted,
+        WarningSent,
+    )
 
     match event:
-        case Found(total):
+        case SourcesCounted(total):
             events.note(f"reading {total} reports")
-        case Note(text):
+        case NoteSent(text):
             events.note(text)
-        case Warned(text) | Failed(text):
+        case WarningSent(text) | ReportFailed(text):
             events.warning(text)
 
 
-def _write(
-    material: Material, missing: Sequence[tuple[str, str]], failed: Sequence[tuple[str, str]]
+def _write_study(
+    material: StudyMaterial, missing: Sequence[tuple[str, str]], failed: Sequence[tuple[str, str]]
 ) -> StudyResult:
     """Write page, summary, tables and charts (PNG); earlier ones are replaced.
 
@@ -436,18 +447,18 @@ def _write(
     """
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.page.page import render_view
-    from perfctl.orchestrator.report.studies.records import study_view
-    from perfctl.orchestrator.report.studies.written import csv_files, markdown
+    from perfctl.orchestrator.report.studies.records import assemble_study_view
+    from perfctl.orchestrator.report.studies.written import list_csv_files, write_study_markdown
 
     request, links = material.request, list[tuple[str, str]]()
     content, folder_out = request.study.content, request.out
     names = dict.fromkeys(chapter["show"].partition(".")[0] for chapter in content["chapters"])
     if content.get("report"):
         links = [("Every layer, kernel, operation and run of this study", "report.html")]
-    with _none_if_empty(folder_out):
-        with charts_files.drawn() as drawings:
+    with _remove_folder_on_failure(folder_out):
+        with charts_files.collect_charts() as drawings:
             subjects = {name: SUBJECTS[name](material) for name in names}
-            page = study_view(
+            page = assemble_study_view(
                 request.study.kind,
                 content,
                 subjects,
@@ -468,12 +479,14 @@ def _write(
             for old in folder.iterdir():
                 old.unlink()
         for drawing in drawings:
-            charts_files.save(drawing, charts / f"{drawing.name}.png", "png", CHART_MM, dpi=150)
-    for name, lines in csv_files(page):
+            charts_files.save_chart(
+                drawing, charts / f"{drawing.name}.png", "png", CHART_MM, dpi=150
+            )
+    for name, lines in list_csv_files(page):
         write_text(tables / name, "".join(lines), force=True)
     files = {
         "study.html": text,
-        "summary.md": markdown(page, [f"{drawing.name}.png" for drawing in drawings]),
+        "summary.md": write_study_markdown(page, [f"{drawing.name}.png" for drawing in drawings]),
     }
     for name, text in files.items():
         write_text(folder_out / name, text, force=True)
@@ -484,12 +497,12 @@ def _write(
     return StudyResult(page, written, tuple(problems))
 
 
-def own_options(study: Study) -> dict[str, Field]:
+def list_study_options(study: StudyDefinition) -> dict[str, DeclaredOption]:
     """Return the options that the file of a study declares, with those of programs."""
     return {**study.options, **(PROGRAM if study.content.get("takes_program") else {})}
 
 
-def request_from(study: Study, options: StudyOptions) -> StudyRequest:
+def build_study_request(study: StudyDefinition, options: StudyOptions) -> StudyRequest:
     """Return what the options ask of a study."""
     own_values = options.own
     return StudyRequest(
@@ -509,17 +522,17 @@ def request_from(study: Study, options: StudyOptions) -> StudyRequest:
     )
 
 
-def plan(request: StudyRequest) -> StudyParts:
+def plan_study_parts(request: StudyRequest) -> StudyParts:
     """Return the parts of a study that other machines will run. Raises UsageError."""
     request, _ = resolve_devices(request, is_planned=True)
-    return parts_of(request)
+    return split_study_into_parts(request)
 
 
-def show(result: StudyResult | StudyParts | None) -> View | Lines:
+def build_study_view(result: StudyResult | StudyParts | None) -> View | RawLines:
     """Return the findings and the names of what was written; or the commands of the parts."""
     if isinstance(result, StudyParts):
         commands = (*(commands for _, commands in result.parts), result.finish)
-        return Lines(
+        return RawLines(
             (f"{shlex.join(['perfctl', *command])}\n" for command in commands), "--dry-run"
         )
     if result is None:
@@ -530,7 +543,7 @@ def show(result: StudyResult | StudyParts | None) -> View | Lines:
     return View(lines=(*numbered, *marked, *(f"Wrote {path}" for path in result.files)))
 
 
-def _check(result: StudyResult | StudyParts | None, events: Events) -> None:
+def _note_missing_parts(result: StudyResult | StudyParts | None, events: Events) -> None:
     """Say what is not in the study. Raises PartlyDone where a part failed."""
     if isinstance(result, StudyResult):
         for part, reason in result.page.missing:
@@ -538,41 +551,41 @@ def _check(result: StudyResult | StudyParts | None, events: Events) -> None:
         result.check()
 
 
-def command_of(study: Study) -> Command[StudyOptions, Any]:
+def declare_study_command(study: StudyDefinition) -> Command[StudyOptions, Any]:
     """Return the command of a study."""
 
-    def run(options: StudyOptions, events: Events) -> StudyResult | StudyParts | None:
-        request = request_from(study, options)
+    def run_or_plan_study(options: StudyOptions, events: Events) -> StudyResult | StudyParts | None:
+        request = build_study_request(study, options)
         if options.dry_run:
-            return plan(request)
+            return plan_study_parts(request)
         if request.part is None:
             return run_study(request, events)
-        run_part(request, events)
+        run_study_part(request, events)
         return None
 
     line = study.content.get("line", "")
     return Command(
         StudyOptions,
-        run,
-        show,
+        run_or_plan_study,
+        build_study_view,
         has_document=False,
         has_json=False,
-        check=_check,
+        check=_note_missing_parts,
         line=line,
         help=inspect.cleandoc(study.content.get("help", line)),
-        own=own_options(study),
+        own=list_study_options(study),
     )
 
 
-def find_command(name: str) -> Command[StudyOptions, Any] | None:
+def find_study_command(name: str) -> Command[StudyOptions, Any] | None:
     """Return the command of a user's TOML file; None for a word that names none. Raises UsageError
     for a file that is no study."""
-    return command_of(read_study(name)) if name.endswith(".toml") else None
+    return declare_study_command(read_study_definition(name)) if name.endswith(".toml") else None
 
 
 GROUP = Group(
     "Do a complete study: measure, compare, and write an HTML report and a summary. "
     "perfctl study FILE.toml does one of your own.",
-    {name: command_of(read_study(name)) for name in SEEDS},
-    find=find_command,
+    {name: declare_study_command(read_study_definition(name)) for name in SEEDS},
+    find=find_study_command,
 )

@@ -15,10 +15,10 @@ from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.files import write_text
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.speedup import Speedup
+    from perfctl.orchestrator.compare.speedup import NetworkSpeedup
     from perfctl.orchestrator.launch.sweep.study import StudyRequest
-    from perfctl.orchestrator.predict.fit import LeftOut
-    from perfctl.orchestrator.report.studies.records import Subject
+    from perfctl.orchestrator.predict.fit import LeftOutErrors
+    from perfctl.orchestrator.report.studies.records import StudySubject
     from perfctl.records.run import Run
 
 SUMMARY_LINE = 15
@@ -27,7 +27,7 @@ CALCULATOR = "calculator.html"
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
+class StudyMaterial:
     """What the page of a study is made from."""
 
     request: StudyRequest
@@ -41,15 +41,15 @@ class Material:
 
     def runs(self) -> list[Run]:
         """Return the newest run of each kind."""
-        from perfctl.orchestrator.stored_runs import newest_runs
+        from perfctl.orchestrator.stored_runs import load_newest_runs
 
-        return newest_runs(self.store)
+        return load_newest_runs(self.store)
 
 
-def _prepare_flops(material: Material) -> Subject:
-    from perfctl.orchestrator.report.studies.flops import subject
+def _prepare_flops_subject(material: StudyMaterial) -> StudySubject:
+    from perfctl.orchestrator.report.studies.flops import build_flops_subject
 
-    return subject(
+    return build_flops_subject(
         material.runs(),
         workload=material.value("workload"),
         layer=material.value("layer"),
@@ -58,8 +58,8 @@ def _prepare_flops(material: Material) -> Subject:
     )
 
 
-def _prepare_inference(material: Material) -> Subject:
-    from perfctl.orchestrator.report.studies.inference import subject
+def _prepare_inference_subject(material: StudyMaterial) -> StudySubject:
+    from perfctl.orchestrator.report.studies.inference import build_inference_subject
 
     runs = [run for run in material.runs() if run.mode != "train"]
     if not runs:
@@ -67,11 +67,13 @@ def _prepare_inference(material: Material) -> Subject:
             f"{material.request.source or material.store}: no run and no report of inference",
             "Name the folder that has them",
         )
-    lines = {run.id: _summary_line(run, material.store) for run in runs}
-    return subject(runs, {run: line for run, line in lines.items() if line is not None})
+    lines = {run.id: _read_dlprof_summary_line(run, material.store) for run in runs}
+    return build_inference_subject(
+        runs, {run: line for run, line in lines.items() if line is not None}
+    )
 
 
-def _summary_line(run: Run, store: Path) -> str | None:
+def _read_dlprof_summary_line(run: Run, store: Path) -> str | None:
     """Return line 15 of the run's dlprof_summary.csv; None where there is no such file or line."""
     if run.profiler != "dlprof" or run.artifact is None:
         return None
@@ -84,23 +86,31 @@ def _summary_line(run: Run, store: Path) -> str | None:
         return next((line.strip()[:200] for line in line_15), None)
 
 
-def _prepare_speedup(material: Material) -> Subject:
+def _prepare_speedup_subject(material: StudyMaterial) -> StudySubject:
     """Compare the devices of each network, and write results.json and the notebook."""
     from importlib import resources
 
     from perfctl.orchestrator.commands.speedup import compare_arms
-    from perfctl.orchestrator.compare.speedup import ASKED, allowed_facts, arms_by_network
-    from perfctl.orchestrator.outputs import to_json
-    from perfctl.orchestrator.report.studies.speedup import subject
-    from perfctl.orchestrator.sides import side
+    from perfctl.orchestrator.compare.speedup import (
+        ASKED,
+        check_allowed_facts,
+        group_arms_by_network,
+    )
+    from perfctl.orchestrator.outputs import convert_to_json
+    from perfctl.orchestrator.report.studies.speedup import build_speedup_subject
+    from perfctl.orchestrator.sides import load_comparison_side
     from perfctl.orchestrator.stored_runs import runs as all_runs
 
     store = material.store
-    allowed = allowed_facts(filter(None, (material.value("allow") or "").split(",")))
+    allowed = check_allowed_facts(filter(None, (material.value("allow") or "").split(",")))
     is_read_now = material.request.source is not None and store.parent == material.request.out
-    runs = all_runs(store) if is_read_now else side(store, store, material.messages).runs
-    networks, missing = arms_by_network(runs)
-    speedups: list[Speedup] = []
+    runs = (
+        all_runs(store)
+        if is_read_now
+        else load_comparison_side(store, store, material.messages).runs
+    )
+    networks, missing = group_arms_by_network(runs)
+    speedups: list[NetworkSpeedup] = []
     failed = []
     for network, arms in networks.items():
         try:
@@ -126,39 +136,41 @@ def _prepare_speedup(material: Material) -> Subject:
         )
     folder = material.request.out
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "results.json", json.dumps(to_json(speedups), indent=1) + "\n", force=True)
+    write_text(
+        folder / "results.json", json.dumps(convert_to_json(speedups), indent=1) + "\n", force=True
+    )
     notebook = resources.files("perfctl.templates").joinpath("speedup.ipynb")
     write_text(folder / "speedup.ipynb", notebook.read_text(encoding="utf-8"), force=True)
-    return subject(speedups, networks, missing, failed)
+    return build_speedup_subject(speedups, networks, missing, failed)
 
 
-def _prepare_cost(material: Material) -> Subject:
+def _prepare_cost_subject(material: StudyMaterial) -> StudySubject:
     """Relate the points of a bench, leave each network out of a fit, write the calculator."""
     from perfctl.orchestrator.commands import bench
-    from perfctl.orchestrator.predict.bench import observations
-    from perfctl.orchestrator.report.studies.cost import subject
+    from perfctl.orchestrator.predict.bench import list_observations
+    from perfctl.orchestrator.report.studies.cost import build_cost_subject
 
     store = material.store
     if store.suffix == ".json":
-        points = bench.bench_points(file=store)
+        points = bench.load_bench_points(file=store)
         reason = (
             "a file of perfctl bench export has no peaks of the machine; use --from with a "
             "results database"
         )
         missing = [("the fit and the calculator", reason)]
-        return subject(points, observations(points), (), missing=missing)
-    points = bench.bench_points(store)
+        return build_cost_subject(points, list_observations(points), (), missing=missing)
+    points = bench.load_bench_points(store)
     missing, failed, calculator = [], [], None
     fits: tuple[Any, ...] = ()
     try:
-        fits = leave_out(store, missing, material.messages)
+        fits = fit_without_each_network(store, missing, material.messages)
         calculator = _write_calculator(material)
     except PerfctlError as error:
         missing.append(("the calculator's page", str(error)))
         failed.append(str(error))
-    return subject(
+    return build_cost_subject(
         points,
-        observations(points),
+        list_observations(points),
         fits,
         calculator=calculator,
         missing=missing,
@@ -166,13 +178,15 @@ def _prepare_cost(material: Material) -> Subject:
     )
 
 
-def leave_out(store: Path, missing: list[tuple[str, str]], messages: Events) -> tuple[LeftOut, ...]:
+def fit_without_each_network(
+    store: Path, missing: list[tuple[str, str]], messages: Events
+) -> tuple[LeftOutErrors, ...]:
     """Return the fits of the store, each with the error of networks that it did not see; what
     cannot be fitted goes to ``missing``."""
-    from perfctl.orchestrator.evidence import store_and_devices
-    from perfctl.orchestrator.predict.fit import left_out
+    from perfctl.orchestrator.evidence import find_store_evidence
+    from perfctl.orchestrator.predict.fit import predict_left_out_networks
 
-    learned, _ = store_and_devices(store)
+    learned, _ = find_store_evidence(store)
     errors = []
     for fit in learned.fits:
         steps = [
@@ -183,7 +197,7 @@ def leave_out(store: Path, missing: list[tuple[str, str]], messages: Events) -> 
         ]
         messages.note(f"leaving out each of {len({step.case.model for step in steps})} networks")
         try:
-            errors.append(left_out(fit, steps))
+            errors.append(predict_left_out_networks(fit, steps))
         except (UsageError, ToolMissing) as error:
             missing.append(("the error of a network left out", str(error)))
     notes: Sequence[str] = learned.notes
@@ -193,11 +207,11 @@ def leave_out(store: Path, missing: list[tuple[str, str]], messages: Events) -> 
     return tuple(errors)
 
 
-def _write_calculator(material: Material) -> str:
+def _write_calculator(material: StudyMaterial) -> str:
     """Write the calculator into the study's folder; say which prices of the user's it has."""
-    from perfctl.orchestrator.commands.calculator import CalculatorOptions, write_page
-    from perfctl.orchestrator.predict.prices import load
-    from perfctl.orchestrator.report.prices import days
+    from perfctl.orchestrator.commands.calculator import CalculatorOptions, write_calculator_page
+    from perfctl.orchestrator.predict.prices import load_price_table
+    from perfctl.orchestrator.report.prices import format_price_dates
 
     prices = material.value("prices")
     options = CalculatorOptions(
@@ -208,9 +222,9 @@ def _write_calculator(material: Material) -> str:
         force=True,
     )
     material.messages.note("writing the calculator")
-    used = write_page(options, SILENT).prices
+    used = write_calculator_page(options, SILENT).prices
     if prices is not None:
-        table = load(prices)
+        table = load_price_table(prices)
         unused = len(table.prices) - len(used)
         reason = (
             f"; {unused} not used: they state no date, or not which form of the GPU it is "
@@ -218,28 +232,28 @@ def _write_calculator(material: Material) -> str:
         )
         material.messages.note(
             f"the calculator has {len(used)} of the {len(table.prices)} prices in {table.name}"
-            f"{f', of {days(used)}' if used else ''}{reason if unused else ''}"
+            f"{f', of {format_price_dates(used)}' if used else ''}{reason if unused else ''}"
         )
     return CALCULATOR
 
 
-def _prepare_report(material: Material) -> Subject:
-    from perfctl.orchestrator.report.studies.ordinary import subject
+def _prepare_report_subject(material: StudyMaterial) -> StudySubject:
+    from perfctl.orchestrator.report.studies.ordinary import build_page_sections_subject
 
-    return subject(material.runs())
+    return build_page_sections_subject(material.runs())
 
 
-SUBJECTS: Mapping[str, Callable[[Material], Subject]] = {
-    "flops": _prepare_flops,
-    "inference": _prepare_inference,
-    "speedup": _prepare_speedup,
-    "cost": _prepare_cost,
-    "report": _prepare_report,
+SUBJECTS: Mapping[str, Callable[[StudyMaterial], StudySubject]] = {
+    "flops": _prepare_flops_subject,
+    "inference": _prepare_inference_subject,
+    "speedup": _prepare_speedup_subject,
+    "cost": _prepare_cost_subject,
+    "report": _prepare_report_subject,
 }
 """What stands before the point in the ``show`` of a chapter -> what its chapters are made of."""
 
 
-def check_chapters(chapters: Sequence[Mapping[str, Any]]) -> None:
+def check_chapter_names(chapters: Sequence[Mapping[str, Any]]) -> None:
     """Raise UsageError for a chapter that no subject has."""
     for chapter in chapters:
         subject, _, name = chapter["show"].partition(".")

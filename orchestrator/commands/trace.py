@@ -15,14 +15,14 @@ from perfctl.orchestrator.commands.declare import (
     Force,
     Option,
     Store,
-    api,
+    make_api_function,
 )
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.files import check_free, replacing
+from perfctl.orchestrator.files import check_output_path, replace_when_done
 from perfctl.orchestrator.report.files import trace as trace_file
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.stored_runs import only_run, run_or_end
+from perfctl.orchestrator.stored_runs import analyse_run_or_end, load_single_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class TraceOptions:
     store: Store = DEFAULT_STORE
 
 
-def run(options: TraceOptions, events: Events) -> Trace:
+def write_trace(options: TraceOptions, events: Events) -> Trace:
     """Write the trace."""
     step = options.step
     if options.whole and step is not None:
@@ -75,26 +75,33 @@ def run(options: TraceOptions, events: Events) -> Trace:
             f"invalid file name '{trace_path}' for `out`",
             "Use a name that ends with .json or .json.gz",
         )
-    check_free(trace_path, force=options.force)
-    with database.reading(options.store) as connection:
-        stored = only_run(connection, options.run)
+    check_output_path(trace_path, force=options.force)
+    with database.open_store_for_reading(options.store) as connection:
+        stored = load_single_run(connection, options.run)
         is_step_chosen = step is None and not options.whole
         if is_step_chosen:
-            step = next(iter(run_or_end(stored, lambda: trace_file.steps(stored))[::-1]), None)
-        calls = read.op_calls(connection, options.run)
-        content, counts = run_or_end(stored, lambda: trace_file.trace(stored, step, calls))
+            step = next(
+                iter(
+                    analyse_run_or_end(stored, lambda: trace_file.list_traced_steps(stored))[::-1]
+                ),
+                None,
+            )
+        calls = read.read_op_calls(connection, options.run)
+        content, counts = analyse_run_or_end(
+            stored, lambda: trace_file.build_trace(stored, step, calls)
+        )
     if is_step_chosen and step is None:
         events.note(
             f"run {options.run} has no measured steps, so perfctl writes the complete capture"
         )
     text = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
-    with replacing(trace_path, force=options.force) as partial:
+    with replace_when_done(trace_path, force=options.force) as partial:
         partial.write_bytes(gzip.compress(text, mtime=0) if trace_path.suffix == ".gz" else text)
     written = sum(event["ph"] != "M" for event in content["traceEvents"])
     return Trace(trace_path, options.run, step, written, counts)
 
 
-def view(written: Trace) -> View:
+def build_trace_view(written: Trace) -> View:
     """Return what was written, and how to open it."""
     singular = {"copies": "copy"}
     parts = [
@@ -108,5 +115,5 @@ def view(written: Trace) -> View:
     )
 
 
-COMMAND = Command(TraceOptions, run, view, has_document=False)
-trace = api(TraceOptions, run)
+COMMAND = Command(TraceOptions, write_trace, build_trace_view, has_document=False)
+trace = make_api_function(TraceOptions, write_trace)

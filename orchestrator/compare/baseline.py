@@ -23,36 +23,43 @@ from typing import Any
 
 import msgspec
 
-from perfctl.orchestrator.compare.gate import KINDS, SETUP, TIME, Measured, Place, Value
+from perfctl.orchestrator.compare.gate import (
+    KINDS,
+    SETUP,
+    TIME,
+    MeasuredQuantities,
+    QuantityPlace,
+    Value,
+)
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 FILE = Path("perfctl-gate.json")
 FORMAT, VERSION = "perfctl gate", 1
 _LARGEST = 64 << 20
-_FIELDS = Place._fields
+_FIELDS = QuantityPlace._fields
 _REMEDY = "Restore it from version control, or create it again with `update`"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BaselineEntry:
     """One subject, and what it was."""
 
     name: str
     subject: Mapping[str, Any]
     """What to measure again: {"model": ...} or {"runs": ...}; paths are relative to
     the baseline."""
-    measured: Measured
+    measured: MeasuredQuantities
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """The whole file."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[BaselineEntry, ...] = ()
     tolerances: Mapping[str, float] = field(default_factory=dict)
     """Quantity -> share that was chosen instead of its kind's."""
 
-    def with_entry(self, entry: Entry) -> Baseline:
+    def replace_entry(self, entry: BaselineEntry) -> Baseline:
         """Its older one of the same name goes."""
         names = [existing.name for existing in self.entries]
         if entry.name not in names:
@@ -65,7 +72,7 @@ class Baseline:
         )
 
 
-def read(path: Path) -> Baseline:
+def read_baseline(path: Path) -> Baseline:
     """Raises UsageError where there is none, PerfctlError for what is no baseline."""
     try:
         if path.stat().st_size > _LARGEST:
@@ -86,34 +93,38 @@ def read(path: Path) -> Baseline:
             "Use the perfctl version that wrote it, or create it again with `update`",
         )
     try:
-        entries = tuple(map(_entry, document["entries"]))
+        entries = tuple(map(_parse_entry, document["entries"]))
         if not entries or len({entry.name for entry in entries}) < len(entries):
             raise ValueError("two entries have the same name" if entries else "it has no entries")
-        return Baseline(entries, _tolerances(document.get("tolerances", {})))
+        return Baseline(entries, _parse_tolerances(document.get("tolerances", {})))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, UsageError) as error:
         raise PerfctlError(
             f"{path} is damaged: {type(error).__name__}: {error!s:.200}", _REMEDY
         ) from error
 
 
-def _entry(document: Mapping[str, Any]) -> Entry:
-    subject = _subject(document["subject"])
-    places: dict[Place, dict[str, Value]] = {}
+def _parse_entry(document: Mapping[str, Any]) -> BaselineEntry:
+    subject = _parse_subject(document["subject"])
+    places: dict[QuantityPlace, dict[str, Value]] = {}
     for line in document["places"]:
-        fields = [line.get(name, default) for name, default in Place._field_defaults.items()]
-        location = msgspec.convert(fields, Place)
+        fields = [
+            line.get(name, default) for name, default in QuantityPlace._field_defaults.items()
+        ]
+        location = msgspec.convert(fields, QuantityPlace)
         if location in places:
             raise ValueError(f"{location.name} exists twice")
         places[location] = {
-            name: _value(name, value) for name, value in line.items() if name not in _FIELDS
+            name: _parse_value(name, value) for name, value in line.items() if name not in _FIELDS
         }
     environment = msgspec.convert(document.get("environment", {}), dict[str, dict[str, str]])
     if not places:
         raise ValueError("an entry is empty")
-    return Entry(str(document["name"]), subject, Measured(places, {}, environment))
+    return BaselineEntry(
+        str(document["name"]), subject, MeasuredQuantities(places, {}, environment)
+    )
 
 
-def _subject(document: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_subject(document: Mapping[str, Any]) -> dict[str, Any]:
     names = [document[kind] for kind in ("model", "runs") if kind in document]
     if not msgspec.convert(names, list[str]):
         raise ValueError("an entry has neither a model nor runs")
@@ -123,32 +134,33 @@ def _subject(document: Mapping[str, Any]) -> dict[str, Any]:
     return dict(document)
 
 
-def _value(quantity: str, value: Any) -> Value:
+def _parse_value(quantity: str, value: Any) -> Value:
     if quantity == TIME:
         times = tuple(float(item) for item in value)
         if not times or not all(math.isfinite(item) and item >= 0 for item in times):
             raise ValueError("a time is not a list of nanoseconds")
         return times
     if isinstance(value, dict):
-        return {str(name): _number(item) for name, item in value.items()}
+        return {str(name): _parse_number(item) for name, item in value.items()}
     if quantity in KINDS and isinstance(value, str) != (quantity in (SETUP, "algorithm")):
         raise ValueError(f"{quantity} is {value!r:.80}")
-    return value if isinstance(value, str) else _number(value)
+    return value if isinstance(value, str) else _parse_number(value)
 
 
-def _number(value: Any) -> float:
+def _parse_number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**1000:
         raise ValueError(f"{value!r} is not a valid value")
     return value
 
 
-def _tolerances(document: Mapping[str, Any]) -> dict[str, float]:
+def _parse_tolerances(document: Mapping[str, Any]) -> dict[str, float]:
     return {
-        str(name): check_tolerance(str(name), _number(value)) for name, value in document.items()
+        str(name): check_quantity_tolerance(str(name), _parse_number(value))
+        for name, value in document.items()
     }
 
 
-def check_tolerance(quantity: str, share: float) -> float:
+def check_quantity_tolerance(quantity: str, share: float) -> float:
     """Raises UsageError for a quantity that no gate has, or a share below 0."""
     if quantity not in KINDS:
         raise UsageError(
@@ -159,26 +171,27 @@ def check_tolerance(quantity: str, share: float) -> float:
     return share
 
 
-def text_of(baseline: Baseline) -> str:
+def format_baseline(baseline: Baseline) -> str:
     """The file, one line a place."""
-    return "\n".join(_lines(baseline)) + "\n"
+    return "\n".join(_format_baseline_lines(baseline)) + "\n"
 
 
-def _lines(baseline: Baseline) -> Iterator[str]:
+def _format_baseline_lines(baseline: Baseline) -> Iterator[str]:
     yield "{"
-    yield f' "format": {_json(FORMAT)}, "version": {VERSION},'
-    yield f' "tolerances": {_json(dict(baseline.tolerances))},'
+    yield f' "format": {_encode_json(FORMAT)}, "version": {VERSION},'
+    yield f' "tolerances": {_encode_json(dict(baseline.tolerances))},'
     yield ' "entries": ['
     for index, entry in enumerate(baseline.entries):
-        yield f'  {{"name": {_json(entry.name)},'
-        yield f'   "subject": {_json(dict(entry.subject))},'
+        yield f'  {{"name": {_encode_json(entry.name)},'
+        yield f'   "subject": {_encode_json(dict(entry.subject))},'
         yield (
             '   "environment": '
-            f"{_json({name: dict(facts) for name, facts in entry.measured.environment.items()})},"
+            f"{_encode_json({name: dict(facts) for name, facts in entry.measured.environment.items()})},"
         )
         yield '   "places": ['
         places = [
-            _format_location(location, values) for location, values in entry.measured.places.items()
+            _format_place_line(location, values)
+            for location, values in entry.measured.places.items()
         ]
         yield from (f"    {line}," for line in places[:-1])
         yield from (f"    {line}" for line in places[-1:])
@@ -187,9 +200,9 @@ def _lines(baseline: Baseline) -> Iterator[str]:
     yield "}"
 
 
-def _format_location(location: Place, values: Mapping[str, Value]) -> str:
+def _format_place_line(location: QuantityPlace, values: Mapping[str, Value]) -> str:
     fields = {name: value for name, value in location._asdict().items() if value not in ("", None)}
-    return _json(
+    return _encode_json(
         fields
         | {
             name: dict(value_) if isinstance(value_, Mapping) else value_
@@ -198,5 +211,5 @@ def _format_location(location: Place, values: Mapping[str, Value]) -> str:
     )
 
 
-def _json(value: Any) -> str:
+def _encode_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)

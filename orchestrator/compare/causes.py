@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Annotated, ClassVar
 
-from perfctl.orchestrator.compare.compare import Pair
+from perfctl.orchestrator.compare.compare import ComparedPair
 from perfctl.orchestrator.compare.compared import (
     BETTER,
     DIFFERS,
@@ -22,8 +22,8 @@ from perfctl.orchestrator.compare.compared import (
     NOT_SHOWN,
     WITHIN,
     WORSE,
-    Number,
-    Row,
+    ComparedRow,
+    SideFigure,
 )
 from perfctl.orchestrator.compare.quantities import (
     KERNEL_TIME,
@@ -31,8 +31,12 @@ from perfctl.orchestrator.compare.quantities import (
     STEP_TIME,
     UNATTRIBUTED,
 )
-from perfctl.orchestrator.compare.sides import NOT_RECORDED, Difference
-from perfctl.orchestrator.counts.kernels.names import ARITHMETIC_FAMILIES, arithmetic, family
+from perfctl.orchestrator.compare.sides import NOT_RECORDED, FactDifference
+from perfctl.orchestrator.counts.kernels.names import (
+    ARITHMETIC_FAMILIES,
+    list_layer_algorithms,
+    recognise_family,
+)
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 
 ALGORITHM, ARITHMETIC, OTHER_KERNELS = "another algorithm", "other arithmetic", "other kernels"
@@ -96,7 +100,7 @@ _ALWAYS: Mapping[str, _Ranked] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Executed:
+class ExecutedWork:
     """What one side ran at one place in a step."""
 
     JSON_KEYS = ("algorithms", "arithmetic", "launches", "ns", "kernels")
@@ -131,22 +135,22 @@ class ComparedWork:
     name: str
     kind: Annotated[str, KINDS]
     """One of KINDS."""
-    a: Executed | None
-    b: Executed | None
-    row: Row | None = None
+    a: ExecutedWork | None
+    b: ExecutedWork | None
+    row: ComparedRow | None = None
     """Its time and its verdict; None where kernels of no layer were added up."""
     counted: tuple[float, float] | None = None
     """Exact FLOPs of A and of B in a step (1 multiply-add = 2); None where one is not known."""
 
     @property
-    def sides(self) -> tuple[Executed, ...]:
+    def sides(self) -> tuple[ExecutedWork, ...]:
         """Return what the sides that ran it executed."""
         return tuple(side for side in (self.a, self.b) if side is not None)
 
     @property
     def flops(self) -> float | None:
         """FLOPs of B over those of A."""
-        return _ratio(self.counted)
+        return _divide_b_by_a(self.counted)
 
     @property
     def change(self) -> float | None:
@@ -156,7 +160,7 @@ class ComparedWork:
         return None if a is None or b is None else b - a
 
     def figures(
-        self, read: Callable[[Executed], float | None]
+        self, read: Callable[[ExecutedWork], float | None]
     ) -> tuple[float | None, float | None]:
         """Return a figure of A and of B; what one side lacks counts as 0."""
         return (
@@ -166,7 +170,7 @@ class ComparedWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class ChangeCause:
     """Places whose change has one origin."""
 
     kind: str
@@ -185,14 +189,16 @@ class Cause:
     @property
     def flops(self) -> float | None:
         """FLOPs of B over those of A, of all places together; None unless all are known."""
-        return _ratio(_sum_known([part.counted or (None, None) for part in self.parts]))
+        return _divide_b_by_a(
+            _sum_complete_pairs([part.counted or (None, None) for part in self.parts])
+        )
 
     @property
-    def slower(self) -> float | None:
+    def time_ratio(self) -> float | None:
         """Time of B over that of A, of all places together; None unless both ran all of them, for a
         known time."""
         times = [part.figures(lambda side: side.ns) for part in self.parts]
-        return _ratio(_sum_known([(a or None, b or None) for a, b in times]))
+        return _divide_b_by_a(_sum_complete_pairs([(a or None, b or None) for a, b in times]))
 
     @property
     def libraries(self) -> frozenset[str]:
@@ -200,40 +206,40 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
+class RankedDifference:
     """A difference, and how likely it is behind the change."""
 
     JSON_NAMES: ClassVar = {"level": "likelihood", "why": "likelihood_reason"}
     JSON_INLINED = ("difference",)
 
-    difference: Difference
+    difference: FactDifference
     level: str
     why: str
 
 
 @dataclass(frozen=True)
-class Why:
+class AlignedPair:
     """The alignment of a pair."""
 
     JSON_KEYS = ("pair", "comparable", "suspects", "by_layer", "parts")
     JSON_NAMES: ClassVar = {"suspects": "differences", "parts": "aligned"}
     JSON_INLINED = ("pair",)
 
-    pair: Pair
+    pair: ComparedPair
     parts: tuple[ComparedWork, ...]
     """Times in ns per step, B less A."""
     by_layer: bool
     """False where the sides have no layer in common, so that all kernels are aligned by
     their family."""
-    step: Row | None
+    step: ComparedRow | None
     """Time of a whole step."""
-    kernels: Row | None
+    kernels: ComparedRow | None
     """Time of all kernels of a step."""
     per_step: bool = True
     """False where all figures are of a whole report, whose number of steps is unknown."""
 
     @cached_property
-    def causes(self) -> tuple[Cause, ...]:
+    def causes(self) -> tuple[ChangeCause, ...]:
         """The largest change of time first."""
         groups: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[ComparedWork]] = (
             defaultdict(list)
@@ -250,23 +256,24 @@ class Why:
             groups[part.kind, only_before, only_after].append(part)
         for parts in groups.values():
             parts.sort(key=lambda part: -abs(part.change or 0.0))
-        causes = [Cause(*origin, tuple(parts)) for origin, parts in groups.items()]
+        causes = [ChangeCause(*origin, tuple(parts)) for origin, parts in groups.items()]
         order = list(KINDS)
         return tuple(
             sorted(causes, key=lambda cause: (-abs(cause.change), order.index(cause.kind)))
         )
 
     @cached_property
-    def suspects(self) -> tuple[Suspect, ...]:
+    def suspects(self) -> tuple[RankedDifference, ...]:
         """Every difference of the pair, the likeliest first; within a level in the order of the
         facts. None is ranked if nothing was compared: no change could then have a cause."""
         if not any(row.medians for row in self.pair.rows):
             return tuple(
-                Suspect(difference, NOT_RANKED, "nothing to compare")
+                RankedDifference(difference, NOT_RANKED, "nothing to compare")
                 for difference in self.pair.differences
             )
         ranked = [
-            Suspect(difference, *_rank(difference, self)) for difference in self.pair.differences
+            RankedDifference(difference, *_judge_difference_likelihood(difference, self))
+            for difference in self.pair.differences
         ]
         return tuple(sorted(ranked, key=lambda suspect: LEVELS.index(suspect.level)))
 
@@ -313,21 +320,23 @@ class Why:
         """Launches a step in A and in B; None where a part does not say."""
         return self._sum_executed(lambda side: side.launches)
 
-    def _sum_executed(self, read: Callable[[Executed], float | None]) -> tuple[float, float] | None:
+    def _sum_executed(
+        self, read: Callable[[ExecutedWork], float | None]
+    ) -> tuple[float, float] | None:
         """Return a figure of A and of B, of all places that ran kernels; None unless all are
         known."""
         ran = [part for part in self.parts if any(side.kernels for side in part.sides)]
-        return _sum_known([part.figures(read) for part in ran])
+        return _sum_complete_pairs([part.figures(read) for part in ran])
 
     @property
     def unchanged(self) -> float | None:
         """Time of B over that of A, of all places that ran the same kernels as often on the same
         grids; None without any."""
         times = [part.figures(lambda side: side.ns) for part in self.of(SAME)]
-        return _ratio(_sum_known([pair for pair in times if None not in pair]))
+        return _divide_b_by_a(_sum_complete_pairs([pair for pair in times if None not in pair]))
 
 
-def _sum_known(
+def _sum_complete_pairs(
     pairs: Sequence[tuple[float | None, float | None]],
 ) -> tuple[float, float] | None:
     """Return the sums of A and of B; None without any, or if a figure is not known."""
@@ -337,23 +346,23 @@ def _sum_known(
     return sum(a for a, _ in complete_pairs), sum(b for _, b in complete_pairs)
 
 
-def _ratio(sums: tuple[float, float] | None) -> float | None:
+def _divide_b_by_a(sums: tuple[float, float] | None) -> float | None:
     """Return B over A."""
     return sums[1] / sums[0] if sums and sums[0] else None
 
 
-def explain(pair: Pair) -> Why:
+def align_rows_of_pair(pair: ComparedPair) -> AlignedPair:
     """Return the rows of a pair, aligned."""
     times = [row for row in pair.rows if row.key.quantity == "time"]
     kernels = [row for row in times if row.key.level == "kernel"]
     layers_a = {row.key.layer for row in kernels if row.before is not None}
     layers_b = {row.key.layer for row in kernels if row.after is not None}
     by_layer = not kernels or bool(layers_a & layers_b - {UNATTRIBUTED, ""})
-    groups: dict[RowKey, list[Row]] = defaultdict(list)
+    groups: dict[RowKey, list[ComparedRow]] = defaultdict(list)
     for row in kernels:
         row_key = row.key[3:5]
         if row.key.layer == UNATTRIBUTED or not by_layer:
-            kind = family(row.key.kernel)
+            kind = recognise_family(row.key.kernel)
             is_optimizer = row.key.direction == "optimizer"
             row_key = "", "optimizer" if is_optimizer else _FAMILIES.get(kind, kind or "other")
         groups[row_key].append(row)
@@ -371,32 +380,36 @@ def explain(pair: Pair) -> Why:
     parts = []
     for key in dict.fromkeys((*layers, *groups)):
         layer, group = layers.get(key), groups.get(key, [])
-        a = execute(
+        a = summarize_executed_kernels(
             [(row.key.kernel, row.before) for row in group], layer.before if layer else None
         )
-        b = execute([(row.key.kernel, row.after) for row in group], layer.after if layer else None)
+        b = summarize_executed_kernels(
+            [(row.key.kernel, row.after) for row in group], layer.after if layer else None
+        )
         name = layer.name if layer is not None else f"{key[1]} kernels"
-        parts.append(ComparedWork(*key, name, _kind(a, b), a, b, layer, counts.get(key)))
+        parts.append(ComparedWork(*key, name, _classify_change(a, b), a, b, layer, counts.get(key)))
     steps = {row.key: row for row in times if row.key.level == "step"}
     per_step = not any(PER_REPORT in (row.basis or "") for row in kernels)
-    return Why(pair, tuple(parts), by_layer, steps.get(STEP_TIME), steps.get(KERNEL_TIME), per_step)
+    return AlignedPair(
+        pair, tuple(parts), by_layer, steps.get(STEP_TIME), steps.get(KERNEL_TIME), per_step
+    )
 
 
-def execute(
-    rows: Sequence[tuple[str, Number | None]], layer: Number | None = None
-) -> Executed | None:
+def summarize_executed_kernels(
+    rows: Sequence[tuple[str, SideFigure | None]], layer: SideFigure | None = None
+) -> ExecutedWork | None:
     """Return what one side ran: its kernels by name, and the time of the layer."""
     ran = [(name, number) for name, number in rows if number is not None]
     if not (ran or layer):
         return None
     launches = [number.launches for _, number in ran if number.launches is not None]
     kernels = tuple(sorted({name for name, _ in ran}))
-    doing = arithmetic(kernels)
+    doing = list_layer_algorithms(kernels)
     types = {
         " ".join(filter(None, (kernel.math, "tensor cores" if kernel.tensor_core else None)))
         for kernel in doing
     }
-    return Executed(
+    return ExecutedWork(
         kernels=kernels,
         algorithms=tuple(
             sorted(filter(None, {kernel.method or kernel.family for kernel in doing}))
@@ -412,7 +425,7 @@ def execute(
     )
 
 
-def _kind(a: Executed | None, b: Executed | None) -> str:
+def _classify_change(a: ExecutedWork | None, b: ExecutedWork | None) -> str:
     if a is None or b is None:
         return ONLY_B if a is None else ONLY_A
     if not a.kernels or not b.kernels:
@@ -437,7 +450,7 @@ def _kind(a: Executed | None, b: Executed | None) -> str:
     return SAME if a.grids == b.grids else GRIDS
 
 
-def _rank(difference: Difference, alignment: Why) -> _Ranked:
+def _judge_difference_likelihood(difference: FactDifference, alignment: AlignedPair) -> _Ranked:
     """What one side did not record may be the same on both, so it is never likely."""
     level, reason = _ALWAYS.get(difference.fact, _NOTHING)
     if (rule := _RULES.get(difference.fact)) is not None:
@@ -448,7 +461,7 @@ def _rank(difference: Difference, alignment: Why) -> _Ranked:
     return level, reason
 
 
-def between_kernels(alignment: Why) -> bool:
+def is_change_between_kernels(alignment: AlignedPair) -> bool:
     """Return whether the step changed, and its kernels by less than half of that."""
     step, kernels = (row and row.medians for row in (alignment.step, alignment.kernels))
     if not step or not kernels or alignment.result in (NOT_SHOWN, WITHIN):
@@ -458,20 +471,20 @@ def between_kernels(alignment: Why) -> bool:
     return is_change and inside / change < KERNELS_SHARE_OF_CHANGE_MIN
 
 
-def _name_parts(parts: tuple[ComparedWork, ...]) -> str:
+def _name_first_part(parts: tuple[ComparedWork, ...]) -> str:
     """Return "conv2 forward" or "conv2 forward and 2 others"."""
     other_count = len(parts) - 1
     suffix = f" and {other_count} other{'s' if other_count > 1 else ''}" if other_count else ""
     return f"{parts[0].name}{suffix}"
 
 
-def _parts_with(
-    parts: tuple[ComparedWork, ...], fits: Callable[[Executed], bool]
+def _select_parts(
+    parts: tuple[ComparedWork, ...], fits: Callable[[ExecutedWork], bool]
 ) -> tuple[ComparedWork, ...]:
     return tuple(part for part in parts if any(map(fits, part.sides)))
 
 
-def _rank_by_unchanged_kernels(reason: str, alignment: Why) -> _Ranked:
+def _judge_clock_likelihood(reason: str, alignment: AlignedPair) -> _Ranked:
     factor = alignment.unchanged
     if factor is None:
         return POSSIBLE, reason
@@ -482,100 +495,105 @@ def _rank_by_unchanged_kernels(reason: str, alignment: Why) -> _Ranked:
     return LIKELY, f"{reason}: the unchanged ones took {factor:.2f} times as long"
 
 
-def _rank_types(alignment: Why) -> _Ranked:
+def _judge_data_type_likelihood(alignment: AlignedPair) -> _Ranked:
     if parts := alignment.of(ARITHMETIC):
-        return LIKELY, f"{_name_parts(parts)} multiply in another data type"
-    if _parts_with(alignment.parts, lambda side: bool(side.arithmetic)):
+        return LIKELY, f"{_name_first_part(parts)} multiply in another data type"
+    if _select_parts(alignment.parts, lambda side: bool(side.arithmetic)):
         return UNLIKELY, "the kernels multiply in the same data types"
     return POSSIBLE, "other arithmetic"
 
 
-def _rank_library(library: str, operation: str, reason: str, alignment: Why) -> _Ranked:
+def _judge_library_likelihood(
+    library: str, operation: str, reason: str, alignment: AlignedPair
+) -> _Ranked:
     if not alignment.has_kernels:
         return UNLIKELY, "no kernel ran on a GPU"
-    if parts := _parts_with(alignment.of(*_OTHER), lambda side: library in side.libraries):
-        return LIKELY, f"{reason}, and {_name_parts(parts)} ran other kernels"
-    if _parts_with(alignment.parts, lambda side: library in side.libraries):
+    if parts := _select_parts(alignment.of(*_OTHER), lambda side: library in side.libraries):
+        return LIKELY, f"{reason}, and {_name_first_part(parts)} ran other kernels"
+    if _select_parts(alignment.parts, lambda side: library in side.libraries):
         return UNLIKELY, f"the same {operation} kernels ran"
     return UNLIKELY, f"no {operation} kernel ran"
 
 
-def _rank_torch(alignment: Why) -> _Ranked:
+def _judge_torch_likelihood(alignment: AlignedPair) -> _Ranked:
     if not alignment.has_kernels:
         return LIKELY, "torch and its CPU libraries do the arithmetic"
     other = alignment.of(*_OTHER)
-    changed = alignment.of(*_LAUNCHED) + _parts_with(
+    changed = alignment.of(*_LAUNCHED) + _select_parts(
         other, lambda side: not side.libraries & {"cudnn", "cublas"}
     )
     if changed:
-        return LIKELY, f"torch chooses the kernels, and {_name_parts(changed)} changed"
+        return LIKELY, f"torch chooses the kernels, and {_name_first_part(changed)} changed"
     if other:
         return POSSIBLE, "torch includes CUDA, cuBLAS and cuDNN"
-    if between_kernels(alignment):
+    if is_change_between_kernels(alignment):
         return LIKELY, "the time between kernels changed, which torch spends on the host"
     return UNLIKELY, "both sides launched the same kernels equally often"
 
 
-def _rank_code(alignment: Why) -> _Ranked:
+def _judge_user_code_likelihood(alignment: AlignedPair) -> _Ranked:
     if changed := alignment.of(*_LAUNCHED, GRIDS):
-        return LIKELY, f"your code decides what runs, and {_name_parts(changed)} changed"
+        return LIKELY, f"your code decides what runs, and {_name_first_part(changed)} changed"
     if not alignment.has_kernels:
         return LIKELY, "the step ran on the host, as your code does"
-    if between_kernels(alignment):
+    if is_change_between_kernels(alignment):
         return LIKELY, "the time between kernels changed, in which your code runs"
     if alignment.of(*_OTHER):
         return POSSIBLE, "your code decides how each layer is computed"
     return UNLIKELY, "both sides launched the same kernels equally often"
 
 
-def _rank_host(alignment: Why) -> _Ranked:
+def _judge_host_likelihood(alignment: AlignedPair) -> _Ranked:
     if not alignment.has_kernels:
         return LIKELY, "the step ran on the CPU"
-    if between_kernels(alignment):
+    if is_change_between_kernels(alignment):
         return LIKELY, "the time between kernels changed, which the host spends"
     if alignment.step is not None and alignment.kernels is not None:
         return UNLIKELY, "the kernel time changed like the step time"
     return POSSIBLE, "the host launches the kernels"
 
 
-def _rank_driver(alignment: Why) -> _Ranked:
+def _judge_driver_likelihood(alignment: AlignedPair) -> _Ranked:
     if not alignment.has_kernels:
         return UNLIKELY, "no kernel ran on a GPU"
-    if between_kernels(alignment):
+    if is_change_between_kernels(alignment):
         return POSSIBLE, "the driver launches the kernels, and the time between them changed"
     if alignment.of(*_OTHER):
         return UNLIKELY, "the kernels changed"
-    return _rank_by_unchanged_kernels("the driver sets clocks", alignment)
+    return _judge_clock_likelihood("the driver sets clocks", alignment)
 
 
-def _rank_data(alignment: Why) -> _Ranked:
+def _judge_data_likelihood(alignment: AlignedPair) -> _Ranked:
     if parts := alignment.of(GRIDS):
-        return LIKELY, f"{_name_parts(parts)} ran on tensors of another size"
+        return LIKELY, f"{_name_first_part(parts)} ran on tensors of another size"
     return POSSIBLE, "other data may need other work"
 
 
-_CLOCK = partial(_rank_by_unchanged_kernels, "the clock changes the time of every kernel")
+_CLOCK = partial(_judge_clock_likelihood, "the clock changes the time of every kernel")
 _CUDNN = partial(
-    _rank_library, "cudnn", "convolution", "convolutions run the kernels that cuDNN chooses"
+    _judge_library_likelihood,
+    "cudnn",
+    "convolution",
+    "convolutions run the kernels that cuDNN chooses",
 )
 _CUDA = partial(
-    _rank_library,
+    _judge_library_likelihood,
     "cublas",
     "GEMM",
     "GEMMs run the kernels that cuBLAS (part of CUDA) chooses",
 )
-_RULES: Mapping[str, Callable[[Why], _Ranked]] = {
+_RULES: Mapping[str, Callable[[AlignedPair], _Ranked]] = {
     **dict.fromkeys(("largest clock", "SM clock while it ran"), _CLOCK),
-    **dict.fromkeys(("precision", "tf32_conv", "tf32_matmul"), _rank_types),
+    **dict.fromkeys(("precision", "tf32_conv", "tf32_matmul"), _judge_data_type_likelihood),
     **dict.fromkeys(("cudnn", "cudnn_benchmark"), _CUDNN),
     **dict.fromkeys(
         ("threads", "threads of the host", "python", "host", "cpu", "cpu_count", "kernel"),
-        _rank_host,
+        _judge_host_likelihood,
     ),
-    "commit": _rank_code,
-    "torch": _rank_torch,
+    "commit": _judge_user_code_likelihood,
+    "torch": _judge_torch_likelihood,
     "cuda": _CUDA,
-    "driver": _rank_driver,
-    "data": _rank_data,
+    "driver": _judge_driver_likelihood,
+    "data": _judge_data_likelihood,
 }
 """Fact -> how likely it is, by the kernels. Facts in neither table point nowhere."""

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.compare.causes import Suspect
-from perfctl.orchestrator.statistics import Ratio, compare_samples
+from perfctl.orchestrator.compare.causes import RankedDifference
+from perfctl.orchestrator.statistics import RatioInterval, compare_samples
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +47,7 @@ which is chosen for leaving little."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LevelChange:
     """A level that changed between two points of a series. Points are indexes of its values."""
 
     JSON_KEYS = ("after", "earliest", "latest", "change", "interval", "p", "differences")
@@ -67,15 +67,15 @@ class Change:
     before_points: int
     """Points of the old level."""
     after_points: int
-    differences: tuple[Suspect, ...] = ()
+    differences: tuple[RankedDifference, ...] = ()
     """What else differs between the points before and after, the likeliest first."""
 
 
-def available() -> bool:
+def is_ruptures_installed() -> bool:
     return find_spec("ruptures") is not None
 
 
-def fewest(series: int = 1) -> int:
+def count_points_needed(series: int = 1) -> int:
     """Points that can show a change at all, where so many series are judged together."""
     count = 2 * SHORTEST
     while 2 / math.comb(count, count // 2) >= ALPHA / 2 / series:
@@ -83,7 +83,7 @@ def fewest(series: int = 1) -> int:
     return count
 
 
-def exact_changes(values: Sequence[float]) -> list[Change]:
+def find_exact_changes(values: Sequence[float]) -> list[LevelChange]:
     """Every change of a count that does not jitter."""
     edges = [
         0,
@@ -91,7 +91,7 @@ def exact_changes(values: Sequence[float]) -> list[Change]:
         len(values),
     ]
     return [
-        Change(
+        LevelChange(
             split,
             values[split] / values[split - 1] - 1 if values[split - 1] else None,
             None,
@@ -105,19 +105,21 @@ def exact_changes(values: Sequence[float]) -> list[Change]:
     ]
 
 
-def noisy_changes(values: Sequence[float], *, series: int = 1, gate: float = 0.0) -> list[Change]:
+def find_significant_changes(
+    values: Sequence[float], *, series: int = 1, gate: float = 0.0
+) -> list[LevelChange]:
     """Changes of level that are significant among so many ``series``, and larger than ``gate``
     (0.05 is 5%), oldest first.
 
     values: one a point, above 0. The same values give the same answer: orders are drawn from
     one seed.
     """
-    if len(values) < fewest(series) or min(values) <= 0:
+    if len(values) < count_points_needed(series) or min(values) <= 0:
         return []
     import numpy as np
 
     logs = np.log(np.asarray(values, dtype=float))
-    edges = [0, *_candidates(logs), len(logs)]
+    edges = [0, *_find_candidate_splits(logs), len(logs)]
     threshold = ALPHA / 2
     weight = series * max(len(edges) - 2, 1)
     chances: dict[tuple[int, int, int], float] = {}
@@ -125,9 +127,11 @@ def noisy_changes(values: Sequence[float], *, series: int = 1, gate: float = 0.0
         splits = list(zip(edges, edges[1:], edges[2:], strict=False))
         for split in splits:
             if split not in chances:
-                chance = _chance(logs[split[0] : split[2]], threshold / weight)
+                chance = _compute_split_p_value(logs[split[0] : split[2]], threshold / weight)
                 chances[split] = min(weight * chance, 1.0)
-        worst = max(splits, key=lambda split: (chances[split], -abs(_shift(logs, split))))
+        worst = max(
+            splits, key=lambda split: (chances[split], -abs(_compute_log_shift(logs, split)))
+        )
         if chances[worst] < threshold:
             break
         edges.remove(worst[1])
@@ -135,14 +139,16 @@ def noisy_changes(values: Sequence[float], *, series: int = 1, gate: float = 0.0
     for start, middle, right in zip(edges, edges[1:], edges[2:], strict=False):
         before, after = values[start:middle], values[middle:right]
         test = compare_samples([[value] for value in before], [[value] for value in after])
-        change = math.expm1(_shift(logs, (start, middle, right)))
+        change = math.expm1(_compute_log_shift(logs, (start, middle, right)))
         if abs(change) <= gate:
             continue
-        interval = (test.low - 1, test.high - 1) if isinstance(test, Ratio) else (change, change)
-        earliest, latest = _range(logs[start:right], middle - start)
+        interval = (
+            (test.low - 1, test.high - 1) if isinstance(test, RatioInterval) else (change, change)
+        )
+        earliest, latest = _find_split_range(logs[start:right], middle - start)
         p = chances[start, middle, right]
         changes.append(
-            Change(
+            LevelChange(
                 middle,
                 change,
                 interval,
@@ -156,12 +162,12 @@ def noisy_changes(values: Sequence[float], *, series: int = 1, gate: float = 0.0
     return changes
 
 
-def _shift(logs: Array, split: tuple[int, int, int]) -> float:
+def _compute_log_shift(logs: Array, split: tuple[int, int, int]) -> float:
     start, middle, right = split
     return float(logs[middle:right].mean() - logs[start:middle].mean())
 
 
-def _candidates(logs: Array) -> list[int]:
+def _find_candidate_splits(logs: Array) -> list[int]:
     import numpy as np
     from ruptures import KernelCPD
 
@@ -179,7 +185,7 @@ def _candidates(logs: Array) -> list[int]:
     return [int(edge) for edge in edges[:-1]]
 
 
-def _gains(rows: Array) -> Array:
+def _compute_split_gains(rows: Array) -> Array:
     """Squared error that each split of each row saves; splits from SHORTEST to n - SHORTEST."""
     import numpy as np
 
@@ -192,39 +198,44 @@ def _gains(rows: Array) -> Array:
     return gains
 
 
-def _splits(rows: Array) -> Array:
+def _compute_best_split_statistic(rows: Array) -> Array:
     """Best split of each row: squared error that it saves over the error that remains; no unit."""
     import numpy as np
 
-    best = _gains(rows).max(axis=1)
+    best = _compute_split_gains(rows).max(axis=1)
     total = ((rows - rows.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     statistic: Array = best / np.maximum(total - best, 1e-12 * total + 1e-300)
     return statistic
 
 
-def _chance(points: Array, needed: float) -> float:
+def _compute_split_p_value(points: Array, needed: float) -> float:
     """p-value of the best split of these points; not worked out further where it is hopeless to be
     below ``needed``."""
     import numpy as np
 
-    observed = float(_splits(points[None])[0]) * (1 - 1e-9)
+    observed = float(_compute_best_split_statistic(points[None])[0]) * (1 - 1e-9)
     dice = np.random.default_rng(0)
     exceeding, drawn = 0, 0
     for count in (_FIRST, ORDERS - _FIRST):
-        exceeding += int((_splits(_unchanged(dice, points, count)) >= observed).sum())
+        exceeding += int(
+            (
+                _compute_best_split_statistic(_draw_unchanged_series(dice, points, count))
+                >= observed
+            ).sum()
+        )
         drawn += count
         if (exceeding + 1) / (drawn + 1) > max(4 * needed, 0.05):
             break
     return (exceeding + 1) / (drawn + 1)
 
 
-def _unchanged(dice: Any, points: Array, row_count: int) -> Array:
+def _draw_unchanged_series(dice: Any, points: Array, row_count: int) -> Array:
     """So many series with the noise of these points and without a change, each of them with its own
     autocorrelation."""
     import numpy as np
 
     count = len(points)
-    best = int(_gains(points[None]).argmax()) + SHORTEST
+    best = int(_compute_split_gains(points[None]).argmax()) + SHORTEST
     residuals = np.concatenate(
         [points[:best] - points[:best].mean(), points[best:] - points[best:].mean()]
     )
@@ -243,9 +254,9 @@ def _unchanged(dice: Any, points: Array, row_count: int) -> Array:
     return rows
 
 
-def _range(points: Array, split: int) -> tuple[int, int]:
+def _find_split_range(points: Array, split: int) -> tuple[int, int]:
     """Splits that are almost as good as the one at ``at``."""
-    gains = _gains(points[None])[0]
+    gains = _compute_split_gains(points[None])[0]
     inside = [*(points[:split] - points[:split].mean()), *(points[split:] - points[split:].mean())]
     variance = sum(value * value for value in inside) / max(len(points) - 2, 1)
     near = [

@@ -19,30 +19,34 @@ from perfctl.orchestrator.compare.compared import (
     NEWS,
     NOT_JUDGED,
     WORSE,
-    Row,
+    ComparedRow,
     compare_quantities,
-    judge_row,
+    judge_row_by_p_value,
 )
 from perfctl.orchestrator.compare.quantities import (
     LEVELS,
     QUANTITIES,
     STEP_TIME,
     UNATTRIBUTED,
-    observe,
+    observe_all_quantities,
 )
 from perfctl.orchestrator.compare.sides import (
-    Difference,
-    Opposed,
-    align,
-    busy_with_others,
-    compare_ends,
-    compare_facts,
-    shared_profilers,
+    FactDifference,
+    OpposedRuns,
+    align_runs_of_sides,
+    compare_run_facts,
+    explain_busy_cpu,
+    find_truncated_side,
+    list_shared_profilers,
 )
-from perfctl.orchestrator.counts.kernels.short_names import shorten
-from perfctl.orchestrator.ledger.prepared import PreparedRun, parted, with_whole_backward
-from perfctl.orchestrator.ledger.timing import preference
-from perfctl.orchestrator.statistics import holm
+from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names
+from perfctl.orchestrator.ledger.prepared import (
+    PreparedRun,
+    join_gradients_to_backward,
+    split_fused_kernels,
+)
+from perfctl.orchestrator.ledger.timing import rank_profiler_clock
+from perfctl.orchestrator.statistics import adjust_by_holm
 from perfctl.records.run import Point, Run
 
 GATE = 0.05
@@ -53,7 +57,7 @@ SAME_BATCH_ERROR_MAX = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparisonSide:
     """A or B, with its name."""
 
     label: str
@@ -61,7 +65,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ComparedPair:
     """One workload at one batch size, on both sides."""
 
     JSON_KEYS = ("heading", "batch_a", "batch_b", "rows")
@@ -71,20 +75,20 @@ class Pair:
     batch_b: Point
     runs_a: tuple[Run, ...]
     runs_b: tuple[Run, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[FactDifference, ...]
     facts: tuple[tuple[str, str, str], ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ComparedRow, ...]
     notes: tuple[str, ...]
 
     @property
-    def blocked(self) -> tuple[Difference, ...]:
+    def blocked(self) -> tuple[FactDifference, ...]:
         """Differences that make it not comparable."""
         return tuple(difference for difference in self.differences if difference.blocks)
 
     @property
     def is_busy(self) -> bool:
         """Whether other programs kept the CPU busy while a side ran."""
-        return any(busy_with_others(runs) for runs in (self.runs_a, self.runs_b))
+        return any(explain_busy_cpu(runs) for runs in (self.runs_a, self.runs_b))
 
     @property
     def batch(self) -> str:
@@ -105,16 +109,16 @@ class Comparison:
     JSON_KEYS = ("gate", "forced", "only_a", "only_b", "failed")
     JSON_NAMES: ClassVar = {"failed": "failed_in_b"}
 
-    a: Side
-    b: Side
+    a: ComparisonSide
+    b: ComparisonSide
     gate: float
     forced: bool
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ComparedPair, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
     failed: tuple[str, ...]
 
-    def rows(self, verdicts: tuple[str, ...]) -> tuple[tuple[Pair, Row], ...]:
+    def rows(self, verdicts: tuple[str, ...]) -> tuple[tuple[ComparedPair, ComparedRow], ...]:
         """Return the rows with these verdicts, the largest change first, without throughput, which
         repeats its step."""
         rows = (
@@ -127,22 +131,22 @@ class Comparison:
         return tuple(order)
 
     @property
-    def regressions(self) -> tuple[tuple[Pair, Row], ...]:
+    def regressions(self) -> tuple[tuple[ComparedPair, ComparedRow], ...]:
         """Rows that are slower or larger."""
         return self.rows(WORSE)
 
     @property
-    def improvements(self) -> tuple[tuple[Pair, Row], ...]:
+    def improvements(self) -> tuple[tuple[ComparedPair, ComparedRow], ...]:
         """Rows that are faster or smaller."""
         return self.rows(BETTER)
 
     @property
-    def news(self) -> tuple[tuple[Pair, Row], ...]:
+    def news(self) -> tuple[tuple[ComparedPair, ComparedRow], ...]:
         """Rows that are new or gone, or whose exact count differs."""
         return self.rows(NEWS)
 
     @property
-    def not_comparable(self) -> tuple[Pair, ...]:
+    def not_comparable(self) -> tuple[ComparedPair, ...]:
         """Pairs that are not judged because of what differs; none if forced."""
         return () if self.forced else tuple(pair for pair in self.pairs if pair.blocked)
 
@@ -158,39 +162,43 @@ class Comparison:
         return sum(row.result not in (NOT_JUDGED, NEW, GONE) for row in rows)
 
 
-def compare(a: Side, b: Side, *, gate: float = GATE, anyway: bool = False) -> Comparison:
+def compare_two_sides(
+    a: ComparisonSide, b: ComparisonSide, *, gate: float = GATE, anyway: bool = False
+) -> Comparison:
     """Return B against A. ``gate``: 0.05 is 5%.
 
     If differences block, the figures are there and none is judged. ``anyway``: judge them all the
     same, which every page then states.
     """
-    alignment = align(a.runs, b.runs)
-    pairs = _judge([_compare_pair(opposed, anyway) for opposed in alignment.opposed], gate)
+    alignment = align_runs_of_sides(a.runs, b.runs)
+    pairs = _judge_rows_of_pairs(
+        [_compare_opposed_runs(opposed, anyway) for opposed in alignment.opposed], gate
+    )
     return Comparison(a, b, gate, anyway, tuple(pairs), *alignment[1:])
 
 
-def _compare_pair(opposed: Opposed, anyway: bool) -> Pair:
-    profilers = shared_profilers(opposed.a, opposed.b)
+def _compare_opposed_runs(opposed: OpposedRuns, anyway: bool) -> ComparedPair:
+    profilers = list_shared_profilers(opposed.a, opposed.b)
     sides = []
     for side in opposed[1:]:
-        chosen = profilers or (min((run.profiler for run in side), key=preference),)
+        chosen = profilers or (min((run.profiler for run in side), key=rank_profiler_clock),)
         sides.append(tuple(run for run in side if run.profiler in chosen))
     a, b = sides
     if profilers:
-        differences, facts = compare_facts(a, b)
-        if (ends := compare_ends(a, b)) is not None:
+        differences, facts = compare_run_facts(a, b)
+        if (ends := find_truncated_side(a, b)) is not None:
             differences = (ends, *differences)
     else:
-        differences, facts = compare_facts(opposed.a, opposed.b)
+        differences, facts = compare_run_facts(opposed.a, opposed.b)
         first, second = (", ".join(sorted({run.profiler for run in side})) for side in opposed[1:])
         explanation = "profilers differ in overhead and in what they record"
-        differences = (Difference("profiler", first, second, True, explanation), *differences)
-    rows = _compare_rows(a, b, profilers)
+        differences = (FactDifference("profiler", first, second, True, explanation), *differences)
+    rows = _compare_all_quantities(a, b, profilers)
     blocking = [difference.fact for difference in differences if difference.blocks]
     busy = "; ".join(
         f"in {label} {reason}"
         for label, runs in (("A", a), ("B", b))
-        if (reason := busy_with_others(runs)) is not None
+        if (reason := explain_busy_cpu(runs)) is not None
     )
     reason = busy
     if blocking:
@@ -198,7 +206,7 @@ def _compare_pair(opposed: Opposed, anyway: bool) -> Pair:
     if reason and not anyway:
         # without what a judgement left in them; other programs change times, not counts
         rows = [
-            Row(
+            ComparedRow(
                 row.key,
                 row.before,
                 row.after,
@@ -219,14 +227,22 @@ def _compare_pair(opposed: Opposed, anyway: bool) -> Pair:
                 f"perfctl does not compare {', '.join(other_profilers)}, which ran in {label} only"
             )
     sizes = a[0].point, b[0].point
-    return Pair(opposed.heading, *sizes, a, b, differences, facts, tuple(rows), tuple(notes))
+    return ComparedPair(
+        opposed.heading, *sizes, a, b, differences, facts, tuple(rows), tuple(notes)
+    )
 
 
-def _compare_rows(a: Sequence[Run], b: Sequence[Run], profilers: Sequence[str]) -> list[Row]:
+def _compare_all_quantities(
+    a: Sequence[Run], b: Sequence[Run], profilers: Sequence[str]
+) -> list[ComparedRow]:
     """Return the rows of each level and quantity, from the first profiler that saw it on both
     sides."""
-    prepared = with_whole_backward([parted(PreparedRun(run)) for run in (*a, *b)])
-    observed = [(run.run.profiler if profilers else "", observe(run)) for run in prepared]
+    prepared = join_gradients_to_backward(
+        [split_fused_kernels(PreparedRun(run)) for run in (*a, *b)]
+    )
+    observed = [
+        (run.run.profiler if profilers else "", observe_all_quantities(run)) for run in prepared
+    ]
     rows = []
     for level_quantity in product(LEVELS, QUANTITIES):
         for profiler in profilers or ("",):
@@ -244,7 +260,7 @@ def _compare_rows(a: Sequence[Run], b: Sequence[Run], profilers: Sequence[str]) 
     return rows
 
 
-def _judge_rate(rate: Row, step: Row) -> Row:
+def _judge_sample_rate(rate: ComparedRow, step: ComparedRow) -> ComparedRow:
     """Return the row of samples per second, judged as its step. Not if the sides have other batch
     sizes: a step may then take longer at more samples per second."""
     is_same_batch = (
@@ -264,7 +280,7 @@ def _judge_rate(rate: Row, step: Row) -> Row:
     )
 
 
-def _judge(pairs: Sequence[Pair], gate: float) -> list[Pair]:
+def _judge_rows_of_pairs(pairs: Sequence[ComparedPair], gate: float) -> list[ComparedPair]:
     """Return the pairs with all rows of a level judged together, and throughput as its step.
 
     Kernels get names that are short and differ wherever the kernels do; without their layer where
@@ -277,15 +293,15 @@ def _judge(pairs: Sequence[Pair], gate: float) -> list[Pair]:
             for row_key, row in rows.items()
             if row.key.level == level and row.key.quantity != "throughput" and row.p is not None
         }
-        for row_key, adjusted in holm(p_values).items():
+        for row_key, adjusted in adjust_by_holm(p_values).items():
             alpha = FALSE_VERDICT_CHANCE_MAX / len(LEVELS)
-            rows[row_key] = judge_row(rows[row_key], adjusted, gate=gate, alpha=alpha)
-    short = shorten(key.kernel for _, key in rows if key.kernel)
+            rows[row_key] = judge_row_by_p_value(rows[row_key], adjusted, gate=gate, alpha=alpha)
+    short = shorten_kernel_names(key.kernel for _, key in rows if key.kernel)
     with_layers = {index for index, key in rows if key.kernel and key.layer != UNATTRIBUTED}
     for (index, key), row in rows.items():
         step = rows.get((index, STEP_TIME))
         if key.quantity == "throughput" and step is not None:
-            rows[index, key] = _judge_rate(row, step)
+            rows[index, key] = _judge_sample_rate(row, step)
         if name := short.get(key.kernel):
             name = key._replace(kernel=name).name if index in with_layers else name
             rows[index, key] = replace(row, name=name)

@@ -7,8 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Generic, TypeVar
 
-from perfctl.orchestrator.compare.quantities import ENERGIES, Key, Observed
-from perfctl.orchestrator.statistics import Ratio, Untested, compare_samples, interval
+from perfctl.orchestrator.compare.quantities import ENERGIES, ObservedQuantity, QuantityKey
+from perfctl.orchestrator.statistics import (
+    RatioInterval,
+    UntestedRatio,
+    compare_samples,
+    compute_interval,
+)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -32,7 +37,7 @@ MEANING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Compared(Generic[K, V]):
+class ComparedQuantity(Generic[K, V]):
     """One quantity before and after a change: of two sides, of a baseline and now, of two
     devices."""
 
@@ -44,7 +49,7 @@ class Compared(Generic[K, V]):
     """After over before, less 1; None where that is not defined."""
     interval: tuple[float, float] | None = None
     """95% interval of the change of this row; None if not judged by a spread."""
-    test: Ratio | None = None
+    test: RatioInterval | None = None
     """What the interval was made from; None if not judged by a spread."""
     result: str = NOT_JUDGED
     reason: str = ""
@@ -52,7 +57,7 @@ class Compared(Generic[K, V]):
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class SideFigure:
     """One side of a row."""
 
     median: float
@@ -68,7 +73,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Compared[Key, Number]):
+class ComparedRow(ComparedQuantity[QuantityKey, SideFigure]):
     """One quantity of the runs of two sides."""
 
     JSON_KEYS = (
@@ -111,23 +116,30 @@ class Row(Compared[Key, Number]):
 
 
 def compare_quantities(
-    a: Sequence[Mapping[Key, Observed]], b: Sequence[Mapping[Key, Observed]]
-) -> list[Row]:
+    a: Sequence[Mapping[QuantityKey, ObservedQuantity]],
+    b: Sequence[Mapping[QuantityKey, ObservedQuantity]],
+) -> list[ComparedRow]:
     """Return a row for each quantity of either side; what has a p-value is judged later, with all
     rows of its level."""
     keys = dict.fromkeys(key for run in (*a, *b) for key in run)
-    return [_compare(key, *([run.get(key) for run in side] for side in (a, b))) for key in keys]
+    return [
+        _compare_quantity(key, *([run.get(key) for run in side] for side in (a, b))) for key in keys
+    ]
 
 
-def _compare(key: Key, runs_a: Sequence[Observed | None], runs_b: Sequence[Observed | None]) -> Row:
+def _compare_quantity(
+    key: QuantityKey,
+    runs_a: Sequence[ObservedQuantity | None],
+    runs_b: Sequence[ObservedQuantity | None],
+) -> ComparedRow:
     """``runs_a``, ``runs_b``: what each run of a side observed; None if it lacks the quantity."""
     a, b = ([run for run in side if run is not None] for side in (runs_a, runs_b))
     basis = " / ".join(dict.fromkeys(run.basis for run in (*a, *b))) or None
-    before, after = _number(key, a, len(runs_a)), _number(key, b, len(runs_b))
-    row = Row(key, before, after, name=key.name, basis=basis)
+    before, after = _summarize_side(key, a, len(runs_a)), _summarize_side(key, b, len(runs_b))
+    row = ComparedRow(key, before, after, name=key.name, basis=basis)
     if before and after:
         change = after.median / before.median - 1 if before.median else None
-        return _compare_sides(replace(row, change=change), before, after, a, b)
+        return _test_row(replace(row, change=change), before, after, a, b)
     side, other, result = ("A", "B", GONE) if before else ("B", "A", NEW)
     number = before or after
     if key.level == "step" or number is None:
@@ -138,20 +150,22 @@ def _compare(key: Key, runs_a: Sequence[Observed | None], runs_b: Sequence[Obser
     return replace(row, result=result, reason=f"in {in_runs} of {side}, {in_none} of {other}")
 
 
-def _number(key: Key, runs: Sequence[Observed], total_runs: int) -> Number | None:
+def _summarize_side(
+    key: QuantityKey, runs: Sequence[ObservedQuantity], total_runs: int
+) -> SideFigure | None:
     if not runs:
         return None
 
-    def median(values: Sequence[float]) -> float:
+    def compute_median(values: Sequence[float]) -> float:
         if key.quantity == "throughput":  # that of the median time, whose mean is of two times
             return 1 / statistics.median(1 / value for value in values)
         return statistics.median(values)
 
-    medians = [median(run.values) for run in runs]
+    medians = [compute_median(run.values) for run in runs]
     launches = [run.launches for run in runs if run.launches is not None]
-    return Number(
-        median=median(medians),
-        interval=interval(medians),
+    return SideFigure(
+        median=compute_median(medians),
+        interval=compute_interval(medians),
         low=min(medians),
         high=max(medians),
         runs=len(runs),
@@ -162,9 +176,13 @@ def _number(key: Key, runs: Sequence[Observed], total_runs: int) -> Number | Non
     )
 
 
-def _compare_sides(
-    row: Row, before: Number, after: Number, a: Sequence[Observed], b: Sequence[Observed]
-) -> Row:
+def _test_row(
+    row: ComparedRow,
+    before: SideFigure,
+    after: SideFigure,
+    a: Sequence[ObservedQuantity],
+    b: Sequence[ObservedQuantity],
+) -> ComparedRow:
     """Return a row of both sides with its result, or with the p-value that gives it."""
     both = (*a, *b)
     notes = "; ".join(dict.fromkeys(run.note for run in both if run.note))
@@ -173,11 +191,11 @@ def _compare_sides(
     if row.key.quantity in ENERGIES:
         return replace(row, reason=f"one value per run, not judged; {notes}")
     if row.key.quantity == "flops":
-        return _compare_counts(row, is_equal, is_constant, a, b)
+        return _compare_flop_counts(row, is_equal, is_constant, a, b)
     if row.key.quantity == "memory" and is_equal:
         return replace(row, result=EQUAL, reason="the same in every run")
     if row.key.quantity == "memory" and is_constant:
-        return _compare_bytes(row, len(a), len(b))
+        return _compare_memory_bytes(row, len(a), len(b))
     if len({run.basis for run in both}) > 1:
         return replace(row, reason=f"different clocks: {row.basis}")
     if not all(run.trusted for run in both):
@@ -189,15 +207,19 @@ def _compare_sides(
         )
         return replace(row, reason=f"in {' and '.join(in_runs)}: not in every repeat")
     test = compare_samples([run.values for run in a], [run.values for run in b])
-    if isinstance(test, Untested):
+    if isinstance(test, UntestedRatio):
         return replace(row, reason=test.reason, needs_repeats=test.needs_repeats)
     ends = (test.low - 1, test.high - 1)
     return replace(row, interval=ends, test=test, p=test.p, reason=test.basis)
 
 
-def _compare_counts(
-    row: Row, is_equal: bool, is_constant: bool, a: Sequence[Observed], b: Sequence[Observed]
-) -> Row:
+def _compare_flop_counts(
+    row: ComparedRow,
+    is_equal: bool,
+    is_constant: bool,
+    a: Sequence[ObservedQuantity],
+    b: Sequence[ObservedQuantity],
+) -> ComparedRow:
     notes_a, notes_b = ({run.note for run in side if run.note} for side in (a, b))
     notes = "; ".join(sorted(notes_a | notes_b))
     has_bound = any(run.is_bound for run in (*a, *b))
@@ -212,7 +234,7 @@ def _compare_counts(
     return replace(row, result=DIFFERS, reason=reason)
 
 
-def _compare_bytes(row: Row, runs_a: int, runs_b: int) -> Row:
+def _compare_memory_bytes(row: ComparedRow, runs_a: int, runs_b: int) -> ComparedRow:
     """Return a row whose sides have another figure each, the same in all of its runs."""
     if min(runs_a, runs_b) < 2:
         single = f"{'A' if runs_a < runs_b else 'B'} is one run"
@@ -226,7 +248,9 @@ def _compare_bytes(row: Row, runs_a: int, runs_b: int) -> Row:
     return replace(row, p=0.0, adjusted=0.0, reason=reason)
 
 
-def judge_row(row: Row, adjusted: float, *, gate: float, alpha: float) -> Row:
+def judge_row_by_p_value(
+    row: ComparedRow, adjusted: float, *, gate: float, alpha: float
+) -> ComparedRow:
     """Return a row that has a p-value with its result: significant, and larger than the gate."""
     change = row.change or 0.0
     # The medians must move in the direction of the interval.

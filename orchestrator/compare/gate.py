@@ -18,13 +18,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, NamedTuple
 
-from perfctl.orchestrator.compare.compared import Compared
+from perfctl.orchestrator.compare.compared import ComparedQuantity
 from perfctl.orchestrator.compare.sides import FACTS, NOT_RECORDED
-from perfctl.orchestrator.statistics import Ratio, Untested, compare_samples, holm
-from perfctl.records.run import Point, label_point
+from perfctl.orchestrator.statistics import (
+    RatioInterval,
+    UntestedRatio,
+    adjust_by_holm,
+    compare_samples,
+)
+from perfctl.records.run import Point, format_point
 
 
-class Place(NamedTuple):
+class QuantityPlace(NamedTuple):
     """What a quantity is of; all empty: of the whole."""
 
     study: str = ""
@@ -37,12 +42,12 @@ class Place(NamedTuple):
     @property
     def name(self) -> str:
         """ "mnist_cnn, training, fp32, batch 16, conv2 forward"."""
-        size = label_point(self.batch, "")
+        size = format_point(self.batch, "")
         layer = " ".join(filter(None, (self.layer, self.direction)))
         return ", ".join(filter(None, (self.study, size, layer))) or "whole"
 
 
-class Kind(NamedTuple):
+class GateQuantity(NamedTuple):
     """What a quantity is, and how it is judged."""
 
     unit: str
@@ -53,36 +58,46 @@ class Kind(NamedTuple):
     """Share of the baseline's value that may come on top: 0 is exact."""
 
 
-KINDS: Mapping[str, Kind] = {
-    "setup": Kind(
+KINDS: Mapping[str, GateQuantity] = {
+    "setup": GateQuantity(
         "", "request: options, mode, precision, device, batch size", less_is_better=False
     ),
-    "steps": Kind("", "measured steps of a recording", less_is_better=False),
-    "algorithm": Kind("", "how the kernels compute it, from their names", less_is_better=False),
-    "cast_bytes": Kind(
+    "steps": GateQuantity("", "measured steps of a recording", less_is_better=False),
+    "algorithm": GateQuantity(
+        "", "how the kernels compute it, from their names", less_is_better=False
+    ),
+    "cast_bytes": GateQuantity(
         "bytes", "read and written by copies from one floating-point type to another"
     ),
-    "flops": Kind("FLOP", "multiply-adds x 2, by formula, or as counted"),
-    "parameters": Kind("", "elements of all parameters"),
-    "launches": Kind("", "kernels per step"),
-    "kernels": Kind("", "names of kernels, and launches of each per step", less_is_better=False),
-    "counted_flops": Kind("FLOP", "FLOPs that kernels executed per step, from counters"),
-    "derived_flops": Kind(
+    "flops": GateQuantity("FLOP", "multiply-adds x 2, by formula, or as counted"),
+    "parameters": GateQuantity("", "elements of all parameters"),
+    "launches": GateQuantity("", "kernels per step"),
+    "kernels": GateQuantity(
+        "", "names of kernels, and launches of each per step", less_is_better=False
+    ),
+    "counted_flops": GateQuantity("FLOP", "FLOPs that kernels executed per step, from counters"),
+    "derived_flops": GateQuantity(
         "FLOP", "FLOPs that kernels executed per step, from names, grids and shapes"
     ),
-    "threads": Kind("", "of all launches per step, from grids and blocks", less_is_better=False),
-    "operations": Kind("", "operations in PyTorch's dispatcher per step"),
-    "elementwise_flops": Kind("FLOP", "by formula: biases, activations, norms, pooling"),
-    "copied_bytes": Kind(
+    "threads": GateQuantity(
+        "", "of all launches per step, from grids and blocks", less_is_better=False
+    ),
+    "operations": GateQuantity("", "operations in PyTorch's dispatcher per step"),
+    "elementwise_flops": GateQuantity("FLOP", "by formula: biases, activations, norms, pooling"),
+    "copied_bytes": GateQuantity(
         "bytes", "tensors made by clone, including calls from contiguous or reshape"
     ),
-    "bytes": Kind("bytes", "tensors that operations read and write, by formula"),
-    "dram_bytes": Kind(
+    "bytes": GateQuantity("bytes", "tensors that operations read and write, by formula"),
+    "dram_bytes": GateQuantity(
         "bytes", "between the GPU and its memory per step, from counters", tolerance=0.05
     ),
-    "memory_peak": Kind("bytes", "largest sum of live tensors, with the allocator's rounding"),
-    "allocated": Kind("bytes", "peak of PyTorch's allocator", tolerance=0.01),
-    "time": Kind("ns", "per step: median of each session (a sweep with --repeat)", tolerance=0.05),
+    "memory_peak": GateQuantity(
+        "bytes", "largest sum of live tensors, with the allocator's rounding"
+    ),
+    "allocated": GateQuantity("bytes", "peak of PyTorch's allocator", tolerance=0.01),
+    "time": GateQuantity(
+        "ns", "per step: median of each session (a sweep with --repeat)", tolerance=0.05
+    ),
 }
 """Quantity -> what it means; those first that name a cause rather than a consequence: a cast moves
 bytes, and a wider layer does too. A tolerance is stated in the baseline where it was chosen."""
@@ -119,10 +134,10 @@ Values = Mapping[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredQuantities:
     """What is known of one subject."""
 
-    places: Mapping[Place, Values]
+    places: Mapping[QuantityPlace, Values]
     unknown: Mapping[str, str] = field(default_factory=dict)
     """What is not held -> why: "batch 16, conv3 forward: dram_bytes"."""
     environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -148,7 +163,7 @@ FAILS = (WORSE, CHANGED)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged(Compared[Place, Value]):
+class JudgedQuantity(ComparedQuantity[QuantityPlace, Value]):
     """One quantity against the baseline."""
 
     JSON_KEYS = ("key", "quantity", "before", "after", "result", "reason", "change", "unit")
@@ -164,7 +179,7 @@ class Judged(Compared[Place, Value]):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class GateOutcome:
     """One entry of the baseline, judged."""
 
     JSON_KEYS = (
@@ -180,7 +195,7 @@ class Outcome:
     JSON_NAMES: ClassVar = {"not_the_same": "rows"}
 
     entry: str
-    rows: tuple[Judged, ...]
+    rows: tuple[JudgedQuantity, ...]
     """All, in the order of the baseline."""
     differences: tuple[str, ...] = ()
     """Facts of the environment that differ: "torch: 2.13.0 before, 2.14.1 now"."""
@@ -189,11 +204,11 @@ class Outcome:
     notes: tuple[str, ...] = ()
     """What is not held, and why."""
 
-    def of(self, *verdicts: str) -> tuple[Judged, ...]:
+    def of(self, *verdicts: str) -> tuple[JudgedQuantity, ...]:
         return tuple(row for row in self.rows if row.result in verdicts)
 
     @property
-    def not_the_same(self) -> tuple[Judged, ...]:
+    def not_the_same(self) -> tuple[JudgedQuantity, ...]:
         """All rows but those that are equal."""
         return tuple(row for row in self.rows if row.result != SAME)
 
@@ -214,46 +229,53 @@ class Outcome:
         )
 
 
-class Cause(NamedTuple):
+class QuantityCause(NamedTuple):
     """Rows of one quantity in one study, of all its places and batch sizes."""
 
-    first: Judged
+    first: JudgedQuantity
     """The row that says most: of the layer where the quantity moved most, else of the whole."""
-    whole: Judged | None
+    whole: JudgedQuantity | None
     """Of the step that ``first`` is a part of; None where ``first`` is the whole, or the whole is
     not among the rows."""
-    others: tuple[Judged, ...]
+    others: tuple[JudgedQuantity, ...]
     """Rows of the other places, those that moved most first."""
 
 
-def judge(
-    entry: str, before: Measured, after: Measured, tolerances: Mapping[str, float]
-) -> Outcome:
+def judge_against_baseline(
+    entry: str,
+    before: MeasuredQuantities,
+    after: MeasuredQuantities,
+    tolerances: Mapping[str, float],
+) -> GateOutcome:
     """Return ``after`` against the baseline ``before``. tolerances: quantity -> share, where
     another than its kind's was chosen."""
-    after = _rename_report(before, after)
-    moved = _find_moved(before, after)
+    after = _match_report_name(before, after)
+    moved = _match_moved_groups(before, after)
     successors = {successor for successor, _ in moved.values()}
     rows = []
     for group, (successor, reason) in moved.items():
-        names = Place(*group).name, Place(*successor).name
-        row = Judged(Place(*group), *names, result=CHANGED, reason=reason, quantity=SETUP)
+        names = QuantityPlace(*group).name, QuantityPlace(*successor).name
+        row = JudgedQuantity(
+            QuantityPlace(*group), *names, result=CHANGED, reason=reason, quantity=SETUP
+        )
         rows.append(row)
     for location in dict.fromkeys((*before.places, *after.places)):
         values, now = (side.places.get(location, {}) for side in (before, after))
         for quantity in dict.fromkeys((*values, *now)):
-            row = Judged(location, values.get(quantity), now.get(quantity), quantity=quantity)
+            row = JudgedQuantity(
+                location, values.get(quantity), now.get(quantity), quantity=quantity
+            )
             if location[:2] in moved:
-                row = replace(row, reason=f"see the {SETUP} of {Place(*location[:2]).name}")
+                row = replace(row, reason=f"see the {SETUP} of {QuantityPlace(*location[:2]).name}")
             elif location[:2] in successors:
                 continue
             elif row.after is None:
-                row = _judge_missing(row, after)
+                row = _judge_missing_quantity(row, after)
             else:
-                row = _judge_value(row, tolerances)
+                row = _judge_known_value(row, tolerances)
             rows.append(row)
     tolerance = tolerances.get(TIME, KINDS[TIME].tolerance)
-    _judge_times(rows, tolerance, _find_blocked(before, after))
+    _judge_times_together(rows, tolerance, _find_incomparable_studies(before, after))
     if after.problems:  # a part is less than the whole, and not better
         rows = [replace(row, result=NOT_JUDGED) if row.result == BETTER else row for row in rows]
     differences = dict.fromkeys(
@@ -261,15 +283,15 @@ def judge(
         for study, facts in before.environment.items()
         for fact, old in facts.items()
         if (value := after.environment.get(study, {}).get(fact)) is not None
-        and not _is_same(fact, old, value)
+        and not _is_same_fact(fact, old, value)
     )
     notes = tuple(
         f"{quantity_name}: {explanation}" for quantity_name, explanation in after.unknown.items()
     )
-    return Outcome(entry, tuple(rows), tuple(differences), after.problems, notes)
+    return GateOutcome(entry, tuple(rows), tuple(differences), after.problems, notes)
 
 
-def _rename_report(before: Measured, after: Measured) -> Measured:
+def _match_report_name(before: MeasuredQuantities, after: MeasuredQuantities) -> MeasuredQuantities:
     """A report that was made elsewhere is known by its file's name: if each side has one of another
     name, they are one."""
     old, new = (
@@ -287,7 +309,9 @@ def _rename_report(before: Measured, after: Measured) -> Measured:
     return replace(after, places=places, environment=environment)
 
 
-def _find_moved(before: Measured, after: Measured) -> dict[Group, tuple[Group, str]]:
+def _match_moved_groups(
+    before: MeasuredQuantities, after: MeasuredQuantities
+) -> dict[Group, tuple[Group, str]]:
     """Return each study and batch size that is gone -> (what is there now in its place, how it
     differs), if anything is alike."""
     groups = [{location[:2] for location in side.places} for side in (before, after)]
@@ -319,11 +343,13 @@ def _find_moved(before: Measured, after: Measured) -> dict[Group, tuple[Group, s
     return moved
 
 
-def _is_same(fact: str, old: str, new: str) -> bool:
+def _is_same_fact(fact: str, old: str, new: str) -> bool:
     return old == new or (fact in _FACT_OF and _FACT_OF[fact].is_same((old,), (new,)))
 
 
-def _find_blocked(before: Measured, after: Measured) -> Mapping[str, str]:
+def _find_incomparable_studies(
+    before: MeasuredQuantities, after: MeasuredQuantities
+) -> Mapping[str, str]:
     """Return study -> why its times are not to be compared."""
     blocked = {}
     for study, old in before.environment.items():
@@ -331,7 +357,7 @@ def _find_blocked(before: Measured, after: Measured) -> Mapping[str, str]:
         differ = [
             fact
             for fact in _CLOCKS
-            if fact in old and fact in new and not _is_same(fact, old[fact], new[fact])
+            if fact in old and fact in new and not _is_same_fact(fact, old[fact], new[fact])
         ]
         differ += [fact for fact in _MACHINE if (fact in old) is not (fact in new)]
         if differ:
@@ -342,12 +368,12 @@ def _find_blocked(before: Measured, after: Measured) -> Mapping[str, str]:
     return blocked
 
 
-def _judge_missing(row: Judged, after: Measured) -> Judged:
+def _judge_missing_quantity(row: JudgedQuantity, after: MeasuredQuantities) -> JudgedQuantity:
     """Judge what is not there now: unknown, or gone if the same quantity is known of the rest of
     its step."""
     group = row.key[:2]
     own_reason = after.unknown.get(f"{row.key.name}: {row.quantity}")
-    reason = own_reason or after.unknown.get(Place(*group).name)
+    reason = own_reason or after.unknown.get(QuantityPlace(*group).name)
     if row.quantity == TIME and own_reason is not None:
         return replace(row, reason=reason or "")
     is_known = any(
@@ -365,7 +391,7 @@ def _judge_missing(row: Judged, after: Measured) -> Judged:
     return replace(row, result=result, reason="it is gone", change=change)
 
 
-def _judge_value(row: Judged, tolerances: Mapping[str, float]) -> Judged:
+def _judge_known_value(row: JudgedQuantity, tolerances: Mapping[str, float]) -> JudgedQuantity:
     """Judge a value that is known now; times are judged later, all together."""
     old, new, kind = row.before, row.after, KINDS.get(row.quantity)
     if old is None:
@@ -379,7 +405,7 @@ def _judge_value(row: Judged, tolerances: Mapping[str, float]) -> Judged:
     if not (isinstance(old, int | float) and isinstance(new, int | float)):
         reason = f"{old} became {new}"
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            reason = _describe_launches(old, new)
+            reason = _describe_launch_changes(old, new)
         return replace(row, result=CHANGED, reason=reason)
     change = new / old - 1 if old else None
     share = "" if change is None else f", {100 * change:+.3g}%"
@@ -393,7 +419,7 @@ def _judge_value(row: Judged, tolerances: Mapping[str, float]) -> Judged:
     return replace(row, result=result, reason=reason, change=change)
 
 
-def _describe_launches(old: Mapping[str, float], new: Mapping[str, float]) -> str:
+def _describe_launch_changes(old: Mapping[str, float], new: Mapping[str, float]) -> str:
     """``old``, ``new``: launches by kernel name."""
     added = [f"{name} is new, {new[name]:g}" for name in new if name not in old]
     changed = [
@@ -405,23 +431,27 @@ def _describe_launches(old: Mapping[str, float], new: Mapping[str, float]) -> st
     return "; ".join((*added, *changed, *removed))
 
 
-def _judge_times(rows: list[Judged], gate: float, blocked: Mapping[str, str]) -> None:
+def _judge_times_together(
+    rows: list[JudgedQuantity], gate: float, blocked: Mapping[str, str]
+) -> None:
     """Replace the rows of times that both sides know, all judged together."""
-    tests: dict[int, Ratio] = {}
+    tests: dict[int, RatioInterval] = {}
     for index, row in enumerate(rows):
         if row.quantity != TIME or row.before is None or row.after is None:
             continue
-        test = _compare_sessions(row, blocked.get(row.key.study))
-        if isinstance(test, Ratio):
+        test = _test_newest_session(row, blocked.get(row.key.study))
+        if isinstance(test, RatioInterval):
             tests[index] = test
         else:
             rows[index] = replace(row, reason=test.reason)
     slower, faster = (
-        holm(
+        adjust_by_holm(
             {
                 index: test.p
                 for index in tests
-                if isinstance(test := _compare_sessions(rows[index], None, factor), Ratio)
+                if isinstance(
+                    test := _test_newest_session(rows[index], None, factor), RatioInterval
+                )
             }
         )
         for factor in (1 + gate, 1 / (1 + gate))
@@ -445,38 +475,47 @@ def _judge_times(rows: list[Judged], gate: float, blocked: Mapping[str, str]) ->
         )
 
 
-def _compare_sessions(row: Judged, blocked: str | None, factor: float = 1.0) -> Ratio | Untested:
+def _test_newest_session(
+    row: JudgedQuantity, blocked: str | None, factor: float = 1.0
+) -> RatioInterval | UntestedRatio:
     """Return the newest session against all of the baseline, as if those had taken ``factor`` times
     as long."""
-    old, new = _sessions(row.before), _sessions(row.after)
+    old, new = _get_session_times(row.before), _get_session_times(row.after)
     if blocked is not None:
-        return Untested(f"the machine, clock or profiler differs: {blocked}")
+        return UntestedRatio(f"the machine, clock or profiler differs: {blocked}")
     if len(old) < SESSIONS_MIN:
         sessions = f"{len(old)} session{'s' if len(old) > 1 else ''}"
-        return Untested(
+        return UntestedRatio(
             f"the baseline has {sessions}; {SESSIONS_MIN} or more are needed, each a sweep and its "
             "--update"
         )
     return compare_samples([[time * factor] for time in old], [[new[-1]]])
 
 
-def _sessions(value: Value | None) -> tuple[float, ...]:
+def _get_session_times(value: Value | None) -> tuple[float, ...]:
     assert isinstance(value, tuple)
     return value
 
 
-def with_sessions(before: Measured, after: Measured, tolerances: Mapping[str, float]) -> Measured:
+def append_sessions(
+    before: MeasuredQuantities, after: MeasuredQuantities, tolerances: Mapping[str, float]
+) -> MeasuredQuantities:
     """Return ``after`` with the sessions of ``before``, if all that was judged is as it was, on the
     same machine and clock.
 
     A session that is there already, the same recording once more, is not taken twice.
     """
-    moved = judge("", before, after, tolerances).of(WORSE, CHANGED, BETTER, MISSING, NEW)
+    moved = judge_against_baseline("", before, after, tolerances).of(
+        WORSE, CHANGED, BETTER, MISSING, NEW
+    )
     if any(row.quantity != TIME or row.result == WORSE for row in moved):
         return after
-    blocked = _find_blocked(before, after)
+    blocked = _find_incomparable_studies(before, after)
     times = {
-        location: (_sessions(before.places[location][TIME]), _sessions(values[TIME]))
+        location: (
+            _get_session_times(before.places[location][TIME]),
+            _get_session_times(values[TIME]),
+        )
         for location, values in after.places.items()
         if TIME in values
         and TIME in before.places.get(location, {})
@@ -494,31 +533,33 @@ def with_sessions(before: Measured, after: Measured, tolerances: Mapping[str, fl
     return replace(after, places=places)
 
 
-def causes(outcome: Outcome, *verdicts: str) -> list[Cause]:
+def group_rows_into_causes(outcome: GateOutcome, *verdicts: str) -> list[QuantityCause]:
     """Return the rows of these verdicts, those first whose quantity names a cause rather than a
     consequence (the order of ``KINDS``)."""
-    groups: dict[tuple[str, str], list[Judged]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[JudgedQuantity]] = defaultdict(list)
     for row in outcome.of(*verdicts):
         groups[row.key.study, row.quantity].append(row)
     new = () if NEW in verdicts else outcome.of(NEW)
     unsorted = [
-        _group_cause(rows, [row for row in new if (row.key.study, row.quantity) == key])
+        _build_quantity_cause(rows, [row for row in new if (row.key.study, row.quantity) == key])
         for key, rows in groups.items()
     ]
     return sorted(
-        unsorted, key=lambda cause: (naming_rank(cause.first), -abs(cause.first.change or 0))
+        unsorted, key=lambda cause: (get_quantity_rank(cause.first), -abs(cause.first.change or 0))
     )
 
 
-def naming_rank(row: Judged) -> int:
+def get_quantity_rank(row: JudgedQuantity) -> int:
     """Return the position of the row's quantity among those that name a cause."""
     return [*KINDS, row.quantity].index(row.quantity)
 
 
-def _group_cause(rows: Sequence[Judged], new: Sequence[Judged]) -> Cause:
+def _build_quantity_cause(
+    rows: Sequence[JudgedQuantity], new: Sequence[JudgedQuantity]
+) -> QuantityCause:
     """``new``: rows of places that the baseline does not have; one of them may be what made a sum
     larger."""
-    ordered = sorted((*rows, *new), key=_distance, reverse=True)
+    ordered = sorted((*rows, *new), key=_measure_move, reverse=True)
     first = min(
         (row for row in ordered if row.key.batch == rows[0].key.batch),
         key=lambda row: 0 if row.key.layer else 1 if row.key.direction else 2,
@@ -527,17 +568,17 @@ def _group_cause(rows: Sequence[Judged], new: Sequence[Judged]) -> Cause:
     totals = {row.key: row for row in rows if row is not first and not row.key.layer}
     total = totals.get(direction) or totals.get(direction._replace(direction=""))
     other_rows = tuple(row for row in ordered if row is not first and row in rows)
-    return Cause(first, total, other_rows)
+    return QuantityCause(first, total, other_rows)
 
 
-def _distance(row: Judged) -> float:
+def _measure_move(row: JudgedQuantity) -> float:
     """Return how far a value moved, in its own unit: of kernels the launches that came and went, of
     sessions the newest; a text has no distance."""
-    old, new = map(_as_numbers, (row.before, row.after))
+    old, new = map(_convert_value_to_numbers, (row.before, row.after))
     return sum(abs(new.get(name, 0) - old.get(name, 0)) for name in {*old, *new})
 
 
-def _as_numbers(value: Value | None) -> Mapping[str, float]:
+def _convert_value_to_numbers(value: Value | None) -> Mapping[str, float]:
     if isinstance(value, Mapping):
         return value
     if isinstance(value, tuple):

@@ -14,7 +14,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from perfctl.orchestrator.compare.gate import SETUP, TIME, Measured, Place, Value, Values
+from perfctl.orchestrator.compare.gate import (
+    SETUP,
+    TIME,
+    MeasuredQuantities,
+    QuantityPlace,
+    Value,
+    Values,
+)
 from perfctl.orchestrator.compare.quantities import (
     KERNEL_TIME,
     LAUNCHES,
@@ -24,21 +31,21 @@ from perfctl.orchestrator.compare.quantities import (
     observe_memory,
     observe_times,
 )
-from perfctl.orchestrator.compare.sides import FACTS, busy_with_others, newest_repeats
-from perfctl.orchestrator.counts.counters.amd import is_amd
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, fused_only
+from perfctl.orchestrator.compare.sides import FACTS, explain_busy_cpu, select_newest_repeats
+from perfctl.orchestrator.counts.counters.amd import is_amd_run
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, is_fused_only
 from perfctl.orchestrator.estimate.step import Estimate
-from perfctl.orchestrator.ledger.ledger import algorithm
+from perfctl.orchestrator.ledger.ledger import describe_method_and_tile
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
     PreparedRun,
     Study,
-    heading,
-    parted,
-    studies,
-    with_whole_backward,
+    format_study_heading,
+    group_into_studies,
+    join_gradients_to_backward,
+    split_fused_kernels,
 )
-from perfctl.orchestrator.ledger.timing import preference
+from perfctl.orchestrator.ledger.timing import rank_profiler_clock
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
@@ -46,30 +53,30 @@ from perfctl.records.run import Run
 _PASSES = ("forward", "backward")
 """Directions whose copies are held: an optimizer copies each gradient once, to begin its
 state with."""
-Counts = Iterator[tuple[Place, str, Value]]
-Numbers = Iterator[tuple[Place, str, int]]
+Counts = Iterator[tuple[QuantityPlace, str, Value]]
+Numbers = Iterator[tuple[QuantityPlace, str, int]]
 _NO_MODULE = "(model)"
 """Layer of what no module called."""
 _NOT_FACTS = ("batch", "host", "origin", "steps", "threads of the host", "seed", "warmup")
 """Of a run, not of a study; or drawn anew each time."""
 
 
-def of_model(estimates: Mapping[int, Estimate]) -> Measured:
+def measure_model(estimates: Mapping[int, Estimate]) -> MeasuredQuantities:
     """Batch size -> one estimated step: the whole, then each layer by direction in the
     network's order."""
-    places: dict[Place, Values] = {}
+    places: dict[QuantityPlace, Values] = {}
     unknown: dict[str, str] = {}
     for batch, estimate in estimates.items():
-        places |= _sum(_model_counts(Place(batch=batch), estimate))
+        places |= _sum_by_place(_list_model_quantities(QuantityPlace(batch=batch), estimate))
         for direction, totals in (("forward", estimate.forward), ("backward", estimate.backward)):
             if totals.missing:
                 names = ", ".join(dict.fromkeys(name for name, _ in totals.missing))
                 reason = f"no formula for {names}: the gate checks the known part only"
                 unknown[f"batch {batch}, FLOPs of {direction}"] = reason
-    return Measured(places, unknown)
+    return MeasuredQuantities(places, unknown)
 
 
-def _model_counts(base: Place, estimate: Estimate) -> Numbers:
+def _list_model_quantities(base: QuantityPlace, estimate: Estimate) -> Numbers:
     trace, casts = estimate.memory_trace, estimate.casts
     yield base, "parameters", estimate.parameters
     if estimate.memory is not None:
@@ -84,15 +91,17 @@ def _model_counts(base: Place, estimate: Estimate) -> Numbers:
             for layer in ("", allocation.layer or _NO_MODULE):
                 location = base._replace(layer=layer, direction=allocation.direction)
                 yield location, "copied_bytes", allocation.bytes
-    for location, quantity, value in _formulas(base, estimate.calls, _NO_MODULE):
+    for location, quantity, value in _list_formula_quantities(base, estimate.calls, _NO_MODULE):
         if value or not location.layer:
             yield location, quantity, value
 
 
-def _formulas(base: Place, calls: Iterable[LayerCall], no_layer: str) -> Numbers:
+def _list_formula_quantities(
+    base: QuantityPlace, calls: Iterable[LayerCall], no_layer: str
+) -> Numbers:
     """Yield what the formulas give for each call, of its direction and of its layer."""
     for call in calls:
-        if fused_only(call):
+        if is_fused_only(call):
             continue
         direction = "backward" if call.direction in BACKWARD else call.direction
         of_direction = base._replace(direction=direction)
@@ -109,25 +118,25 @@ def _formulas(base: Place, calls: Iterable[LayerCall], no_layer: str) -> Numbers
                 yield of_direction._replace(layer=call.layer or no_layer), quantity, value
 
 
-def _sum(numbers: Iterable[tuple[Place, str, int]]) -> dict[Place, Values]:
-    counters: dict[Place, Counter[str]] = defaultdict(Counter)
+def _sum_by_place(numbers: Iterable[tuple[QuantityPlace, str, int]]) -> dict[QuantityPlace, Values]:
+    counters: dict[QuantityPlace, Counter[str]] = defaultdict(Counter)
     for location, quantity, value in numbers:
         counters[location][quantity] += value
     return {**counters}
 
 
-def of_runs(runs: Sequence[Run]) -> Measured:
+def measure_runs(runs: Sequence[Run]) -> MeasuredQuantities:
     """The newest sweep of each study and batch size: its repeats show which counts are exact; its
     median time is one session."""
-    places: dict[Place, dict[str, Value]] = {}
+    places: dict[QuantityPlace, dict[str, Value]] = {}
     unknown: dict[str, str] = {}
     environment: dict[str, dict[str, str]] = {}
-    for name, study in _name_studies(studies(runs)):
-        environment[name] = _environment(study)
+    for name, study in _name_studies_uniquely(group_into_studies(runs)):
+        environment[name] = _collect_study_environment(study)
         for batch in study.points or (None,):
-            base = Place(name, batch)
+            base = QuantityPlace(name, batch)
             of_batch = [run for run in study.runs if run.point == batch]
-            repeats = newest_repeats(of_batch)
+            repeats = select_newest_repeats(of_batch)
             complete = [run for runs in repeats.values() for run in runs]
             if of_batch and not complete:
                 reason = of_batch[-1].reason or "no reason was recorded"
@@ -135,18 +144,18 @@ def of_runs(runs: Sequence[Run]) -> Measured:
             ops = next((run.report.ops for run in complete if run.report.ops), ())
             if any(run.report.counters for run in complete):
                 ops = ()
-            for profiler in sorted(repeats, key=preference):
-                _add_repeats(base, repeats[profiler], ops, places, unknown)
-    return Measured(places, unknown, environment)
+            for profiler in sorted(repeats, key=rank_profiler_clock):
+                _add_repeated_quantities(base, repeats[profiler], ops, places, unknown)
+    return MeasuredQuantities(places, unknown, environment)
 
 
-def _name_studies(several: Sequence[Study]) -> Iterator[tuple[str, Study]]:
+def _name_studies_uniquely(several: Sequence[Study]) -> Iterator[tuple[str, Study]]:
     """Yield each study with its heading; with its device, folder or number where several have one
     heading."""
-    headings = Counter(heading(study) for study in several)
+    headings = Counter(format_study_heading(study) for study in several)
     uses: Counter[str] = Counter()
     for study in several:
-        name = heading(study)
+        name = format_study_heading(study)
         if headings[name] > 1 and study.workload is not None:
             name = f"{name}, {study.device or 'no device'}"
         elif headings[name] > 1 and study.runs[0].artifact:
@@ -155,32 +164,35 @@ def _name_studies(several: Sequence[Study]) -> Iterator[tuple[str, Study]]:
         yield (f"{name} ({uses[name]})" if uses[name] > 1 else name), study
 
 
-def _environment(study: Study) -> dict[str, str]:
+def _collect_study_environment(study: Study) -> dict[str, str]:
     complete = [run for run in study.runs if run.status == "ok"]
     facts = {
         fact.name: ", ".join(fact.values(complete)) for fact in FACTS if fact.name not in _NOT_FACTS
     }
-    if study.foreign:
+    if study.is_foreign:
         facts["workload"] = ""
     facts["profilers"] = ", ".join(sorted({run.profiler for run in complete}))
     return {name: text for name, text in facts.items() if text}
 
 
-def _add_repeats(
-    base: Place,
+def _add_repeated_quantities(
+    base: QuantityPlace,
     runs: Sequence[Run],
     ops: Sequence[OpShape],
-    places: dict[Place, dict[str, Value]],
+    places: dict[QuantityPlace, dict[str, Value]],
     unknown: dict[str, str],
 ) -> None:
     """Add the quantities of one profiler's repeats that no profiler before it gave."""
-    prepared = with_whole_backward(
-        [parted(PreparedRun(run, run.precision if run.workload else None)) for run in runs]
+    prepared = join_gradients_to_backward(
+        [
+            split_fused_kernels(PreparedRun(run, run.precision if run.workload else None))
+            for run in runs
+        ]
     )
     counts_of_runs = [
         {
             (location, quantity): value
-            for location, quantity, value in _counts(base, run, ops, unknown)
+            for location, quantity, value in _list_run_quantities(base, run, ops, unknown)
         }
         for run in prepared
     ]
@@ -194,16 +206,16 @@ def _add_repeats(
             )
             continue
         places.setdefault(location, {})[quantity] = first
-    times = [time for run in prepared if (time := _step_time(run)) is not None]
+    times = [time for run in prepared if (time := _compute_median_step_ns(run)) is not None]
     if TIME in places.get(base, {}) or not times or len(times) < len(prepared):
         return
-    if (busy := busy_with_others(runs)) is not None:
+    if (busy := explain_busy_cpu(runs)) is not None:
         unknown[f"{base.name}: {TIME}"] = busy
     else:
         places.setdefault(base, {})[TIME] = (float(f"{statistics.median(times):.5g}"),)
 
 
-def _step_time(run: PreparedRun) -> float | None:
+def _compute_median_step_ns(run: PreparedRun) -> float | None:
     """Return the median of a step in ns; of its kernels where no clock was around the steps."""
     observed = observe_times(run) if run.steps != 0 else {}
     times = (observed[key] for key in (STEP_TIME, KERNEL_TIME) if key in observed)
@@ -213,22 +225,22 @@ def _step_time(run: PreparedRun) -> float | None:
     return next(medians, None)
 
 
-def _locate(base: Place, key: tuple[str, str] | None) -> Place:
+def _place_ledger_key(base: QuantityPlace, key: tuple[str, str] | None) -> QuantityPlace:
     layer, direction = key or ("", "")
     return base._replace(
         layer=layer or ("" if direction == "optimizer" else UNATTRIBUTED), direction=direction
     )
 
 
-def _counts(
-    base: Place, item: PreparedRun, ops: Sequence[OpShape], unknown: dict[str, str]
+def _list_run_quantities(
+    base: QuantityPlace, item: PreparedRun, ops: Sequence[OpShape], unknown: dict[str, str]
 ) -> Counts:
     run = item.run
-    formulas = _formulas(base, run.layer_calls, UNATTRIBUTED)
+    formulas = _list_formula_quantities(base, run.layer_calls, UNATTRIBUTED)
     numbers = [number for number in formulas if number[-1] != 0]
     for op in run.report.ops:
         numbers.append((base._replace(direction=op.direction), "operations", op.calls))
-    for location, sums in _sum(numbers).items():
+    for location, sums in _sum_by_place(numbers).items():
         yield from ((location, quantity, value) for quantity, value in sums.items())
     if item.steps:
         yield base, "steps", item.steps
@@ -236,44 +248,52 @@ def _counts(
         yield base, SETUP, "counts cover the complete report, whose number of steps is unknown"
     recorded = observe_memory(item)
     if LAUNCHES in recorded:
-        yield base, "launches", _as_count(recorded[LAUNCHES].values[0])
-    yield from _kernels(base, item)
+        yield base, "launches", _convert_to_integer(recorded[LAUNCHES].values[0])
+    yield from _list_kernel_quantities(base, item)
     if run.report.counters:
-        yield from _executed(base, item, "counted", unknown)
-    elif ops and run.report.kernels and not is_amd(run):  # the rules are of NVIDIA's kernels
+        yield from _list_executed_quantities(base, item, "counted", unknown)
+    elif ops and run.report.kernels and not is_amd_run(run):  # the rules are of NVIDIA's kernels
         derived_run = DerivedRun(run, item.precision, item.recorded, tuple(ops))
         if any(count.ffma or count.tensor for count in derived_run.derived.values()):
-            yield from _executed(base, derived_run, "derived", unknown)
+            yield from _list_executed_quantities(base, derived_run, "derived", unknown)
     if PEAK_MEMORY in recorded:
-        yield base, "allocated", _as_count(recorded[PEAK_MEMORY].values[0])
+        yield base, "allocated", _convert_to_integer(recorded[PEAK_MEMORY].values[0])
 
 
-def _kernels(base: Place, item: PreparedRun) -> Counts:
-    by_place: dict[Place, list[Kernel]] = defaultdict(list)
+def _list_kernel_quantities(base: QuantityPlace, item: PreparedRun) -> Counts:
+    by_place: dict[QuantityPlace, list[Kernel]] = defaultdict(list)
     for kernel, key in item.launches:
-        by_place[_locate(base, key)].append(kernel)
+        by_place[_place_ledger_key(base, key)].append(kernel)
     steps = item.steps or 1
     for location, kernels in by_place.items():
         names = Counter(kernel.name for kernel in kernels)
-        yield location, "launches", _as_count(len(kernels) / steps)
-        yield location, "kernels", {name: _as_count(names[name] / steps) for name in sorted(names)}
+        yield location, "launches", _convert_to_integer(len(kernels) / steps)
+        yield (
+            location,
+            "kernels",
+            {name: _convert_to_integer(names[name] / steps) for name in sorted(names)},
+        )
         shapes = [(k.grid_x, k.grid_y, k.grid_z, k.block_x, k.block_y, k.block_z) for k in kernels]
         if not any(None in shape for shape in shapes):
             threads = sum(math.prod(side or 0 for side in shape) for shape in shapes)
-            yield location, "threads", _as_count(threads / steps)
-        if ways := sorted({way for name in names if (way := algorithm(name)) is not None}):
+            yield location, "threads", _convert_to_integer(threads / steps)
+        if ways := sorted(
+            {way for name in names if (way := describe_method_and_tile(name)) is not None}
+        ):
             yield location, "algorithm", "; ".join(ways)
 
 
-def _as_count(value: float) -> float:
+def _convert_to_integer(value: float) -> float:
     """Return a whole number as an integer."""
     return int(value) if value.is_integer() else value
 
 
-def _executed(base: Place, run: PreparedRun, how: str, unknown: dict[str, str]) -> Counts:
+def _list_executed_quantities(
+    base: QuantityPlace, run: PreparedRun, how: str, unknown: dict[str, str]
+) -> Counts:
     """``how``: "counted" or "derived"; only sums that lack nothing."""
     works = [(base, run.whole_work)]
-    works += [(_locate(base, key), work) for key, work in run.work_by_key.items()]
+    works += [(_place_ledger_key(base, key), work) for key, work in run.work_by_key.items()]
     for location, work in works:
         if work is None:
             continue

@@ -9,17 +9,26 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import ClassVar, NamedTuple
 
-from perfctl.orchestrator.compare.changes import Change, exact_changes, noisy_changes
+from perfctl.orchestrator.compare.changes import (
+    LevelChange,
+    find_exact_changes,
+    find_significant_changes,
+)
 from perfctl.orchestrator.compare.quantities import (
     COUNTED_FLOPS,
     LAUNCHES,
     PEAK_MEMORY,
     SAMPLE_RATE,
     STEP_TIME,
-    observe,
+    observe_all_quantities,
 )
-from perfctl.orchestrator.compare.sides import FACTS, busy_with_others, commit_of
-from perfctl.orchestrator.ledger.prepared import PreparedRun, heading, parted, studies
+from perfctl.orchestrator.compare.sides import FACTS, explain_busy_cpu, read_commit
+from perfctl.orchestrator.ledger.prepared import (
+    PreparedRun,
+    format_study_heading,
+    group_into_studies,
+    split_fused_kernels,
+)
 from perfctl.records.run import Run
 
 QUANTITIES = {
@@ -40,7 +49,7 @@ EXACT = ("flops", "launches", "memory")
 """Quantities whose every change counts where all repeats of a point agree."""
 
 
-class What(NamedTuple):
+class SeriesKey(NamedTuple):
     """What a series is of."""
 
     quantity: str
@@ -56,17 +65,17 @@ class What(NamedTuple):
 
 
 WHOLE_STEP = {
-    STEP_TIME: What("step"),
-    SAMPLE_RATE: What("throughput"),
-    COUNTED_FLOPS: What("flops"),
-    LAUNCHES: What("launches"),
-    PEAK_MEMORY: What("memory"),
+    STEP_TIME: SeriesKey("step"),
+    SAMPLE_RATE: SeriesKey("throughput"),
+    COUNTED_FLOPS: SeriesKey("flops"),
+    LAUNCHES: SeriesKey("launches"),
+    PEAK_MEMORY: SeriesKey("memory"),
 }
 """Quantities of a complete step that a history shows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class HistoryRun:
     """What a history keeps of one run."""
 
     JSON_KEYS = ("run", "store", "started_at", "commit", "commit_time")
@@ -83,25 +92,25 @@ class Seen:
     commit_time: str | None
     facts: dict[str, str]
     """Of every fact that ``compare`` knows."""
-    values: dict[What, float]
+    values: dict[SeriesKey, float]
     busy: str | None = None
     """Why its times are those of other programs, too."""
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class HistorySeries:
     """One quantity of a line."""
 
     JSON_KEYS = ("what", "unit", "exact", "points", "values", "changes", "judged")
     JSON_INLINED = ("what",)
 
-    what: What
+    what: SeriesKey
     points: tuple[int, ...]
     """Indexes of the line's points that have a value."""
     values: tuple[float, ...]
     """Median of the repeats of each point."""
     exact: bool
-    changes: tuple[Change, ...]
+    changes: tuple[LevelChange, ...]
     judged: bool = True
     """False: other programs kept the CPU busy in every point, so no change is looked for."""
 
@@ -109,13 +118,13 @@ class Series:
     def unit(self) -> str:
         return QUANTITIES[self.what.quantity]
 
-    def points_around(self, change: Change) -> tuple[int, int]:
+    def get_points_around(self, change: LevelChange) -> tuple[int, int]:
         """Return the line's last point before a change, and its first one after it."""
         return self.points[change.after - 1], self.points[change.after]
 
 
 @dataclass(slots=True)
-class Line:
+class HistoryLine:
     """Points that may be compared with each other, oldest first; each is a list of repeats."""
 
     JSON_KEYS = (
@@ -133,11 +142,11 @@ class Line:
     batch: int | None
     profiler: str
     facts: dict[str, str]
-    points: list[list[Seen]] = field(default_factory=list)
+    points: list[list[HistoryRun]] = field(default_factory=list)
     separation_reason: str | None = None
     """Why it is not part of an earlier line of the same workload and batch size; None for
     the first."""
-    series: tuple[Series, ...] = ()
+    series: tuple[HistorySeries, ...] = ()
 
     @property
     def busy(self) -> dict[int, str]:
@@ -163,41 +172,45 @@ class History:
     stores: tuple[str, ...]
     gate: float
     """Smaller changes are not reported; 0.05 is 5%."""
-    lines: tuple[Line, ...]
+    lines: tuple[HistoryLine, ...]
 
 
-def read_run(run: Run, store: int) -> Seen:
+def reduce_run(run: Run, store: int) -> HistoryRun:
     """Return a run, reduced to its quantities."""
-    values: dict[What, float] = {}
-    for key, observed in observe(parted(PreparedRun(run))).items():
+    values: dict[SeriesKey, float] = {}
+    for key, observed in observe_all_quantities(split_fused_kernels(PreparedRun(run))).items():
         series_key = WHOLE_STEP.get(key)
         if key[:2] == ("layer", "time"):
-            series_key = What("layer", key.layer, key.direction)
+            series_key = SeriesKey("layer", key.layer, key.direction)
         if series_key is not None and observed.trusted and not observed.is_bound:
             values[series_key] = statistics.median(observed.values)
-    (study,) = studies([run])
-    return Seen(
+    (study,) = group_into_studies([run])
+    return HistoryRun(
         run=run.id,
         store=store,
         sweep=run.sweep_id,
-        name=heading(study),
+        name=format_study_heading(study),
         batch=run.batch_size,
         profiler=run.profiler,
         started_at=run.started_at,
-        commit=commit_of(run),
+        commit=read_commit(run),
         commit_time=run.report.environment.get("commit_time"),
         facts={fact.name: text for fact in FACTS if (text := fact.read(run)) is not None},
         values=values,
-        busy=busy_with_others([run]),
+        busy=explain_busy_cpu([run]),
     )
 
 
-def build_lines(runs: Iterable[Seen], *, by_commit: bool = False, gate: float = 0.05) -> list[Line]:
+def build_history_lines(
+    runs: Iterable[HistoryRun], *, by_commit: bool = False, gate: float = 0.05
+) -> list[HistoryLine]:
     """Return every line, with the changes of its series that are larger than ``gate`` (0.05 is
     5%)."""
-    lines: list[Line] = []
-    for run in sorted(runs, key=lambda run: (_time_of(run, by_commit), run.store, run.run)):
-        line = _find_line(lines, run)
+    lines: list[HistoryLine] = []
+    for run in sorted(
+        runs, key=lambda run: (_parse_run_timestamp(run, by_commit), run.store, run.run)
+    ):
+        line = _find_or_add_line(lines, run)
         line.facts = run.facts | line.facts
         for point in line.points:
             first = point[0]
@@ -208,7 +221,10 @@ def build_lines(runs: Iterable[Seen], *, by_commit: bool = False, gate: float = 
             )
             if by_commit and first.commit and "+" not in first.commit:  # of one clean commit
                 is_repeat = first.commit == run.commit
-            elif abs(_time_of(first, False) - _time_of(run, False)) > REPEATS_APART_MAX_S:
+            elif (
+                abs(_parse_run_timestamp(first, False) - _parse_run_timestamp(run, False))
+                > REPEATS_APART_MAX_S
+            ):
                 is_repeat = False
             if is_repeat:
                 point.append(run)
@@ -216,11 +232,11 @@ def build_lines(runs: Iterable[Seen], *, by_commit: bool = False, gate: float = 
         else:
             line.points.append([run])
     for line in lines:
-        line.series = tuple(_series(line, gate))
+        line.series = tuple(_build_series_of_line(line, gate))
     return lines
 
 
-def _find_line(lines: list[Line], run: Seen) -> Line:
+def _find_or_add_line(lines: list[HistoryLine], run: HistoryRun) -> HistoryLine:
     """Return the line that the run may be compared with; a new one if there is none."""
     why_apart = None
     for line in lines:
@@ -229,15 +245,17 @@ def _find_line(lines: list[Line], run: Seen) -> Line:
             run.batch,
             run.profiler,
         ):
-            why_apart = "; ".join(_differences(line, run))
+            why_apart = "; ".join(_list_blocking_differences(line, run))
             if not why_apart:
                 return line
-    line = Line(run.name, run.batch, run.profiler, dict(run.facts), separation_reason=why_apart)
+    line = HistoryLine(
+        run.name, run.batch, run.profiler, dict(run.facts), separation_reason=why_apart
+    )
     lines.append(line)
     return line
 
 
-def _time_of(run: Seen, by_commit: bool) -> float:
+def _parse_run_timestamp(run: HistoryRun, by_commit: bool) -> float:
     """Return seconds since 1970: of the commit where it is asked for and known, else of the run; 0
     where neither is known. An ISO 8601 text without an offset is UTC."""
     text = (run.commit_time if by_commit else None) or run.started_at
@@ -248,7 +266,7 @@ def _time_of(run: Seen, by_commit: bool) -> float:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
-def _differences(line: Line, run: Seen) -> list[str]:
+def _list_blocking_differences(line: HistoryLine, run: HistoryRun) -> list[str]:
     """Return the facts that make a run not comparable with a line; one that a side did not record
     does not."""
     return [
@@ -261,7 +279,7 @@ def _differences(line: Line, run: Seen) -> list[str]:
     ]
 
 
-def _series(line: Line, gate: float) -> Iterator[Series]:
+def _build_series_of_line(line: HistoryLine, gate: float) -> Iterator[HistorySeries]:
     series = dict.fromkeys(
         series_key for point in line.points for run in point for series_key in run.values
     )
@@ -280,7 +298,7 @@ def _series(line: Line, gate: float) -> Iterator[Series]:
             if (values := [run.values[series_key] for run in point if series_key in run.values])
         }
         medians = [statistics.median(values) for values in repeats.values()]
-        changes = exact_changes(medians)
+        changes = find_exact_changes(medians)
         # every change counts if all repeats agree; what is not counted by definition also keeps
         # each of its levels for two points, or has repeats
         is_exact = series_key.quantity in EXACT and all(
@@ -295,5 +313,7 @@ def _series(line: Line, gate: float) -> Iterator[Series]:
             changes = []
         elif not is_exact:
             count = layers if series_key.quantity == "layer" else 1
-            changes = noisy_changes(medians, series=count, gate=gate)
-        yield Series(series_key, tuple(repeats), tuple(medians), is_exact, tuple(changes), judged)
+            changes = find_significant_changes(medians, series=count, gate=gate)
+        yield HistorySeries(
+            series_key, tuple(repeats), tuple(medians), is_exact, tuple(changes), judged
+        )

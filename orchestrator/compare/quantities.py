@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from perfctl.orchestrator.counts.figure import Figure, total_of
+from perfctl.orchestrator.counts.figure import Figure, sum_figures
 from perfctl.orchestrator.ledger.ledger import OUTSIDE, ledger
-from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
-from perfctl.orchestrator.ledger.sweep import memory_figures
+from perfctl.orchestrator.ledger.prepared import PreparedRun, group_into_studies
+from perfctl.orchestrator.ledger.sweep import read_memory_peaks
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 from perfctl.records.report import Kernel
 
@@ -26,7 +26,7 @@ ENERGIES = ("energy", "energy-delay product")
 QUANTITIES = ("time", "throughput", "memory", *ENERGIES, "flops")
 
 
-class Key(NamedTuple):
+class QuantityKey(NamedTuple):
     """What a row is about; the same on both sides."""
 
     level: str
@@ -49,15 +49,15 @@ class Key(NamedTuple):
         return f"{row}: {self.kernel}" if self.kernel else row
 
 
-STEP_TIME, KERNEL_TIME = Key("step", "time", "step"), Key("step", "time", KERNELS)
-SAMPLE_RATE = Key("step", "throughput", "samples per second")
-COUNTED_FLOPS = Key("step", "flops", "executed FLOPs")
-LAUNCHES = Key("step", "launches", "launches")
-PEAK_MEMORY = Key("step", "memory", "peak allocated")
+STEP_TIME, KERNEL_TIME = QuantityKey("step", "time", "step"), QuantityKey("step", "time", KERNELS)
+SAMPLE_RATE = QuantityKey("step", "throughput", "samples per second")
+COUNTED_FLOPS = QuantityKey("step", "flops", "executed FLOPs")
+LAUNCHES = QuantityKey("step", "launches", "launches")
+PEAK_MEMORY = QuantityKey("step", "memory", "peak allocated")
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedQuantity:
     """One quantity in one run."""
 
     values: tuple[float, ...]
@@ -74,33 +74,37 @@ class Observed:
     """A lower bound, which no count is compared with."""
 
 
-def observe(run: PreparedRun) -> dict[Key, Observed]:
+def observe_all_quantities(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
     """Return every quantity of a run."""
-    return observe_times(run) | _energy(run) | observe_memory(run) | observe_flops(run)
+    return observe_times(run) | _observe_energy(run) | observe_memory(run) | observe_flops(run)
 
 
-def observe_memory(run: PreparedRun) -> dict[Key, Observed]:
+def observe_memory(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
     """Return memory as the run recorded it, and how many kernels it launched."""
     observed = {
-        Key("step", "memory", name): Observed((float(size),), "memory as the run recorded it")
-        for name, size in memory_figures(run.run).items()
+        QuantityKey("step", "memory", name): ObservedQuantity(
+            (float(size),), "memory as the run recorded it"
+        )
+        for name, size in read_memory_peaks(run.run).items()
     }
     if run.launches:
         count = len({kernel.launch for kernel, _ in run.launches}) / (run.steps or 1)
-        observed[LAUNCHES] = Observed((count,), "launches of kernels", bool(run.steps))
+        observed[LAUNCHES] = ObservedQuantity((count,), "launches of kernels", bool(run.steps))
     return observed
 
 
-def observe_times(run: PreparedRun) -> dict[Key, Observed]:
+def observe_times(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
     """Return the times of steps, phases, layers and kernels, and samples per second."""
-    return dict((*_steps(run), *_layers(run), *_kernels(run)))
+    return dict(
+        (*_observe_step_times(run), *_observe_layer_times(run), *_observe_kernel_times(run))
+    )
 
 
-def observe_flops(run: PreparedRun) -> dict[Key, Observed]:
+def observe_flops(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
     """Return the executed FLOPs of a step, by layer and direction and in all."""
     if not run.run.report.counters:
         return {}
-    (study,) = studies([run.run])
+    (study,) = group_into_studies([run.run])
     entries = ledger(replace(study, prepared=(run,)))
     figures = {(row.layer, row.direction): row.executed for row in entries.rows}
     if any(key is None for _, key in run.launches):  # else there is nothing to count of no layer
@@ -108,16 +112,16 @@ def observe_flops(run: PreparedRun) -> dict[Key, Observed]:
             ((UNATTRIBUTED, ""), unattributed.executed) for unattributed in entries.unattributed
         )
     observed = {
-        Key("layer", "flops", "", *row_key): _exact(figure)
+        QuantityKey("layer", "flops", "", *row_key): _observe_flop_figure(figure)
         for row_key, figure in figures.items()
         if figure.value is not None
     }
     if observed:
-        observed[COUNTED_FLOPS] = _exact(total_of(figures.values()))
+        observed[COUNTED_FLOPS] = _observe_flop_figure(sum_figures(figures.values()))
     return observed
 
 
-def _exact(figure: Figure) -> Observed:
+def _observe_flop_figure(figure: Figure) -> ObservedQuantity:
     note, basis = None, "measured by ncu, per step"
     if figure.lower_bound:
         note = f"a lower bound: {figure.reason or 'a part is missing'}"
@@ -125,12 +129,12 @@ def _exact(figure: Figure) -> Observed:
         note = f"{figure.state}: {figure.reason}"
     if figure.state == "derived":
         basis = "derived from kernels and shapes, per step"
-    return Observed(
+    return ObservedQuantity(
         (float(figure.value or 0),), basis, note=note, is_bound=bool(figure.lower_bound)
     )
 
 
-def _energy(run: PreparedRun) -> dict[Key, Observed]:
+def _observe_energy(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
     """Return the energy of a step of all GPUs, and times the step's time, if all are known."""
     energies = run.usage.energy
     joules = [energy.per_step for energy in energies if energy.per_step is not None]
@@ -140,20 +144,20 @@ def _energy(run: PreparedRun) -> dict[Key, Observed]:
     basis = " and ".join(dict.fromkeys(energy.source or "" for energy in energies))
     products = [energy.delay_product or 0.0 for energy in energies]
     return {
-        Key("step", quantity, quantity): Observed((sum(values),), basis, note=note)
+        QuantityKey("step", quantity, quantity): ObservedQuantity((sum(values),), basis, note=note)
         for quantity, values in zip(ENERGIES, (joules, products), strict=True)
     }
 
 
-def _steps(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
+def _observe_step_times(run: PreparedRun) -> Iterator[tuple[QuantityKey, ObservedQuantity]]:
     if run.step_time is None:
         return
     spread, basis = run.step_time
-    yield STEP_TIME, Observed(spread.values, basis)
+    yield STEP_TIME, ObservedQuantity(spread.values, basis)
     samples = run.run.samples_per_step
     if samples and min(spread.values) > 0:
         rates = tuple(samples * 1e9 / value for value in spread.values)
-        yield SAMPLE_RATE, Observed(rates, basis)
+        yield SAMPLE_RATE, ObservedQuantity(rates, basis)
     for phase in PHASES:
         sums: Counter[int] = Counter()
         for step in sorted(run.run.report.steps, key=attrgetter("number")):
@@ -161,32 +165,35 @@ def _steps(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
                 # a step copies twice: images to the device, labels too
                 sums[step.number] += step.duration_ns
         if sums:
-            yield Key("step", "time", phase), Observed(tuple(map(float, sums.values())), basis)
+            yield (
+                QuantityKey("step", "time", phase),
+                ObservedQuantity(tuple(map(float, sums.values())), basis),
+            )
 
 
-def _layers(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
+def _observe_layer_times(run: PreparedRun) -> Iterator[tuple[QuantityKey, ObservedQuantity]]:
     times = run.layer_times
     if times is None:
         return
     spreads = {
-        Key("layer", "time", "", layer, direction): spread
+        QuantityKey("layer", "time", "", layer, direction): spread
         for (layer, direction), spread in times.rows.items()
     }
     if run.run.report.kernels:
         spreads = {KERNEL_TIME: times.total, **spreads}
     if any(times.unattributed.values):
-        spreads[Key("layer", "time", "", UNATTRIBUTED)] = times.unattributed
+        spreads[QuantityKey("layer", "time", "", UNATTRIBUTED)] = times.unattributed
     for key, spread in spreads.items():
-        yield key, Observed(spread.values, times.basis, times.trusted)
+        yield key, ObservedQuantity(spread.values, times.basis, times.trusted)
 
 
-def _kernels(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
+def _observe_kernel_times(run: PreparedRun) -> Iterator[tuple[QuantityKey, ObservedQuantity]]:
     steps, profiler = run.steps or 1, run.run.profiler
-    groups: dict[Key, list[Kernel]] = defaultdict(list)
+    groups: dict[QuantityKey, list[Kernel]] = defaultdict(list)
     timed_steps: dict[int | None, None] = {}
     for kernel, row_key in run.launches:
         if kernel.duration_ns is not None:
-            key = Key("kernel", "time", "", *(row_key or (UNATTRIBUTED, "")), kernel.name)
+            key = QuantityKey("kernel", "time", "", *(row_key or (UNATTRIBUTED, "")), kernel.name)
             groups[key].append(kernel)
             timed_steps[kernel.step] = None
     basis = KERNEL_BASIS.get(profiler, f"kernels, {profiler}") if run.steps else PER_REPORT
@@ -200,4 +207,4 @@ def _kernels(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
                 grids["x".join(str(side or 1) for side in sides)] += 1
         shapes = tuple(sorted(grids, key=lambda grid: (-grids[grid], grid)))
         values = tuple(times.values())
-        yield key, Observed(values, basis, profiler != "ncu", shapes, len(kernels) / steps)
+        yield key, ObservedQuantity(values, basis, profiler != "ncu", shapes, len(kernels) / steps)

@@ -13,14 +13,14 @@ from typing import NamedTuple
 from perfctl.orchestrator.ledger.prepared import (
     PreparedRun,
     Study,
-    device_label,
-    heading,
-    studies,
+    format_study_heading,
+    get_device_label,
+    group_into_studies,
 )
-from perfctl.orchestrator.ledger.timing import preference
-from perfctl.orchestrator.ledger.usage.served import same_sequences
+from perfctl.orchestrator.ledger.timing import rank_profiler_clock
+from perfctl.orchestrator.ledger.usage.served import count_same_sequences
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT
-from perfctl.records.run import Point, Run, label_point, size_of
+from perfctl.records.run import Point, Run, format_point, get_sort_size
 
 NOT_RECORDED = "not recorded"
 CPU_BUSY_SHARE_MAX = 0.05
@@ -38,7 +38,7 @@ _INFORMATION = "said only"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FactDifference:
     """A fact that is not the same on both sides."""
 
     fact: str
@@ -56,7 +56,7 @@ class Difference:
         return f"{self.fact}: {self.a} in A, {self.b} in B"
 
 
-class Fact(NamedTuple):
+class RunFact(NamedTuple):
     """One fact about a run."""
 
     name: str
@@ -88,19 +88,19 @@ class Fact(NamedTuple):
         return a == b and not (self.blocks or self.software)
 
 
-def _environment(key: str, *, is_for_cpu: bool = False) -> Callable[[Run], str | None]:
+def _make_environment_reader(key: str, *, is_for_cpu: bool = False) -> Callable[[Run], str | None]:
     """Return a reader of a recorded value; ``is_for_cpu``: it matters only if the CPU is what is
     timed."""
 
-    def read(run: Run) -> str | None:
+    def read_value(run: Run) -> str | None:
         if is_for_cpu and run.device_kind != "cpu":
             return None
         return run.report.environment.get(key)
 
-    return read
+    return read_value
 
 
-def commit_of(run: Run) -> str | None:
+def read_commit(run: Run) -> str | None:
     """Return "1a2b3c4d5e6f" or "1a2b3c4d5e6f + changes": the commit of the user's code, None if it
     was not recorded."""
     commit = run.report.environment.get("commit")
@@ -108,7 +108,7 @@ def commit_of(run: Run) -> str | None:
     return f"{commit[:12]}{' + changes' if changed else ''}" if commit else None
 
 
-def _sampled_clock(run: Run) -> str | None:
+def _read_sampled_clock(run: Run) -> str | None:
     samples = [sample for sample in run.report.samples if sample.sm_clock_hz]
     busy = [sample for sample in samples if sample.gpu_utilisation]
     clocks = [sample.sm_clock_hz for sample in busy or samples if sample.sm_clock_hz]
@@ -116,96 +116,105 @@ def _sampled_clock(run: Run) -> str | None:
 
 
 FACTS = (
-    Fact("workload", True, _OTHER_WORK, lambda run: run.workload),
-    Fact("variant", True, _OTHER_WORK, lambda run: run.variant or "defaults"),
-    Fact("mode", True, _OTHER_WORK, lambda run: run.mode),
-    Fact("precision", True, "the arithmetic differs", lambda run: run.precision),
-    Fact(
+    RunFact("workload", True, _OTHER_WORK, lambda run: run.workload),
+    RunFact("variant", True, _OTHER_WORK, lambda run: run.variant or "defaults"),
+    RunFact("mode", True, _OTHER_WORK, lambda run: run.mode),
+    RunFact("precision", True, "the arithmetic differs", lambda run: run.precision),
+    RunFact(
         "batch",
         True,
         _OTHER_WORK,
         lambda run: None if run.batch_size is None else str(run.batch_size),
     ),
-    Fact("parameters", True, _OTHER_WORK, lambda run: run.setting or None),
-    Fact(
+    RunFact("parameters", True, _OTHER_WORK, lambda run: run.setting or None),
+    RunFact(
         "sequences",
         True,
         _OTHER_WORK,
-        lambda run: None if (number := same_sequences(run)) is None else str(number),
+        lambda run: None if (number := count_same_sequences(run)) is None else str(number),
     ),
-    Fact("device", True, "the difference may come from the machine", device_label),
-    Fact(
+    RunFact("device", True, "the difference may come from the machine", get_device_label),
+    RunFact(
         "largest clock",
         True,
         "the devices have different maximum clocks",
         lambda run: next((f"{d.clock_hz / 1e6:.0f} MHz" for d in run.devices if d.clock_hz), None),
     ),
-    Fact(
-        "SM clock while it ran", True, "the devices ran at different clocks", _sampled_clock, 0.05
+    RunFact(
+        "SM clock while it ran",
+        True,
+        "the devices ran at different clocks",
+        _read_sampled_clock,
+        0.05,
     ),
     *(
-        Fact(name, True, "TF32 changes the arithmetic", _environment(name))
+        RunFact(name, True, "TF32 changes the arithmetic", _make_environment_reader(name))
         for name in ("tf32_conv", "tf32_matmul")
     ),
     *(
-        Fact(name, False, _OTHER_SOFTWARE, _environment(name), software=True)
+        RunFact(name, False, _OTHER_SOFTWARE, _make_environment_reader(name), software=True)
         for name in ("torch", "cuda", "cudnn")
     ),
-    Fact(
+    RunFact(
         "driver",
         False,
         _OTHER_SOFTWARE,
         lambda run: next((d.driver_version for d in run.devices if d.driver_version), None),
         software=True,
     ),
-    Fact(
+    RunFact(
         "cudnn_benchmark",
         False,
         "cuDNN chooses its kernels in another way",
-        _environment("cudnn_benchmark"),
+        _make_environment_reader("cudnn_benchmark"),
         software=True,
     ),
     *(
-        Fact(name, True, reason, _environment(name, is_for_cpu=True))
+        RunFact(name, True, reason, _make_environment_reader(name, is_for_cpu=True))
         for name, reason in (
             ("cpu_model", "processors with the same name differ in speed"),
             ("cpu_capability", "torch uses other instructions"),
             ("threads", "on a CPU, the number of threads changes the time"),
         )
     ),
-    Fact(
+    RunFact(
         "world_size", True, _OTHER_WORK, lambda run: run.report.environment.get("world_size", "1")
     ),
-    Fact("what timed the steps", True, "another clock timed the steps", _environment("clock")),
-    Fact("commit", False, "your code may differ", commit_of, software=True),
-    Fact(
+    RunFact(
+        "what timed the steps",
+        True,
+        "another clock timed the steps",
+        _make_environment_reader("clock"),
+    ),
+    RunFact("commit", False, "your code may differ", read_commit, software=True),
+    RunFact(
         "profiler version",
         False,
         "profilers add different overhead to a step",
         lambda run: run.profiler_version,
     ),
     *(
-        Fact(name, False, _INFORMATION, _environment(name))
+        RunFact(name, False, _INFORMATION, _make_environment_reader(name))
         for name in ("perfctl", "python", "torchvision")
     ),
-    Fact("host", False, _INFORMATION, lambda run: run.host),
+    RunFact("host", False, _INFORMATION, lambda run: run.host),
     *(
-        Fact(name, False, _INFORMATION, _environment(name))
+        RunFact(name, False, _INFORMATION, _make_environment_reader(name))
         for name in ("kernel", "cpu", "cpu_count")
     ),
-    Fact("threads of the host", False, _INFORMATION, _environment("threads")),
-    Fact("origin", False, _INFORMATION, lambda run: run.origin),
+    RunFact("threads of the host", False, _INFORMATION, _make_environment_reader("threads")),
+    RunFact("origin", False, _INFORMATION, lambda run: run.origin),
     *(
-        Fact(name, False, _INFORMATION, _environment(f"option:{name}"))
+        RunFact(name, False, _INFORMATION, _make_environment_reader(f"option:{name}"))
         for name in ("steps", "warmup", "data")
     ),
-    Fact("seed", False, _INFORMATION, _environment("seed")),
+    RunFact("seed", False, _INFORMATION, _make_environment_reader("seed")),
 )
 
 
-def compare_facts(
+def compare_run_facts(
     a: Sequence[Run], b: Sequence[Run]
-) -> tuple[tuple[Difference, ...], tuple[tuple[str, str, str], ...]]:
+) -> tuple[tuple[FactDifference, ...], tuple[tuple[str, str, str], ...]]:
     """Return (differences, all facts as (name, A, B)) of runs of the same profilers.
 
     A fact that one side did not record does not block. Software blocks only if repeats of one side
@@ -224,11 +233,11 @@ def compare_facts(
         mixed = fact.software and max(len(values_a), len(values_b)) > 1
         blocks = (fact.blocks or mixed) and bool(values_a) and bool(values_b)
         reason = "the repeats of one side differ" if mixed else fact.why
-        differences.append(Difference(fact.name, text_a, text_b, blocks, reason, fact.software))
+        differences.append(FactDifference(fact.name, text_a, text_b, blocks, reason, fact.software))
     return tuple(differences), tuple(facts)
 
 
-def busy_with_others(runs: Iterable[Run]) -> str | None:
+def explain_busy_cpu(runs: Iterable[Run]) -> str | None:
     """Return why times on this CPU are those of other programs too; None if they are not, or if
     nothing was recorded.
 
@@ -260,7 +269,7 @@ def busy_with_others(runs: Iterable[Run]) -> str | None:
     return f"{text}, and other processes kept {100 * busy_share:.0f}% of the cores busy"
 
 
-def compare_ends(a: Sequence[Run], b: Sequence[Run]) -> Difference | None:
+def find_truncated_side(a: Sequence[Run], b: Sequence[Run]) -> FactDifference | None:
     """Return the difference of two reports whose number of steps is unknown, if one records only
     the beginning of what the other records; None for other sides.
 
@@ -286,10 +295,10 @@ def compare_ends(a: Sequence[Run], b: Sequence[Run]) -> Difference | None:
         f"{side} ends earlier: its launches are the first {shorter:,} of the other's {longer:,}"
     )
     count_a, count_b = (f"{len(names):,} launches" for names in (names_a, names_b))
-    return Difference("end of the recording", count_a, count_b, True, reason)
+    return FactDifference("end of the recording", count_a, count_b, True, reason)
 
 
-class Opposed(NamedTuple):
+class OpposedRuns(NamedTuple):
     """Runs of one setup at one batch size; on each side the repeats of one or several profilers."""
 
     heading: str
@@ -297,51 +306,53 @@ class Opposed(NamedTuple):
     b: tuple[Run, ...]
 
 
-class Alignment(NamedTuple):
+class StudyAlignment(NamedTuple):
     """The pairs, and the rest in words."""
 
-    opposed: tuple[Opposed, ...]
+    opposed: tuple[OpposedRuns, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
     failed: tuple[str, ...]
 
 
-def align(a: Sequence[Run], b: Sequence[Run]) -> Alignment:
+def align_runs_of_sides(a: Sequence[Run], b: Sequence[Run]) -> StudyAlignment:
     """Return the pairs of studies of two sides: equal ones first, then those of one workload that
     differ least.
 
     If each side has one batch size, they form a pair; different sizes block it.
     """
-    pairs, rest_a, rest_b = _pair_studies(list(studies(a)), list(studies(b)))
-    opposed: list[Opposed] = []
-    only_a, only_b = ([heading(study) for study in unmatched] for unmatched in (rest_a, rest_b))
+    pairs, rest_a, rest_b = _pair_studies(list(group_into_studies(a)), list(group_into_studies(b)))
+    opposed: list[OpposedRuns] = []
+    only_a, only_b = (
+        [format_study_heading(study) for study in unmatched] for unmatched in (rest_a, rest_b)
+    )
     failed: list[str] = []
     for first, second in pairs:
-        name = heading(first)
-        runs_a, runs_b = _repeats_by_batch(first), _repeats_by_batch(second)
+        name = format_study_heading(first)
+        runs_a, runs_b = _group_repeats_by_batch(first), _group_repeats_by_batch(second)
         if len(runs_a) == len(runs_b) == 1:
-            opposed.append(Opposed(name, *runs_a.values(), *runs_b.values()))
+            opposed.append(OpposedRuns(name, *runs_a.values(), *runs_b.values()))
             continue
         for size, runs in runs_a.items():
-            run_name = f"{name}, {label_point(size, 'batch None')}"
+            run_name = f"{name}, {format_point(size, 'batch None')}"
             sized = [] if size is None else second.recorded(size)
             tries = [item.run for item in sized if item.run.status != "ok"]
             if size in runs_b:
-                opposed.append(Opposed(name, runs, runs_b[size]))
+                opposed.append(OpposedRuns(name, runs, runs_b[size]))
             elif tries:
                 reason = tries[-1].reason or "no reason was recorded"
                 failed.append(f"{run_name}: {tries[-1].status} in B: {reason}")
             else:
                 only_a.append(run_name)
         only_b += [
-            f"{heading(second)}, {label_point(size, 'batch None')}"
+            f"{format_study_heading(second)}, {format_point(size, 'batch None')}"
             for size in runs_b
             if size not in runs_a
         ]
-    return Alignment(tuple(opposed), tuple(only_a), tuple(only_b), tuple(failed))
+    return StudyAlignment(tuple(opposed), tuple(only_a), tuple(only_b), tuple(failed))
 
 
-def newest_repeats(runs: Iterable[Run]) -> dict[str, tuple[Run, ...]]:
+def select_newest_repeats(runs: Iterable[Run]) -> dict[str, tuple[Run, ...]]:
     """Return profiler -> its complete runs of its newest sweep: runs of one sweep are repeats."""
     complete = [run for run in runs if run.status == "ok"]
     newest: dict[str, int] = {}
@@ -355,10 +366,10 @@ def newest_repeats(runs: Iterable[Run]) -> dict[str, tuple[Run, ...]]:
     }
 
 
-def shared_profilers(a: Iterable[Run], b: Iterable[Run]) -> tuple[str, ...]:
+def list_shared_profilers(a: Iterable[Run], b: Iterable[Run]) -> tuple[str, ...]:
     """Return the profilers of both sides, the preferred source of times first."""
     both = {run.profiler for run in a} & {run.profiler for run in b}
-    return tuple(sorted(both, key=lambda profiler: (preference(profiler), profiler)))
+    return tuple(sorted(both, key=lambda profiler: (rank_profiler_clock(profiler), profiler)))
 
 
 def _pair_studies(
@@ -369,7 +380,7 @@ def _pair_studies(
         (distance, index_a, index_b)
         for index_a, study_a in enumerate(a)
         for index_b, study_b in enumerate(b)
-        if (distance := _distance(study_a, study_b)) is not None
+        if (distance := _count_study_differences(study_a, study_b)) is not None
     )
     partners: dict[int, int] = {}
     for _, index_a, index_b in distances:
@@ -381,10 +392,10 @@ def _pair_studies(
     return pairs, rest_a, rest_b
 
 
-def _distance(a: Study, b: Study) -> float | None:
+def _count_study_differences(a: Study, b: Study) -> float | None:
     """Return how many facts differ; None for different workloads, or ingested reports of different
     profilers."""
-    if a.workload != b.workload or (a.foreign and not shared_profilers(a.runs, b.runs)):
+    if a.workload != b.workload or (a.is_foreign and not list_shared_profilers(a.runs, b.runs)):
         return None
     differ = [
         a.variant != b.variant,
@@ -392,16 +403,16 @@ def _distance(a: Study, b: Study) -> float | None:
         a.precision != b.precision,
         a.device != b.device,
     ]
-    common_batches = _repeats_by_batch(a).keys() & _repeats_by_batch(b).keys()
+    common_batches = _group_repeats_by_batch(a).keys() & _group_repeats_by_batch(b).keys()
     return sum(differ) + (0.0 if common_batches else 0.5)
 
 
-def _repeats_by_batch(study: Study) -> dict[Point, tuple[Run, ...]]:
+def _group_repeats_by_batch(study: Study) -> dict[Point, tuple[Run, ...]]:
     """Return batch size, or value of other parameters, -> the newest repeats of each profiler, in
     order."""
     points = dict.fromkeys(run.point for run in study.runs if run.status == "ok")
     repeats = {
-        point: newest_repeats(run for run in study.runs if run.point == point)
-        for point in sorted(points, key=size_of)
+        point: select_newest_repeats(run for run in study.runs if run.point == point)
+        for point in sorted(points, key=get_sort_size)
     }
     return {size: tuple(chain(*runs.values())) for size, runs in repeats.items()}

@@ -16,25 +16,30 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from perfctl.orchestrator.compare.compared import FASTER, NOT_SHOWN, SLOWER, Compared
+from perfctl.orchestrator.compare.compared import FASTER, NOT_SHOWN, SLOWER, ComparedQuantity
 from perfctl.orchestrator.compare.quantities import PHASES, STEP_TIME, UNATTRIBUTED, observe_times
 from perfctl.orchestrator.compare.sides import (
     NOT_RECORDED,
-    Difference,
-    busy_with_others,
-    compare_facts,
+    FactDifference,
+    compare_run_facts,
+    explain_busy_cpu,
 )
-from perfctl.orchestrator.counts.hardware.peaks import Peaks
+from perfctl.orchestrator.counts.hardware.peaks import DevicePeaks
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch, epochs, facts_of
-from perfctl.orchestrator.ledger.prepared import PreparedRun, device_label
+from perfctl.orchestrator.ledger.arm_figures import (
+    ArmFigures,
+    EpochFigures,
+    compute_arm_figures,
+    list_epochs,
+)
+from perfctl.orchestrator.ledger.prepared import PreparedRun, get_device_label
 from perfctl.orchestrator.ledger.timing import GRADIENTS
 from perfctl.orchestrator.statistics import (
     WIDEST,
-    TooWide,
-    Untested,
+    UntestedRatio,
+    WideInterval,
     compare_samples,
-    ratio_too_wide,
+    judge_ratio_interval,
 )
 from perfctl.records.run import Run
 
@@ -79,7 +84,7 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsettled:
+class UncertainGain:
     """An interval too wide to say anything: its ends are further apart than ``WIDEST``."""
 
     gain: Gain
@@ -89,12 +94,12 @@ class Unsettled:
     """What these are: steps, epochs or runs."""
 
     @property
-    def judged(self) -> TooWide:
+    def judged(self) -> WideInterval:
         """The same in words."""
-        return TooWide(f"a factor of {WIDEST:g}", self.more, self.unit)
+        return WideInterval(f"a factor of {WIDEST:g}", self.more, self.unit)
 
 
-class LineKey(NamedTuple):
+class GainKey(NamedTuple):
     """What a line of a speedup is about."""
 
     level: str
@@ -102,7 +107,7 @@ class LineKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class GainLine(Compared[LineKey, float]):
+class GainLine(ComparedQuantity[GainKey, float]):
     """One quantity of both arms; before and after are medians of the first and of the other."""
 
     JSON_KEYS = ("key", "before", "after", "gain", "why", "uncertain")
@@ -111,7 +116,7 @@ class GainLine(Compared[LineKey, float]):
 
     gain: Gain | None = None
     """None without a spread, or with one that is too wide; ``reason`` says why."""
-    uncertain: Unsettled | None = None
+    uncertain: UncertainGain | None = None
 
     @property
     def why(self) -> str | None:
@@ -119,7 +124,7 @@ class GainLine(Compared[LineKey, float]):
 
 
 @dataclass(frozen=True, slots=True)
-class IfOnly:
+class AmdahlGain:
     """Amdahl: the step's speedup if only this layer ran as fast as on the other arm."""
 
     layer: str
@@ -129,19 +134,19 @@ class IfOnly:
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
+class ArmComparison:
     """One arm compared with the first."""
 
     label: str
     reasons: tuple[str, ...]
     """Why there is no speedup; empty when there is one."""
-    differences: tuple[Difference, ...]
+    differences: tuple[FactDifference, ...]
     lines: tuple[GainLine, ...]
-    amdahl: tuple[IfOnly, ...]
+    amdahl: tuple[AmdahlGain, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class TimeToQuality:
     """Training time until each arm was as good as the worst arm's best."""
 
     quantity: str
@@ -150,20 +155,20 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Speedup:
+class NetworkSpeedup:
     """One workload at one batch size."""
 
     workload: str | None
     batch: int | None
     base: str
-    arms: tuple[ArmFacts, ...]
-    comparisons: tuple[Against, ...]
-    times_to_quality: tuple[Reached, ...]
+    arms: tuple[ArmFigures, ...]
+    comparisons: tuple[ArmComparison, ...]
+    times_to_quality: tuple[TimeToQuality, ...]
     failed: tuple[tuple[str, str], ...] = ()
     """(label, why) of arms without a whole run."""
 
 
-_GOALS: tuple[tuple[str, int, Callable[[Epoch], float | None]], ...] = (
+_GOALS: tuple[tuple[str, int, Callable[[EpochFigures], float | None]], ...] = (
     ("test loss", 1, lambda epoch: epoch.test_loss),
     ("accuracy", -1, lambda epoch: epoch.accuracy),
     ("Dice", -1, lambda epoch: epoch.dice),
@@ -173,7 +178,7 @@ APART = 1.1
 """Speedups of steps and of epochs that differ by less than this factor count as equal."""
 
 
-def allowed_facts(names: Iterable[str]) -> frozenset[str]:
+def check_allowed_facts(names: Iterable[str]) -> frozenset[str]:
     """Return the facts that may differ. Raises UsageError for one that is not known."""
     allowed = frozenset(names)
     for name in sorted(allowed - set(ALLOWED)):
@@ -181,9 +186,9 @@ def allowed_facts(names: Iterable[str]) -> frozenset[str]:
     return allowed
 
 
-def speedup(
-    arms: Sequence[Arm], *, allowed: Iterable[str] = (), peaks: Sequence[Peaks] = ()
-) -> Speedup:
+def compare_speedup_arms(
+    arms: Sequence[Arm], *, allowed: Iterable[str] = (), peaks: Sequence[DevicePeaks] = ()
+) -> NetworkSpeedup:
     """Compare every arm with the first. Raises ValueError with fewer than two arms that have a
     complete run.
 
@@ -201,15 +206,21 @@ def speedup(
             "; ".join(f"{label}: {reason}" for label, reason in failed) or "one arm alone"
         )
     base, first = complete[0], complete[0].runs[0]
-    facts = tuple(facts_of(arm.label, arm.runs, peaks) for arm in complete)
-    against = tuple(_against(base, arm, frozenset(allowed)) for arm in complete[1:])
-    return Speedup(
-        first.workload, first.batch_size, base.label, facts, against, reached(facts), tuple(failed)
+    facts = tuple(compute_arm_figures(arm.label, arm.runs, peaks) for arm in complete)
+    against = tuple(_compare_with_first_arm(base, arm, frozenset(allowed)) for arm in complete[1:])
+    return NetworkSpeedup(
+        first.workload,
+        first.batch_size,
+        base.label,
+        facts,
+        against,
+        compute_times_to_quality(facts),
+        tuple(failed),
     )
 
 
-def _against(base: Arm, arm: Arm, allowed: frozenset[str]) -> Against:
-    differences = find_differences(base.runs, arm.runs)
+def _compare_with_first_arm(base: Arm, arm: Arm, allowed: frozenset[str]) -> ArmComparison:
+    differences = find_work_differences(base.runs, arm.runs)
     reasons = tuple(
         f"{difference.fact} differs: {base.label} has {difference.a}, {arm.label} has "
         f"{difference.b}"
@@ -217,28 +228,30 @@ def _against(base: Arm, arm: Arm, allowed: frozenset[str]) -> Against:
         if difference.blocks and difference.fact not in allowed
     )
     if reasons:
-        return Against(arm.label, reasons, differences, (), ())
-    first, second = _values(base.runs), _values(arm.runs)
+        return ArmComparison(arm.label, reasons, differences, (), ())
+    first, second = _collect_times_by_key(base.runs), _collect_times_by_key(arm.runs)
     lines = tuple(
-        compare_quantity(key, first.get(key, []), second.get(key, []))
+        compute_gain_line(key, first.get(key, []), second.get(key, []))
         for key in dict.fromkeys((*first, *second))
     )
     for side in (base, arm):
-        if (busy := busy_with_others(side.runs)) is not None:
+        if (busy := explain_busy_cpu(side.runs)) is not None:
             reason = f"on {side.label}, {busy}"
             lines = tuple(
                 GainLine(line.key, line.before, line.after, reason=reason) for line in lines
             )
-    return Against(arm.label, (), differences, lines, if_only(lines))
+    return ArmComparison(arm.label, (), differences, lines, compute_amdahl_gains(lines))
 
 
-def find_differences(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
+def find_work_differences(a: Sequence[Run], b: Sequence[Run]) -> tuple[FactDifference, ...]:
     """Return the facts that differ; ``blocks`` for different work.
 
     A fact of MUST_AGREE that only one side recorded blocks too; one that neither recorded
     is listed.
     """
-    differences, facts = compare_facts(*([uncompiled(run) for run in side] for side in (a, b)))
+    differences, facts = compare_run_facts(
+        *([strip_compile_option(run) for run in side] for side in (a, b))
+    )
     judged = [
         replace(difference, blocks=difference.fact in MUST_AGREE) for difference in differences
     ]
@@ -246,7 +259,7 @@ def find_differences(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ..
     reason = "it is unknown whether the work is the same"
     for name in MUST_AGREE:
         if name not in recorded:
-            judged.append(Difference(name, NOT_RECORDED, NOT_RECORDED, False, reason))
+            judged.append(FactDifference(name, NOT_RECORDED, NOT_RECORDED, False, reason))
     for name in (COMPILED, "samples", "length", "data_dir"):
         value_a, right = (
             ", ".join(
@@ -255,11 +268,11 @@ def find_differences(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ..
             for side in (a, b)
         )
         if value_a != right:
-            judged.append(Difference(name, value_a, right, True, "the measured work differs"))
+            judged.append(FactDifference(name, value_a, right, True, "the measured work differs"))
     return tuple(judged)
 
 
-def uncompiled(run: Run) -> Run:
+def strip_compile_option(run: Run) -> Run:
     """The run with the variant of its network alone, without that it was compiled."""
     parts = [
         part
@@ -269,31 +282,31 @@ def uncompiled(run: Run) -> Run:
     return replace(run, variant=" ".join(parts) or None)
 
 
-def _values(runs: Sequence[Run]) -> dict[LineKey, list[tuple[float, ...]]]:
+def _collect_times_by_key(runs: Sequence[Run]) -> dict[GainKey, list[tuple[float, ...]]]:
     """Return epochs, steps, phases and layers (both gradients of a layer as one backward), run by
     run: the values of its steps in ns."""
-    values: dict[LineKey, list[tuple[float, ...]]] = defaultdict(list)
+    values: dict[GainKey, list[tuple[float, ...]]] = defaultdict(list)
     for run in runs:
-        if times := tuple(epoch.ns for epoch in epochs(run)):
-            values[LineKey("epoch", "epoch")].append(times)
+        if times := tuple(epoch.ns for epoch in list_epochs(run)):
+            values[GainKey("epoch", "epoch")].append(times)
         layers: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         for key, observed in observe_times(PreparedRun(run)).items():
             if not observed.trusted:
                 continue
             if key == STEP_TIME or key.item in PHASES:
                 level = "step" if key == STEP_TIME else "phase"
-                values[LineKey(level, key.item)].append(observed.values)
+                values[GainKey(level, key.item)].append(observed.values)
             elif key.level == "layer" and key.layer != UNATTRIBUTED:
                 direction = "backward" if key.direction in GRADIENTS else key.direction
                 for step, value in enumerate(observed.values):
                     layers[f"{key.layer} {direction}".strip()][step] += value
         for name, sums in layers.items():
-            values[LineKey("layer", name)].append(tuple(sums.values()))
+            values[GainKey("layer", name)].append(tuple(sums.values()))
     return values
 
 
-def compare_quantity(
-    key: LineKey, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
+def compute_gain_line(
+    key: GainKey, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
 ) -> GainLine:
     """Return how many times faster ``b`` is than ``a``, or why that is unknown.
 
@@ -313,7 +326,7 @@ def compare_quantity(
             reason = "one epoch has no spread; run 2 or more epochs, or 5 repeats"
             return replace(line, reason=reason)
     test = compare_samples(a, b)
-    if isinstance(test, Untested):
+    if isinstance(test, UntestedRatio):
         return replace(line, reason=test.reason)
     basis = test.basis
     if unit == "epochs":
@@ -329,13 +342,13 @@ def compare_quantity(
         result=SLOWER if test.low > 1 else FASTER if test.high < 1 else NOT_SHOWN,
     )
     now = min(len(a[0]), len(b[0])) if unit == "steps" else max(min(len(a), len(b)), 2)
-    wide = ratio_too_wide(test, now, unit)
+    wide = judge_ratio_interval(test, now, unit)
     if wide is None:
         return replace(line, gain=gain)
-    return replace(line, reason=wide.reason, uncertain=Unsettled(gain, wide.more, unit))
+    return replace(line, reason=wide.reason, uncertain=UncertainGain(gain, wide.more, unit))
 
 
-def disagreement(lines: Sequence[GainLine]) -> tuple[Gain, Gain] | None:
+def find_epoch_step_disagreement(lines: Sequence[GainLine]) -> tuple[Gain, Gain] | None:
     """(of steps, of epochs) where the two do not agree: their 95% intervals do not meet, and they
     are ``APART``."""
     gains = {line.key.level: line.gain for line in lines}
@@ -347,7 +360,7 @@ def disagreement(lines: Sequence[GainLine]) -> tuple[Gain, Gain] | None:
     return (steps, epochs) if is_apart and not do_meet else None
 
 
-def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
+def compute_amdahl_gains(lines: Sequence[GainLine]) -> tuple[AmdahlGain, ...]:
     """For each layer, the step's speedup if only that layer ran as fast as on the other arm; the
     largest first.
 
@@ -369,15 +382,15 @@ def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
         ):
             share = line.before / step
             value, low, high = (
-                amdahl(share, gain) for gain in (own_gain.value, own_gain.low, own_gain.high)
+                apply_amdahl(share, gain) for gain in (own_gain.value, own_gain.low, own_gain.high)
             )
             if high <= WIDEST * low:
                 gain = Gain(value, low, high, own_gain.basis)
-                parts.append(IfOnly(line.key.name, share, gain, 1 / (1 - share)))
+                parts.append(AmdahlGain(line.key.name, share, gain, 1 / (1 - share)))
     return tuple(sorted(parts, key=lambda part: -part.gain.value))
 
 
-def read_speedups(content: bytes) -> list[Speedup]:
+def read_speedups(content: bytes) -> list[NetworkSpeedup]:
     """Return the speedups that ``--json`` wrote. Raises ValueError for other content."""
     written = msgspec.json.decode(content)
     studies = written if isinstance(written, list) else [written]
@@ -385,21 +398,21 @@ def read_speedups(content: bytes) -> list[Speedup]:
         for line in (
             line for study in studies for arm in study["comparisons"] for line in arm["lines"]
         ):
-            line["key"] = [line.pop(name) for name in LineKey._fields]
+            line["key"] = [line.pop(name) for name in GainKey._fields]
             for field, name in GainLine.JSON_NAMES.items():
                 line["reason" if field == "why" else field] = line.pop(name)
             line["reason"] = line["reason"] or ""
     except (TypeError, KeyError) as error:
         raise ValueError(f"no speedups: {error}") from error
-    return msgspec.convert(studies, list[Speedup])
+    return msgspec.convert(studies, list[NetworkSpeedup])
 
 
-def amdahl(share: float, faster: float) -> float:
+def apply_amdahl(share: float, faster: float) -> float:
     """Speedup of the whole when ``share`` (0..1) of its time runs ``faster`` times as fast."""
     return 1 / (1 - share + share / faster)
 
 
-def reached(arms: Sequence[ArmFacts]) -> tuple[Reached, ...]:
+def compute_times_to_quality(arms: Sequence[ArmFigures]) -> tuple[TimeToQuality, ...]:
     """Return the training time to the test loss, accuracy and Dice of the worst arm's best."""
     results = []
     for goal, sign, read in _GOALS:
@@ -417,11 +430,11 @@ def reached(arms: Sequence[ArmFacts]) -> tuple[Reached, ...]:
                 label: next((ns for ns, value in course if value <= target), None)
                 for label, course in courses.items()
             }
-            results.append(Reached(goal, sign * target, first))
+            results.append(TimeToQuality(goal, sign * target, first))
     return tuple(results)
 
 
-def arms_by_network(
+def group_arms_by_network(
     runs: Sequence[Run],
 ) -> tuple[dict[str, dict[int | None, list[Arm]]], list[tuple[str, str]]]:
     """Return workload -> batch size -> arms, of runs that train under one profiler, those of torch
@@ -433,12 +446,14 @@ def arms_by_network(
     absent: list[tuple[str, str]] = []
     trained = [run for run in runs if run.mode == "train" and run.profiler != "none"]
     for network in dict.fromkeys(run.workload for run in trained if run.workload):
-        if arms := _arms([run for run in trained if run.workload == network], network, absent):
+        if arms := _group_arms_by_batch(
+            [run for run in trained if run.workload == network], network, absent
+        ):
             networks[network] = arms
     return networks, absent
 
 
-def _arms(
+def _group_arms_by_batch(
     runs: Sequence[Run], network: str, absent: list[tuple[str, str]]
 ) -> dict[int | None, list[Arm]]:
     """Return batch size -> arms, of the profiler and the network's form that the newest runs have;
@@ -448,8 +463,8 @@ def _arms(
     under = [run for run in runs if run.profiler == profiler]
     if not under:
         return {}
-    form = uncompiled(under[-1]).variant
-    alike = [run for run in under if uncompiled(run).variant == form]
+    form = strip_compile_option(under[-1]).variant
+    alike = [run for run in under if strip_compile_option(run).variant == form]
     if other_count := len(runs) - len(alike):
         plural = "s" if other_count > 1 else ""
         description = f"{other_count} other run{plural} of {network}"
@@ -459,7 +474,7 @@ def _arms(
         reason = "alone; a comparison needs two devices or precisions"
         absent.append((network, f"its runs are of {labels[alike[0].id]} {reason}"))
         return {}
-    order = sorted(set(labels.values()), key=lambda label: (_rank(label), label))
+    order = sorted(set(labels.values()), key=lambda label: (_rank_arm_label(label), label))
     batches = sorted({run.batch_size for run in alike if run.batch_size is not None})
     return {
         batch: [
@@ -473,7 +488,7 @@ def _arms(
     }
 
 
-def _rank(label: str) -> int:
+def _rank_arm_label(label: str) -> int:
     """Return the place of an arm: the CPU first, plain before what was asked beside it."""
     plain = label.partition(" ")[0]
     return ARMS.index(plain) if plain in ARMS else len(ARMS)
@@ -489,9 +504,9 @@ def _label_arms(runs: Sequence[Run]) -> dict[int, str]:
         kind += f":{run.precision}" if run.precision not in (None, "fp32") else ""
         kind += ":compile" if run.report.environment.get("option:compile") == "True" else ""
         kinds[run.id] = kind
-        devices[kind].add(device_label(run))
+        devices[kind].add(get_device_label(run))
     return {
-        run.id: f"{kinds[run.id]} ({device_label(run)})"
+        run.id: f"{kinds[run.id]} ({get_device_label(run)})"
         if len(devices[kinds[run.id]]) > 1
         else kinds[run.id]
         for run in runs

@@ -48,7 +48,7 @@ class Figure:
 
 
 @lru_cache(maxsize=4096)
-def missing(
+def make_missing_figure(
     state: str,
     reason: str,
     *,
@@ -72,7 +72,7 @@ def missing(
     )
 
 
-def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
+def sum_figures(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
     """Return the sum of per-launch figures, divided by ``divide_by`` (the number of measured
     steps).
 
@@ -80,12 +80,12 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
     """
     launches = list(figures)
     if not launches:
-        return missing("not_collected", "no launch was profiled", of_launches=0)
+        return make_missing_figure("not_collected", "no launch was profiled", of_launches=0)
     with_value = [figure for figure in launches if figure.value is not None]
     of_launches = sum([figure.of_launches for figure in launches])
     first = launches[0]
     if not with_value:
-        return missing(
+        return make_missing_figure(
             first.state,
             first.reason or "not collected",
             of_launches=of_launches,

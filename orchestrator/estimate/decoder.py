@@ -10,8 +10,8 @@ from math import prod
 
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
-from perfctl.orchestrator.estimate.flops.engine import estimate as layer_calls
-from perfctl.orchestrator.estimate.mfu import AttentionLayer, Decoder
+from perfctl.orchestrator.estimate.flops.engine import count_layer_calls as layer_calls
+from perfctl.orchestrator.estimate.mfu import AttentionSizes, DecoderSizes
 from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.records.decoder import DecoderFacts
 from perfctl.records.paper import LayerCall, OpShape
@@ -26,20 +26,24 @@ UNEXPLAINED_SHARE_MAX = 0.05
 ROUTER_PARTS = ("", ".linear", ".layer", ".classifier")
 
 
-def decoder_of_traces(
+def build_decoder_from_traces(
     name: str, traced: Sequence[Estimate], facts: DecoderFacts, seq: int, notes: tuple[str, ...]
-) -> Decoder:
+) -> DecoderSizes:
     """From traces at LENGTHS, all of one sequence."""
-    forward = _fit_lines([_macs_by_layer(trace, ("forward",)) for trace in traced], name)
-    fitted = _fit_lines([_macs_by_layer(trace, ("forward", *BACKWARD)) for trace in traced], name)
-    routers = _routers(traced[0])
+    forward = _fit_macs_to_length(
+        [_sum_macs_by_layer(trace, ("forward",)) for trace in traced], name
+    )
+    fitted = _fit_macs_to_length(
+        [_sum_macs_by_layer(trace, ("forward", *BACKWARD)) for trace in traced], name
+    )
+    routers = _find_router_layers(traced[0])
     owned = {module.path for module in traced[0].modules if module.parameters}
     fixed = {layer: each for layer, (each, _) in forward.items() if each}
     head = fixed.pop(facts.head, 0) if facts.head is not None else 0
     router = sum(fixed.pop(layer, 0) for layer in routers)
     products = sum(each for layer, each in fixed.items() if layer in owned)
     pairs = [by for _, by in forward.values() if by]
-    windows, window_notes = _windows(facts, pairs)
+    windows, window_notes = _match_attention_windows(facts, pairs)
     model = traced[0]
     idle = sum(expert.idle for expert in model.experts)
     counted_parameters = (
@@ -48,14 +52,14 @@ def decoder_of_traces(
     all_flops = 2 * (
         sum(each for each, _ in fitted.values()) + seq * sum(by for _, by in fitted.values())
     )
-    decoder = Decoder(
+    decoder = DecoderSizes(
         name=name,
         seq=seq,
         products=products,
         router=router,
         head=head,
         attention=tuple(
-            AttentionLayer(by, window) for by, window in zip(pairs, windows, strict=True)
+            AttentionSizes(by, window) for by, window in zip(pairs, windows, strict=True)
         ),
         embedding=facts.embedding,
         positions=facts.positions,
@@ -79,9 +83,9 @@ def decoder_of_traces(
     return replace(decoder, unweighted=all_flops - sum(decoder.exact().values()))
 
 
-def decoder_of_step(
+def build_decoder_from_step(
     name: str, calls: Sequence[LayerCall], ops: Sequence[OpShape]
-) -> tuple[Decoder, int, str | float] | None:
+) -> tuple[DecoderSizes, int, str | float] | None:
     """Return the model of one recorded training step, the step's tokens and what it recomputes;
     None unless every token meets every weight, and every weight learns."""
     lookups = [
@@ -129,9 +133,9 @@ def decoder_of_step(
     )
     if not pairs or not is_dense:
         return None
-    attention = tuple(AttentionLayer(int(macs)) for macs in pairs.values())
+    attention = tuple(AttentionSizes(int(macs)) for macs in pairs.values())
     note = "a run does not record windows of attention: every query counts all keys"
-    decoder = Decoder(
+    decoder = DecoderSizes(
         name=name,
         seq=seq,
         products=int(products),
@@ -150,20 +154,22 @@ def decoder_of_step(
     return decoder, tokens, {0.0: "none", 1.0: "full"}.get(share, share)
 
 
-def _macs_by_layer(estimate: Estimate, directions: tuple[str, ...]) -> dict[str, int]:
+def _sum_macs_by_layer(estimate: Estimate, directions: tuple[str, ...]) -> dict[str, int]:
     """Multiply-adds by layer, with attention as the complete square."""
     by_layer: dict[str, int] = {}
-    for call in layer_calls(replace(op, attributes=_without_mask(op)) for op in estimate.ops):
+    for call in layer_calls(
+        replace(op, attributes=_drop_mask_attribute(op)) for op in estimate.ops
+    ):
         if call.direction in directions:
             by_layer[call.layer] = by_layer.get(call.layer, 0) + (call.macs or 0)
     return by_layer
 
 
-def _without_mask(op: OpShape) -> dict[str, object]:
+def _drop_mask_attribute(op: OpShape) -> dict[str, object]:
     return {name: value for name, value in op.attributes.items() if name != "scores"}
 
 
-def _fit_lines(traces: Sequence[dict[str, int]], name: str) -> dict[str, tuple[int, int]]:
+def _fit_macs_to_length(traces: Sequence[dict[str, int]], name: str) -> dict[str, tuple[int, int]]:
     """Layer -> (multiply-adds of one token, of one query and one key): one token's work is a line
     of the length."""
     lines = {}
@@ -185,7 +191,7 @@ def _fit_lines(traces: Sequence[dict[str, int]], name: str) -> dict[str, tuple[i
     return lines
 
 
-def _routers(estimate: Estimate) -> set[str]:
+def _find_router_layers(estimate: Estimate) -> set[str]:
     """The layers that choose experts: beside them, named gate or router."""
     beside = {expert.layer.rpartition(".")[0] for expert in estimate.experts}
     router_paths = {
@@ -197,7 +203,7 @@ def _routers(estimate: Estimate) -> set[str]:
     return {module.path for module in estimate.modules} & router_paths
 
 
-def _windows(
+def _match_attention_windows(
     facts: DecoderFacts, pairs: list[int]
 ) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
     if facts.windows is None:

@@ -17,10 +17,18 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.session import estimate, need_torch, without_driver_warning
-from perfctl.orchestrator.estimate.sheets.layers import Facts
-from perfctl.orchestrator.estimate.sheets.sheet import Quantity, layers_of, sheet_for
-from perfctl.orchestrator.estimate.sheets.slips import check, explain, read_stated
+from perfctl.orchestrator.estimate.session import estimate, require_torch, silence_driver_warning
+from perfctl.orchestrator.estimate.sheets.layers import ManualCheckFacts
+from perfctl.orchestrator.estimate.sheets.sheet import (
+    SheetFigure,
+    build_layer_sheet,
+    list_sheet_layers,
+)
+from perfctl.orchestrator.estimate.sheets.slips import (
+    check_stated_value,
+    explain_finding,
+    parse_stated_value,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,7 +47,7 @@ _NAME = re.compile(r"^Name: *(.+?) *$", re.MULTILINE)
 _ROW = re.compile(r"^\| *(\d+) *\|(?:[^|]*)\| *([^|]*?) *\| *$", re.MULTILINE)
 
 
-class Roof(NamedTuple):
+class GpuPeaks(NamedTuple):
     """The published peaks of a GPU."""
 
     name: str
@@ -47,7 +55,7 @@ class Roof(NamedTuple):
     bytes_per_s: float
 
 
-class Recorded(NamedTuple):
+class RecordedRow(NamedTuple):
     """A row of a recorded run whose cause is asked for."""
 
     row: str
@@ -58,7 +66,7 @@ class Recorded(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ExerciseQuestion:
     """One blank of a sheet."""
 
     text: str
@@ -67,8 +75,8 @@ class Question:
     unit: str = ""
     """MAC, FLOP, values or B for a count; "shape", "ratio" or "word" for other answers."""
     quantity: str = ""
-    facts: Facts | None = field(default=None, repr=False)
-    figures: tuple[Quantity, ...] = field(default=(), repr=False)
+    facts: ManualCheckFacts | None = field(default=None, repr=False)
+    figures: tuple[SheetFigure, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +86,12 @@ class Exercise:
     name: str
     topic: str
     task: str
-    questions: tuple[Question, ...]
+    questions: tuple[ExerciseQuestion, ...]
     gpu: str = ""
     row: str = ""
 
 
-class Mark(NamedTuple):
+class AnswerMark(NamedTuple):
     """The mark of one answer."""
 
     question: int
@@ -94,7 +102,7 @@ class Mark(NamedTuple):
     """What was probably forgotten; empty for a right answer."""
 
 
-class Drawn(NamedTuple):
+class DrawnNetwork(NamedTuple):
     """A network that was drawn: its text, its layers by name, and the shape of its input."""
 
     task: str
@@ -102,7 +110,7 @@ class Drawn(NamedTuple):
     shape: tuple[int, ...]
 
 
-def _conv(dice: Random) -> Drawn:
+def _draw_conv(dice: Random) -> DrawnNetwork:
     from torch import nn
 
     ins, outs = dice.choice((3, 8, 16, 24, 32)), dice.choice((12, 20, 40, 48, 96))
@@ -115,13 +123,13 @@ def _conv(dice: Random) -> Drawn:
         f"has {batch} samples of {size} x {size} values per channel."
     )
 
-    def make() -> nn.Module:
+    def make_layer() -> nn.Module:
         return nn.Conv2d(ins, outs, kernel, stride, padding, bias=bias)
 
-    return Drawn(task, {"layer": make}, (batch, ins, size, size))
+    return DrawnNetwork(task, {"layer": make_layer}, (batch, ins, size, size))
 
 
-def _linear(dice: Random) -> Drawn:
+def _draw_linear(dice: Random) -> DrawnNetwork:
     from torch import nn
 
     ins, outs = dice.randrange(96, 900, 12), dice.randrange(50, 700, 10)
@@ -130,10 +138,10 @@ def _linear(dice: Random) -> Drawn:
         f"A linear layer has {ins} inputs, {outs} outputs and {'a' if bias else 'no'} bias. The "
         f"batch has {batch} samples."
     )
-    return Drawn(task, {"layer": lambda: nn.Linear(ins, outs, bias=bias)}, (batch, ins))
+    return DrawnNetwork(task, {"layer": lambda: nn.Linear(ins, outs, bias=bias)}, (batch, ins))
 
 
-def _attention(dice: Random) -> Drawn:
+def _draw_attention(dice: Random) -> DrawnNetwork:
     heads, head = dice.choice((2, 3, 4, 6, 8)), dice.choice((16, 24, 32, 48, 64))
     tokens, batch = dice.randrange(24, 200), dice.choice((2, 3, 4, 5, 6))
     width = heads * head
@@ -142,10 +150,12 @@ def _attention(dice: Random) -> Drawn:
         f"has a width of {width} in {heads} heads. The batch has {batch} sequences of {tokens} "
         "tokens."
     )
-    return Drawn(task, {"layer": lambda: _self_attention(width, heads)}, (batch, tokens, width))
+    return DrawnNetwork(
+        task, {"layer": lambda: _build_self_attention(width, heads)}, (batch, tokens, width)
+    )
 
 
-def _self_attention(width: int, heads: int) -> nn.Module:
+def _build_self_attention(width: int, heads: int) -> nn.Module:
     from torch import nn
 
     class SelfAttention(nn.MultiheadAttention):
@@ -155,7 +165,7 @@ def _self_attention(width: int, heads: int) -> nn.Module:
     return SelfAttention(width, heads, batch_first=True)
 
 
-def _rnn(dice: Random) -> Drawn:
+def _draw_lstm(dice: Random) -> DrawnNetwork:
     from torch import nn
 
     ins, hidden = dice.randrange(20, 120, 4), dice.randrange(32, 160, 8)
@@ -165,13 +175,13 @@ def _rnn(dice: Random) -> Drawn:
         f"The batch has {batch} sequences of {steps} steps."
     )
 
-    def make() -> nn.Module:
+    def make_layer() -> nn.Module:
         return nn.LSTM(ins, hidden, batch_first=True)
 
-    return Drawn(task, {"layer": make}, (batch, steps, ins))
+    return DrawnNetwork(task, {"layer": make_layer}, (batch, steps, ins))
 
 
-def _model(dice: Random) -> Drawn:
+def _draw_network(dice: Random) -> DrawnNetwork:
     from torch import nn
 
     ins, outs, classes = (
@@ -200,20 +210,20 @@ def _model(dice: Random) -> Drawn:
         "relu1": nn.ReLU,
         "fc2": lambda: nn.Linear(hidden, classes),
     }
-    return Drawn(task, layers, (batch, ins, size, size))
+    return DrawnNetwork(task, layers, (batch, ins, size, size))
 
 
-TOPICS: Mapping[str, Callable[[Random], Drawn]] = {
-    "conv": _conv,
-    "linear": _linear,
-    "attention": _attention,
-    "rnn": _rnn,
-    "model": _model,
+TOPICS: Mapping[str, Callable[[Random], DrawnNetwork]] = {
+    "conv": _draw_conv,
+    "linear": _draw_linear,
+    "attention": _draw_attention,
+    "rnn": _draw_lstm,
+    "model": _draw_network,
 }
 
 
-def draw(
-    name: str, topic: str, roof: Roof | None = None, recorded: Recorded | None = None
+def draw_exercise(
+    name: str, topic: str, roof: GpuPeaks | None = None, recorded: RecordedRow | None = None
 ) -> Exercise:
     """Return the exercise of a student. ``roof``: the GPU whose bound is asked for; ``recorded``: a
     row of a recorded run. Raises UsageError for another topic, ToolMissing without torch."""
@@ -221,22 +231,22 @@ def draw(
         raise UsageError(f"invalid value '{topic}' for `topic`", f"Choose {', '.join(TOPICS)}")
     if not name.strip() or len(name.splitlines()) > 1:
         raise UsageError("`name` must be one line", "The name decides the numbers of the sheet")
-    need_torch()
+    require_torch()
     from torch import nn
 
-    dice = random_of(name, topic)
+    dice = seed_random(name, topic)
     drawn = TOPICS[topic](dice)
     network = nn.Sequential(OrderedDict((path, make()) for path, make in drawn.layers.items()))
-    with without_driver_warning():
+    with silence_driver_warning():
         estimated = estimate(network, drawn.shape)
-    questions = [*_questions(estimated, drawn, roof)]
+    questions = [*_ask_questions(estimated, drawn, roof)]
     if recorded is not None:
         causes = dice.sample(recorded.causes, len(recorded.causes))
         letters = dict(zip("ABCDEFG", causes, strict=False))
         listed = "; ".join(f"{letter}: {cause}" for letter, cause in letters.items())
         (solution,) = (key for key, cause in letters.items() if cause == recorded.causes[0])
         text = f"{recorded.text} Why? {listed}"
-        questions.append(Question(text, solution, recorded.causes[0], "word"))
+        questions.append(ExerciseQuestion(text, solution, recorded.causes[0], "word"))
     return Exercise(
         name.strip(),
         topic,
@@ -247,42 +257,46 @@ def draw(
     )
 
 
-def random_of(name: str, topic: str) -> Random:
+def seed_random(name: str, topic: str) -> Random:
     """Return what draws the numbers of a student; spaces and capitals do not matter."""
     key = f"{topic}\n{' '.join(name.casefold().split())}"
     return Random(sha256(key.encode()).digest())  # noqa: S311  # nosec B311
 
 
-def _questions(estimated: Estimate, drawn: Drawn, roof: Roof | None) -> Iterator[Question]:
+def _ask_questions(
+    estimated: Estimate, drawn: DrawnNetwork, roof: GpuPeaks | None
+) -> Iterator[ExerciseQuestion]:
     outputs = {module.path: module.output for module in estimated.modules}
-    paths = [path for path in layers_of(estimated.ops) if path in drawn.layers]
+    paths = [path for path in list_sheet_layers(estimated.ops) if path in drawn.layers]
     heavy = [
         path
         for path in paths
-        if (worked := sheet_for(estimated.ops, path, outputs[path])) and worked.facts
+        if (worked := build_layer_sheet(estimated.ops, path, outputs[path])) and worked.facts
     ]
     is_model = len(heavy) > 1
     for path in heavy:
-        sheet = sheet_for(estimated.ops, path, outputs[path])
+        sheet = build_layer_sheet(estimated.ops, path, outputs[path])
         assert sheet is not None
         shape = " x ".join(map(str, outputs[path] or ()))
         of_layer = f" of '{path}'" if is_model else ""
-        yield Question(f"Output shape{of_layer}, for example 8 x 16 x 32", shape, "", "shape")
-        yield _count(
+        yield ExerciseQuestion(
+            f"Output shape{of_layer}, for example 8 x 16 x 32", shape, "", "shape"
+        )
+        yield _ask_figure(
             f"Multiply-adds of the forward pass{of_layer}",
             "forward",
             "MAC",
             sheet.facts,
             sheet.quantities,
         )
-    model_figures = _whole_figures(estimated, drawn.shape, outputs[""] or ())
-    sheet = None if is_model else sheet_for(estimated.ops, heavy[0], outputs[heavy[0]])
+    model_figures = _list_network_figures(estimated, drawn.shape, outputs[""] or ())
+    sheet = None if is_model else build_layer_sheet(estimated.ops, heavy[0], outputs[heavy[0]])
     facts, figures = (
         (sheet.facts, (*model_figures, *sheet.quantities)) if sheet else (None, model_figures)
     )
-    yield _count("Parameters", "parameters", "values", facts, figures)
-    yield _count("FLOPs of the forward pass", "forward", "FLOP", facts, figures)
-    yield _count(
+    yield _ask_figure("Parameters", "parameters", "values", facts, figures)
+    yield _ask_figure("FLOPs of the forward pass", "forward", "FLOP", facts, figures)
+    yield _ask_figure(
         "FLOPs of the backward pass, if only parameters need gradients",
         "backward",
         "FLOP",
@@ -294,7 +308,7 @@ def _questions(estimated: Estimate, drawn: Drawn, roof: Roof | None) -> Iterator
         if not is_model
         else "the input, all parameters and the last output"
     )
-    yield _count(f"Bytes in fp32 if {moved} move once", BYTES_MOVED, "B", None, figures)
+    yield _ask_figure(f"Bytes in fp32 if {moved} move once", BYTES_MOVED, "B", None, figures)
     flops = next(
         figure.value
         for figure in model_figures
@@ -303,7 +317,7 @@ def _questions(estimated: Estimate, drawn: Drawn, roof: Roof | None) -> Iterator
     size = next(figure.value for figure in model_figures if figure.quantity == BYTES_MOVED)
     intensity = flops / size
     text = f"{flops:,} FLOP / {size:,} B"
-    yield Question(
+    yield ExerciseQuestion(
         "Arithmetic intensity of the forward pass in FLOP/B, with these bytes",
         f"{intensity:.4g}",
         text,
@@ -315,7 +329,7 @@ def _questions(estimated: Estimate, drawn: Drawn, roof: Roof | None) -> Iterator
             f"{roof.flops_per_s / 1e12:.4g} TFLOP/s in fp32 and {roof.bytes_per_s / 1e9:.4g} GB/s"
         )
         bound = "compute" if intensity > ridge else "memory"
-        yield Question(
+        yield ExerciseQuestion(
             f"Bound of the forward pass on {roof.name} ({peaks}): compute or memory",
             bound,
             f"{intensity:.4g} FLOP/B against {ridge:.4g}",
@@ -323,38 +337,44 @@ def _questions(estimated: Estimate, drawn: Drawn, roof: Roof | None) -> Iterator
         )
 
 
-def _count(
-    text: str, quantity: str, unit: str, facts: Facts | None, figures: Sequence[Quantity]
-) -> Question:
+def _ask_figure(
+    text: str,
+    quantity: str,
+    unit: str,
+    facts: ManualCheckFacts | None,
+    figures: Sequence[SheetFigure],
+) -> ExerciseQuestion:
     """Return the question for one figure."""
     meant = next(item for item in figures if (item.quantity, item.unit) == (quantity, unit))
-    return Question(
+    return ExerciseQuestion(
         text, f"{meant.value:,} {unit}", meant.worked, unit, quantity, facts, tuple(figures)
     )
 
 
-def _whole_figures(
+def _list_network_figures(
     estimated: Estimate, shape: Sequence[int], output: Sequence[int]
-) -> tuple[Quantity, ...]:
+) -> tuple[SheetFigure, ...]:
     """Return the figures of the whole network."""
     parameters = sum(module.parameters for module in estimated.modules)
     sizes = {"input": prod(shape), "parameters": parameters, "output": prod(output)}
     moved = ITEM * sum(sizes.values())
     text = " + ".join(f"{size:,}" for size in sizes.values())
     quantities = [
-        Quantity("parameters", parameters, "values", f"{parameters:,} values"),
-        Quantity(BYTES_MOVED, moved, "B", f"({text}) values x {ITEM} B = {moved:,} B"),
-        Quantity(
+        SheetFigure("parameters", parameters, "values", f"{parameters:,} values"),
+        SheetFigure(BYTES_MOVED, moved, "B", f"({text}) values x {ITEM} B = {moved:,} B"),
+        SheetFigure(
             "bytes without the input", moved - ITEM * sizes["input"], "B", "parameters and output"
         ),
     ]
     for name, macs in (("forward", estimated.forward.macs), ("backward", estimated.backward.macs)):
-        quantities.append(Quantity(name, macs, "MAC", f"{macs:,} MAC"))
-        quantities.append(Quantity(name, 2 * macs, "FLOP", f"2 x {macs:,} MAC = {2 * macs:,} FLOP"))
+        quantities.append(SheetFigure(name, macs, "MAC", f"{macs:,} MAC"))
+        quantities.append(
+            SheetFigure(name, 2 * macs, "FLOP", f"2 x {macs:,} MAC = {2 * macs:,} FLOP")
+        )
     return tuple(quantities)
 
 
-def sheet_text(exercise: Exercise) -> str:
+def format_exercise_sheet(exercise: Exercise) -> str:
     """Return the sheet with blanks, in Markdown. It holds no solution."""
     rows = "".join(
         f"| {number} | {asked_question.text} |  |\n"
@@ -373,7 +393,7 @@ def sheet_text(exercise: Exercise) -> str:
     return "\n\n".join(paragraphs)
 
 
-class Filled(NamedTuple):
+class FilledSheet(NamedTuple):
     """What a sheet says: whose it is, and its answers by number."""
 
     name: str
@@ -383,23 +403,25 @@ class Filled(NamedTuple):
     answers: Mapping[int, str]
 
 
-def read_sheet(text: str) -> Filled:
+def parse_filled_sheet(text: str) -> FilledSheet:
     """Read a sheet that was filled in. Raises ValueError if it is none."""
     head, name = _HEAD.search(text), _NAME.search(text)
     if head is None or name is None or head[1] not in TOPICS:
         raise ValueError("it is not a sheet of perfctl exercise")
     answers = {int(number): answer.strip() for number, answer in _ROW.findall(text)}
-    return Filled(name[1], head[1], head[2], head[3], answers)
+    return FilledSheet(name[1], head[1], head[2], head[3], answers)
 
 
-def mark(exercise: Exercise, answers: Mapping[int, str]) -> Iterator[Mark]:
+def mark_answers(exercise: Exercise, answers: Mapping[int, str]) -> Iterator[AnswerMark]:
     """Yield the mark of each question."""
     for number, question in enumerate(exercise.questions, 1):
         answer = answers.get(number, "").strip("` ")
-        yield Mark(number, answer, *(_mark(question, answer) if answer else ("missing", "")))
+        yield AnswerMark(
+            number, answer, *(_mark_answer(question, answer) if answer else ("missing", ""))
+        )
 
 
-def _mark(question: Question, answer: str) -> tuple[str, str]:
+def _mark_answer(question: ExerciseQuestion, answer: str) -> tuple[str, str]:
     """Return the mark and the comment."""
     correct = f"Correct: {question.solution}"
     if question.unit == "shape":
@@ -411,7 +433,7 @@ def _mark(question: Question, answer: str) -> tuple[str, str]:
         is_right = letters[: len(question.solution)] == question.solution.casefold()
         return ("right", "") if is_right else ("wrong", f"{correct} ({question.derivation})")
     try:
-        stated = read_stated(re.sub(r"(?i)\s*flops?/(b|byte)s?$", "", answer))
+        stated = parse_stated_value(re.sub(r"(?i)\s*flops?/(b|byte)s?$", "", answer))
     except UsageError:
         return "wrong", f"perfctl cannot read this number. {correct}"
     if question.unit == "ratio":
@@ -422,13 +444,13 @@ def _mark(question: Question, answer: str) -> tuple[str, str]:
     units = (stated.unit,) if stated.unit else (question.unit, *({"MAC", "FLOP"} - {question.unit}))
     for unit in units if question.unit in ("MAC", "FLOP") or stated.unit else (question.unit,):
         expected = stated._replace(unit=unit, quantity=question.quantity)
-        if check(expected, question.facts, question.figures).is_correct:
+        if check_stated_value(expected, question.facts, question.figures).is_correct:
             if unit == question.unit:
                 return "right", ""
             return "other unit", f"This is the value in {unit}. {correct}"
     expected = stated._replace(unit=stated.unit or question.unit, quantity=question.quantity)
-    finding = check(expected, question.facts, question.figures)
+    finding = check_stated_value(expected, question.facts, question.figures)
     for name, size in BYTES.items() if question.unit == "B" and not stated.unit else ():
         if stated.matches(Fraction(finding.correct_value, size)):
             return "other unit", f"This is the value in {name}. {correct}"
-    return "wrong", explain(finding)
+    return "wrong", explain_finding(finding)

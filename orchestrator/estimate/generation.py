@@ -17,10 +17,10 @@ from itertools import accumulate, pairwise
 from math import prod
 from typing import ClassVar, NamedTuple
 
-from perfctl.orchestrator.estimate.flops.engine import Totals
+from perfctl.orchestrator.estimate.flops.engine import WorkTotals
 from perfctl.orchestrator.estimate.flops.formulas import ITEM_BYTES
-from perfctl.orchestrator.estimate.step import Estimate, is_inside, part_of
-from perfctl.records.paper import CacheTensor, LayerCall, ModuleSeen, Traffic
+from perfctl.orchestrator.estimate.step import Estimate, extract_layer_estimate, is_layer_inside
+from perfctl.records.paper import CacheTensor, LayerCall, LayerTraffic, TracedModule
 
 Amounts = Mapping[tuple[str, str], int]
 """(Layer, measure) -> value; measures are those of LayerWork, and "?NAME" for calls of what has
@@ -67,7 +67,7 @@ class LayerWork:
         return self.weight_bytes + self.cache_read_bytes + self.cache_written_bytes
 
 
-def layer_work(
+def build_layer_work(
     layer: str, kind: str, values: Sequence[int], missing: tuple[tuple[str, int], ...]
 ) -> LayerWork:
     """Return what a layer does. ``values``: in the order of MEASURES."""
@@ -75,7 +75,7 @@ def layer_work(
     return LayerWork(layer, kind, macs, elementwise, weights, read, written, other, missing)
 
 
-class Moved(NamedTuple):
+class PhaseBytes(NamedTuple):
     """Bytes of a phase, as in LayerWork."""
 
     weight_bytes: int
@@ -86,7 +86,7 @@ class Moved(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class GenerationPhase:
     """Prefill, decode, or one step of decode; for the whole batch."""
 
     JSON_KEYS = (
@@ -119,18 +119,18 @@ class Phase:
         return sum(getattr(layer, measure) for layer in self.layers)
 
     @property
-    def moved(self) -> Moved:
+    def moved(self) -> PhaseBytes:
         """Bytes of all layers."""
-        return Moved(*(self.total(name) for name in Moved._fields))
+        return PhaseBytes(*(self.total(name) for name in PhaseBytes._fields))
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> WorkTotals:
         """Multiply-adds and FLOPs, with what is not counted."""
         missing: Counter[str] = Counter()
         for layer in self.layers:
             missing.update(dict(layer.missing))
         macs = self.total("macs")
-        return Totals(
+        return WorkTotals(
             macs, 2 * macs, self.total("elementwise_flops"), tuple(sorted(missing.items()))
         )
 
@@ -141,7 +141,7 @@ class Phase:
         return self.totals.flops / moved if moved else None
 
 
-class CachePart(NamedTuple):
+class KvCachePart(NamedTuple):
     """Layers whose cache is alike."""
 
     layers: int
@@ -164,7 +164,7 @@ class CachePart(NamedTuple):
         return self.layers * self.each * self.item_bytes
 
 
-class Latent(NamedTuple):
+class LatentSizes(NamedTuple):
     """Values of a token in one layer."""
 
     compressed_values: int
@@ -173,7 +173,7 @@ class Latent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class KvCache:
     """The cache of keys and values, from the model's own tensors."""
 
     JSON_KEYS = (
@@ -188,13 +188,13 @@ class Cache:
     )
 
     dtypes: tuple[str, ...]
-    parts: tuple[CachePart, ...]
+    parts: tuple[KvCachePart, ...]
     tokens_at_end: int
     """Tokens of the decoder."""
     batch: int
     bytes_at_end: int
     """Bytes of the complete batch."""
-    latent: Latent | None
+    latent: LatentSizes | None
     """Multi-head latent attention: values of a token in one layer, compressed and as keys and
     values of all heads."""
 
@@ -225,7 +225,7 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class GenerationEstimate:
     """One model at one batch size, generating."""
 
     JSON_KEYS = (
@@ -244,12 +244,12 @@ class Generation:
     batch: int
     prompt: int
     generate: int
-    phases: tuple[Phase, ...]
+    phases: tuple[GenerationPhase, ...]
     """Prefill; if there are steps also decode, both together, the first step of decode and
     its last."""
     cached: bool
     """False: there is no cache (``kv_cache`` none)."""
-    cache: Cache | None
+    cache: KvCache | None
     """None: there is none, or these are parts of a model."""
     prefill: Estimate
     """The trace of prefill."""
@@ -271,18 +271,20 @@ class Generation:
         """Parameters that one token meets; None where the model has no experts."""
         return self.prefill.active_parameters
 
-    def phase(self, name: str) -> Phase:
+    def phase(self, name: str) -> GenerationPhase:
         return next(phase for phase in self.phases if phase.name == name)
 
-    def part(self, path: str) -> Generation | None:
+    def part(self, path: str) -> GenerationEstimate | None:
         """Only the layer at ``path`` and what is inside it; None when the model has no
         such layer."""
-        prefill = part_of(self.prefill, path)
+        prefill = extract_layer_estimate(self.prefill, path)
         if prefill is None:
             return None
 
         phases = tuple(
-            replace(phase, layers=tuple(row for row in phase.layers if is_inside(row.layer, path)))
+            replace(
+                phase, layers=tuple(row for row in phase.layers if is_layer_inside(row.layer, path))
+            )
             for phase in self.phases
         )
         return replace(
@@ -290,9 +292,9 @@ class Generation:
         )
 
 
-def amounts(
+def sum_step_amounts(
     calls: Iterable[LayerCall],
-    traffic: Iterable[Traffic],
+    traffic: Iterable[LayerTraffic],
     written: Mapping[str, int],
     item_bytes: int | None,
 ) -> Amounts:
@@ -317,7 +319,7 @@ def amounts(
     return sums
 
 
-def layers_of(amounts_: Amounts, modules: Sequence[ModuleSeen]) -> tuple[LayerWork, ...]:
+def build_layer_works(amounts_: Amounts, modules: Sequence[TracedModule]) -> tuple[LayerWork, ...]:
     """A row for every layer that does something, in the model's order."""
     kinds = {module.path: module.kind for module in modules}
     places = {path: index for index, path in enumerate(kinds)}
@@ -333,11 +335,11 @@ def layers_of(amounts_: Amounts, modules: Sequence[ModuleSeen]) -> tuple[LayerWo
         missing = tuple(without_formula.get(layer, ()))
         values = [amounts_.get((layer, name), 0) for name in MEASURES]
         if any(values) or missing:
-            rows.append(layer_work(layer, kinds.get(layer, ""), values, missing))
+            rows.append(build_layer_work(layer, kinds.get(layer, ""), values, missing))
     return tuple(rows)
 
 
-def add_up(
+def sum_over_contexts(
     first: int,
     last: int,
     amounts_at: Callable[[int], Amounts],
@@ -354,11 +356,11 @@ def add_up(
     total: Counter[tuple[str, str]] = Counter()
     bounds = [first, *sorted({end + 1 for end in ends if first <= end < last}), last + 1]
     for start, stop in pairwise(bounds):
-        _add(start, stop - 1, amounts_at, degree, total)
+        _add_context_range(start, stop - 1, amounts_at, degree, total)
     return total
 
 
-def _add(
+def _add_context_range(
     first: int,
     last: int,
     amounts_at: Callable[[int], Amounts],
@@ -375,16 +377,21 @@ def _add(
     samples, middle = [amounts_at(point) for point in places], amounts_at(check)
     names = {name for sample in (*samples, middle) for name in sample}
     values = {name: [sample.get(name, 0) for sample in samples] for name in names}
-    if all(_through(places, values[name], check) == middle.get(name, 0) for name in names):
+    if all(
+        _interpolate_polynomial(places, values[name], check) == middle.get(name, 0)
+        for name in names
+    ):
         for name in names:
-            total[name] += _sum(places, values[name], first, last)
+            total[name] += _sum_polynomial(places, values[name], first, last)
         return
     half = (first + last) // 2
-    _add(first, half, amounts_at, degree, total)
-    _add(half + 1, last, amounts_at, degree, total)
+    _add_context_range(first, half, amounts_at, degree, total)
+    _add_context_range(half + 1, last, amounts_at, degree, total)
 
 
-def _through(places: Sequence[int], values: Sequence[int | Fraction], position: int) -> Fraction:
+def _interpolate_polynomial(
+    places: Sequence[int], values: Sequence[int | Fraction], position: int
+) -> Fraction:
     """Return the polynomial through these points at ``place`` (Lagrange)."""
     total = Fraction(0)
     for other_position, value in zip(places, values, strict=True):
@@ -397,7 +404,7 @@ def _through(places: Sequence[int], values: Sequence[int | Fraction], position: 
     return total
 
 
-def _sum(places: Sequence[int], values: Sequence[int], first: int, last: int) -> int:
+def _sum_polynomial(places: Sequence[int], values: Sequence[int], first: int, last: int) -> int:
     """Return the sum of the polynomial through these points over all whole numbers from first to
     last: the running sums follow a polynomial of one degree more."""
     if len(set(values)) == 1:
@@ -405,38 +412,41 @@ def _sum(places: Sequence[int], values: Sequence[int], first: int, last: int) ->
     starts = range(first, first + len(places))
     sums = [
         *accumulate(
-            (_through(places, values, position) for position in starts), initial=Fraction(0)
+            (_interpolate_polynomial(places, values, position) for position in starts),
+            initial=Fraction(0),
         )
     ]
-    total = _through(range(first - 1, starts.stop), sums, last)
+    total = _interpolate_polynomial(range(first - 1, starts.stop), sums, last)
     if total.denominator != 1:
         raise ArithmeticError(f"a sum of whole numbers came out as {total}")
     return int(total)
 
 
-def cache_of(
+def describe_kv_cache(
     probe: Sequence[CacheTensor],
     end: Sequence[CacheTensor],
     tokens: int,
     batch: int,
     dtype: str | None,
     latent: tuple[int, int] | None,
-) -> Cache:
+) -> KvCache:
     """How the cache is built, and its size. ``probe``: after a second token; ``end``: after the
     last of ``tokens``.
 
     dtype: type of its values; None takes that of the tensors.
     """
     probe_by_name = {tensor.name: tensor for tensor in probe}
-    layers: dict[str, list[_Tensor]] = {}
+    layers: dict[str, list[_CachedTensor]] = {}
     for tensor in end:
-        axis = growing_axis(probe_by_name[tensor.name]) if tensor.name in probe_by_name else None
-        owner, role = _split_name(tensor.name)
+        axis = (
+            find_growing_axis(probe_by_name[tensor.name]) if tensor.name in probe_by_name else None
+        )
+        owner, role = _split_tensor_path(tensor.name)
         shape = tuple(
             size for axis_index, size in enumerate(tensor.shape) if axis_index not in (0, axis)
         )
         kept_tokens = tensor.shape[axis] if axis is not None else tokens
-        cached_tensor = _Tensor(
+        cached_tensor = _CachedTensor(
             role,
             shape,
             axis is not None,
@@ -446,7 +456,7 @@ def cache_of(
         layers.setdefault(f"{owner} {axis is None} {cached_tensor.dtype}", []).append(cached_tensor)
     counts = Counter(map(tuple, layers.values()))
     parts = tuple(
-        CachePart(
+        KvCachePart(
             count,
             tuple((cached.name, cached.shape) for cached in group),
             ITEM_BYTES[group[0].dtype],
@@ -457,10 +467,10 @@ def cache_of(
     )
     dtypes = tuple(dict.fromkeys(cached.dtype for group in counts for cached in group))
     size = sum(prod(tensor.shape) * ITEM_BYTES[dtype or tensor.dtype] for tensor in end)
-    return Cache(dtypes, parts, tokens, batch, size, latent and Latent(*latent))
+    return KvCache(dtypes, parts, tokens, batch, size, latent and LatentSizes(*latent))
 
 
-def _split_name(path: str) -> tuple[str, str]:
+def _split_tensor_path(path: str) -> tuple[str, str]:
     """ "layers.0.conv_states.1" -> ("layers.0", "conv_states"); of tuples alone, "0.1" -> ("0",
     "tensor 1")."""
     parts = path.split(".")
@@ -472,7 +482,7 @@ def _split_name(path: str) -> tuple[str, str]:
     return ".".join(parts[:index]), parts[index]
 
 
-class _Tensor(NamedTuple):
+class _CachedTensor(NamedTuple):
     name: str
     shape: tuple[int, ...]
     is_growing: bool
@@ -480,7 +490,7 @@ class _Tensor(NamedTuple):
     dtype: str
 
 
-def growing_axis(tensor: CacheTensor) -> int | None:
+def find_growing_axis(tensor: CacheTensor) -> int | None:
     """The dimension that one more token makes longer; None where none does."""
     if tensor.before is None or len(tensor.before) != len(tensor.shape):
         return None
@@ -494,7 +504,7 @@ def growing_axis(tensor: CacheTensor) -> int | None:
     )
 
 
-def written_by(
+def count_cache_writes(
     probe: Sequence[CacheTensor], step: Sequence[CacheTensor], prefill: bool
 ) -> Mapping[str, int]:
     """Layer -> values that a step puts into the cache: of a token, or of all that prefill
@@ -506,7 +516,7 @@ def written_by(
     elements: Counter[str] = Counter()
     for tensor in step:
         probe_tensor = probe_by_name.get(tensor.name)
-        axis = growing_axis(probe_tensor) if probe_tensor is not None else None
+        axis = find_growing_axis(probe_tensor) if probe_tensor is not None else None
         layer = (probe_tensor.layer if probe_tensor is not None else None) or ""
         if prefill:
             elements[layer] += prod(tensor.shape)

@@ -11,32 +11,32 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.estimate.flops.formulas import ITEM_BYTES
 from perfctl.orchestrator.estimate.generation import (
     Amounts,
-    Cache,
-    Generation,
-    Phase,
-    add_up,
-    amounts,
-    cache_of,
-    growing_axis,
-    layers_of,
-    written_by,
+    GenerationEstimate,
+    GenerationPhase,
+    KvCache,
+    build_layer_works,
+    count_cache_writes,
+    describe_kv_cache,
+    find_growing_axis,
+    sum_over_contexts,
+    sum_step_amounts,
 )
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import (
-    from_trace,
-    names_of,
-    need_torch,
-    without_driver_warning,
+    estimate_from_trace,
+    list_layer_names,
+    require_torch,
+    silence_driver_warning,
 )
-from perfctl.orchestrator.estimate.step import Estimate, experts_assumption
-from perfctl.orchestrator.estimate.trace_cache import Kept, kept_traces
+from perfctl.orchestrator.estimate.step import Estimate, describe_expert_count
+from perfctl.orchestrator.estimate.trace_cache import TraceCache, open_trace_cache
 from perfctl.orchestrator.options import check_batches
 from perfctl.records.paper import StepTrace
 from perfctl.records.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from perfctl.records.paper import CacheTensor
-    from perfctl.workloads.models.generation import Generator
+    from perfctl.workloads.models.generation import TextGenerator
 
 CACHE_TYPES: Mapping[str, str | None] = {
     "fp32": "float32",
@@ -51,7 +51,7 @@ CACHE_TYPES: Mapping[str, str | None] = {
 
 def estimate_generation(
     request: Request, batches: Sequence[int] = (1,)
-) -> Mapping[int, Generation]:
+) -> Mapping[int, GenerationEstimate]:
     """Prefill and decode of a model that writes one token after the other, at each batch size;
     forward only.
 
@@ -64,26 +64,26 @@ def estimate_generation(
     later is a ``problem``.
     """
     request.check()
-    _check(request, batches)
-    need_torch()
-    with without_driver_warning():
-        model = _Model(request)
-        return {batch: _generation(model, batch) for batch in batches}
+    _check_generation_request(request, batches)
+    require_torch()
+    with silence_driver_warning():
+        model = _TracedGenerator(request)
+        return {batch: _estimate_batch(model, batch) for batch in batches}
 
 
-def part_of_model(generation: Generation, layer: str) -> Generation:
+def extract_layer_generation(generation: GenerationEstimate, layer: str) -> GenerationEstimate:
     """Only ``layer`` and what is inside it; "(model)" is all. Raises UsageError when the model has
     no such layer."""
     part = generation.part("" if layer == "(model)" else layer)
     if part is None:
         names = [module.path for module in generation.prefill.modules if module.path]
         raise UsageError(
-            f"`layer`: layer '{layer}' not found in the model", names_of("It has", names)
+            f"`layer`: layer '{layer}' not found in the model", list_layer_names("It has", names)
         )
     return part
 
 
-def _check(request: Request, batches: Sequence[int]) -> None:
+def _check_generation_request(request: Request, batches: Sequence[int]) -> None:
     if request.prompt is None or request.prompt < 1:
         raise UsageError(
             f"`prompt` must be at least 1, got {request.prompt}", "For example `prompt` 512"
@@ -106,7 +106,7 @@ def _check(request: Request, batches: Sequence[int]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
+class _GeneratorFacts:
     """What is known of a model that generates, beside the model itself."""
 
     name: str
@@ -123,20 +123,20 @@ class _Facts:
     weights_note: str
 
 
-class _Model:
+class _TracedGenerator:
     """The model of a request. It is built when a step is traced that no earlier call traced."""
 
     def __init__(self, request: Request) -> None:
         """Raises UsageError for a model that cannot generate, PerfctlError when its own
         code fails."""
         self.request = request
-        self._kept = kept_traces(request) or Kept()
-        self._built: Generator | None = None
-        self.facts = self._kept.get(_Facts, "generator") or self._facts()
+        self._kept = open_trace_cache(request) or TraceCache()
+        self._built: TextGenerator | None = None
+        self.facts = self._kept.get(_GeneratorFacts, "generator") or self._facts()
 
-    def _facts(self) -> _Facts:
-        source, prompt = self._generator(), self.request.prompt or 1
-        facts = _Facts(
+    def _facts(self) -> _GeneratorFacts:
+        source, prompt = self._build_generator(), self.request.prompt or 1
+        facts = _GeneratorFacts(
             source.name,
             type(source.model).__name__,
             source.cache,
@@ -150,7 +150,7 @@ class _Model:
         self._kept.put(facts, "generator")
         return facts
 
-    def _generator(self) -> Generator:
+    def _build_generator(self) -> TextGenerator:
         from perfctl.workloads.models.generation import find_generator
         from perfctl.workloads.models.source import ModelError
 
@@ -164,7 +164,7 @@ class _Model:
                 raise (PerfctlError if error.raised else UsageError)(
                     error.message, error.remedy
                 ) from error
-            self._kept.made_from(self._built.files)
+            self._kept.set_source_files(self._built.files)
         return self._built
 
     def step(self, batch: int, context: int | None, cached: bool) -> StepTrace:
@@ -178,21 +178,26 @@ class _Model:
         return step
 
     def _trace(self, batch: int, context: int | None, cached: bool) -> StepTrace:
-        from perfctl.workloads.tracing.generation import Stepper
+        from perfctl.workloads.tracing.generation import GenerationStepTracer
 
         request = self.request
-        stepper = Stepper(
-            self._generator(), batch, request.prompt or 1, request.device, cached, request.precision
+        stepper = GenerationStepTracer(
+            self._build_generator(),
+            batch,
+            request.prompt or 1,
+            request.device,
+            cached,
+            request.precision,
         )
         return stepper.first() if context is None else stepper.at(context)
 
 
-class _Steps:
+class _StepTraces:
     """The traced steps of one model at one batch size, each traced once."""
 
     def __init__(
         self,
-        model: _Model,
+        model: _TracedGenerator,
         batch: int,
         cached: bool,
         probe: Sequence[CacheTensor],
@@ -223,26 +228,30 @@ class _Steps:
 
     def _read(self, step: StepTrace, prefill: bool) -> tuple[Estimate, Amounts, StepTrace]:
         """Raises _Stopped when the trace stopped early."""
-        estimate_ = from_trace(step.traced)
+        estimate_ = estimate_from_trace(step.traced)
         if estimate_.problem is not None:
-            raise _Stopped(estimate_)
+            raise _TraceStopped(estimate_)
         types = {
             tensor.name: self.item_bytes or ITEM_BYTES.get(tensor.dtype, 4) for tensor in step.cache
         }
         written: dict[str, int] = {}
         for tensor in step.cache:
-            for layer, values in written_by(self.probe, (tensor,), prefill).items():
+            for layer, values in count_cache_writes(self.probe, (tensor,), prefill).items():
                 written[layer] = written.get(layer, 0) + values * types[tensor.name]
-        return estimate_, amounts(estimate_.calls, step.traffic, written, self.item_bytes), step
+        return (
+            estimate_,
+            sum_step_amounts(estimate_.calls, step.traffic, written, self.item_bytes),
+            step,
+        )
 
 
-class _Stopped(Exception):
+class _TraceStopped(Exception):
     def __init__(self, estimate_: Estimate) -> None:
         super().__init__(estimate_.problem)
         self.found = estimate_
 
 
-def _generation(model: _Model, batch: int) -> Generation:
+def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
     request, facts = model.request, model.facts
     prompt, generate, cached = (
         request.prompt or 1,
@@ -253,17 +262,23 @@ def _generation(model: _Model, batch: int) -> Generation:
     item_bytes = ITEM_BYTES[cache_type] if cache_type else None
     start = facts.start
     end = start + generate
-    empty = Generation(facts.name, batch, prompt, generate, (), cached, None, _nothing(), ())
+    empty = GenerationEstimate(
+        facts.name, batch, prompt, generate, (), cached, None, _make_empty_estimate(), ()
+    )
     try:
-        probe = _probe(model) if cached else ()
-        steps = _Steps(model, batch, cached, probe, item_bytes)
+        probe = _trace_cache_probe(model) if cached else ()
+        steps = _StepTraces(model, batch, cached, probe, item_bytes)
         prefill, work, trace = steps.first()
         modules = prefill.modules
-        phases = [Phase("prefill", 1, start, start, start, layers_of(work, modules), 1)]
+        phases = [
+            GenerationPhase("prefill", 1, start, start, start, build_layer_works(work, modules), 1)
+        ]
         if generate:
             trace = steps.at(end)[2]
-            kept_sizes = [tensor.shape[axis] for tensor, axis in _grown(probe, trace.cache)]
-            total = add_up(
+            kept_sizes = [
+                tensor.shape[axis] for tensor, axis in _list_grown_tensors(probe, trace.cache)
+            ]
+            total = sum_over_contexts(
                 start + 1,
                 end,
                 steps.amounts,
@@ -278,28 +293,32 @@ def _generation(model: _Model, batch: int) -> Generation:
                 ("decode, last step", 1, end, end, steps.amounts(end), 1),
             )
             phases += [
-                Phase(
+                GenerationPhase(
                     name,
                     count,
                     1 if cached else context,
                     first,
                     context,
-                    layers_of(layer_amounts, modules),
+                    build_layer_works(layer_amounts, modules),
                     estimate_,
                 )
                 for name, count, first, context, layer_amounts, estimate_ in rows
             ]
-    except _Stopped as error:
+    except _TraceStopped as error:
         return replace(empty, prefill=error.found, problem=error.found.problem)
-    cache = cache_of(probe, trace.cache, end, batch, cache_type, facts.latent) if cached else None
+    cache = (
+        describe_kv_cache(probe, trace.cache, end, batch, cache_type, facts.latent)
+        if cached
+        else None
+    )
     precision_note = PRECISIONS[request.precision].said
     weights_note = (
         f"{request.precision}: {precision_note}" if precision_note else facts.weights_note
     )
-    model_notes = _model_notes(facts, prefill, end)
+    model_notes = _list_model_notes(facts, prefill, end)
     notes = (
         *(facts.model_note, *facts.notes, weights_note),
-        *_notes(cache, generate, len(steps.known)),
+        *_list_counting_notes(cache, generate, len(steps.known)),
         *model_notes[1:],
     )
     ends = (steps.at(start + 1)[0], steps.at(end)[0]) if generate else ()
@@ -314,12 +333,12 @@ def _generation(model: _Model, batch: int) -> Generation:
     )
 
 
-def _probe(model: _Model) -> tuple[CacheTensor, ...]:
+def _trace_cache_probe(model: _TracedGenerator) -> tuple[CacheTensor, ...]:
     """The cache of one sequence after its second token, which shows how it grows and which layer
     reads what."""
     first_step = model.step(1, 2, True)
     if first_step.traced.problem is not None:
-        raise _Stopped(from_trace(first_step.traced))
+        raise _TraceStopped(estimate_from_trace(first_step.traced))
     if not first_step.cache:
         problem = f"{model.facts.kind} does not return {model.facts.cache}"
         raise UsageError(
@@ -328,30 +347,30 @@ def _probe(model: _Model) -> tuple[CacheTensor, ...]:
     return first_step.cache
 
 
-def _nothing() -> Estimate:
+def _make_empty_estimate() -> Estimate:
     return Estimate((), (), (), None, None)
 
 
-def _grown(
+def _list_grown_tensors(
     probe: Sequence[CacheTensor], last: Sequence[CacheTensor]
 ) -> list[tuple[CacheTensor, int]]:
-    axes = {tensor.name: growing_axis(tensor) for tensor in probe}
+    axes = {tensor.name: find_growing_axis(tensor) for tensor in probe}
     return [(tensor, axis) for tensor in last if (axis := axes.get(tensor.name)) is not None]
 
 
-def _model_notes(facts: _Facts, prefill: Estimate, end: int) -> tuple[str, ...]:
+def _list_model_notes(facts: _GeneratorFacts, prefill: Estimate, end: int) -> tuple[str, ...]:
     """Return sentences that hold for the model, whatever runs it; the first, "" if not known, says
     which model it is."""
     notes = [facts.model_note]
     if prefill.experts:
-        notes.append(experts_assumption(prefill.experts))
+        notes.append(describe_expert_count(prefill.experts))
         notes.append("experts read per step: at most tokens x top_k different experts")
     if facts.positions is not None and end > facts.positions:
         notes.append(f"the model was made for {facts.positions:,} positions; {end:,} are asked for")
     return tuple(notes)
 
 
-def _notes(cache: Cache | None, generate: int, traced: int) -> list[str]:
+def _list_counting_notes(cache: KvCache | None, generate: int, traced: int) -> list[str]:
     notes = [
         (
             "attention: prefill computes the full square of scores, masked or not; decode "

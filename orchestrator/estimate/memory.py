@@ -20,7 +20,7 @@ from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from perfctl.records.paper import Allocation, MemoryTrace
+from perfctl.records.paper import MemoryTrace, TensorAllocation
 
 MIN_BLOCK = 512
 SMALL = 1 << 20
@@ -90,7 +90,7 @@ def round_block(size: int) -> int:
     return -(-size // MIN_BLOCK) * MIN_BLOCK
 
 
-def segment_size(size: int) -> int:
+def round_segment(size: int) -> int:
     if size <= SMALL:
         return SMALL_SEGMENT
     if size < MIN_LARGE:
@@ -99,7 +99,7 @@ def segment_size(size: int) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class MemoryBlock:
     """A piece of a segment, with its neighbours."""
 
     size: int
@@ -107,20 +107,20 @@ class Block:
     free: bool = True
     order: int = 0
     """Among the free blocks of one size the one that was freed first is taken first."""
-    before: Block | None = None
-    after: Block | None = None
+    before: MemoryBlock | None = None
+    after: MemoryBlock | None = None
 
 
-class Pool:
+class BlockPool:
     """Blocks in use and free, on one device."""
 
     def __init__(self, limit: float | None = None) -> None:
         """``limit``: bytes that the segments may take together; None for no end."""
         self.limit, self.reserved = limit, 0
-        self._free: dict[bool, list[tuple[int, int, Block]]] = {False: [], True: []}
+        self._free: dict[bool, list[tuple[int, int, MemoryBlock]]] = {False: [], True: []}
         self._count = 0
 
-    def take(self, size: int) -> Block:
+    def take(self, size: int) -> MemoryBlock:
         """Return a block of ``size`` bytes. Raises OutOfMemory."""
         size = round_block(max(size, 1))
         large = size > SMALL
@@ -128,42 +128,42 @@ class Pool:
         block.free = False
         remainder = block.size - size
         if (remainder > SMALL) if large else (remainder >= MIN_BLOCK):
-            piece = Block(remainder, large, before=block, after=block.after)
+            piece = MemoryBlock(remainder, large, before=block, after=block.after)
             if block.after is not None:
                 block.after.before = piece
             block.after, block.size = piece, size
-            self._offer(piece)
+            self._add_free_block(piece)
         return block
 
-    def give(self, block: Block) -> None:
+    def free_block(self, block: MemoryBlock) -> None:
         """Give a block back to the free ones, joined with its free neighbors."""
         before, after = block.before, block.after
         if before is not None and before.free:
-            self._withdraw(before)
+            self._remove_free_block(before)
             block.size += before.size
             block.before = before.before
             if block.before is not None:
                 block.before.after = block
         if after is not None and after.free:
-            self._withdraw(after)
+            self._remove_free_block(after)
             block.size += after.size
             block.after = after.after
             if block.after is not None:
                 block.after.before = block
-        self._offer(block)
+        self._add_free_block(block)
 
-    def _fit(self, size: int, large: bool) -> Block:
+    def _fit(self, size: int, large: bool) -> MemoryBlock:
         free = self._free[large]
         index = bisect_left(free, (size,))
         if index < len(free):
             return free.pop(index)[2]
-        segment_bytes = segment_size(size)
+        segment_bytes = round_segment(size)
         if self.limit is not None and self.reserved + segment_bytes > self.limit:
             self._release()
             if self.reserved + segment_bytes > self.limit:
                 raise OutOfMemory(f"no room for {size:,} B beside {self.reserved:,} B in use")
         self.reserved += segment_bytes
-        return Block(segment_bytes, large)
+        return MemoryBlock(segment_bytes, large)
 
     def _release(self) -> None:
         """Give every segment back that nothing uses."""
@@ -175,18 +175,18 @@ class Pool:
                 else:
                     self._free[large].append((size, order, block))
 
-    def _offer(self, block: Block) -> None:
+    def _add_free_block(self, block: MemoryBlock) -> None:
         block.free = True
         self._count += 1
         block.order = self._count
         insort(self._free[block.large], (block.size, block.order, block))
 
-    def _withdraw(self, block: Block) -> None:
+    def _remove_free_block(self, block: MemoryBlock) -> None:
         free = self._free[block.large]
         free.pop(bisect_left(free, (block.size, block.order)))
 
 
-def capability(text: str) -> tuple[int, int] | None:
+def parse_capability(text: str) -> tuple[int, int] | None:
     """Return "sm_90", "9.0" or "h100" as (9, 0); None if it is none of these."""
     match = re.fullmatch(r"(?:sm_?(\d{1,2})(\d)a?|(\d{1,2})\.(\d))", text.lower())
     if match is None:
@@ -195,14 +195,14 @@ def capability(text: str) -> tuple[int, int] | None:
     return int(major), int(minor)
 
 
-def cublas_workspace(gpu: tuple[int, int] | None) -> int:
+def get_cublas_workspace_bytes(gpu: tuple[int, int] | None) -> int:
     """Return the bytes that PyTorch allocates for each cuBLAS handle and stream: 32 MiB for Hopper,
     newer ones for Blackwell too."""
     return 32 << 20 if gpu is not None and gpu[0] >= 9 else 8_519_680
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class MemoryPeak:
     """The moment of a step with most bytes."""
 
     bytes: int
@@ -214,7 +214,7 @@ class Peak:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class StepMemorySummary:
     """Memory of a step, in bytes."""
 
     JSON_KEYS = ("*", "cublas_workspace", "allocated")
@@ -226,7 +226,7 @@ class Memory:
     inputs: int
     activations: int
     """Kept from forward for backward, including the output."""
-    peak: Peak
+    peak: MemoryPeak
     rounded_peak: int
     """Peak with every tensor rounded up to the allocator's 512-byte blocks."""
     workspaces: dict[str, int]
@@ -250,7 +250,7 @@ class Memory:
         return self.rounded_peak + self.cublas_workspace
 
 
-def events(storages: Sequence[Allocation]) -> list[tuple[int, int, int]]:
+def order_memory_events(storages: Sequence[TensorAllocation]) -> list[tuple[int, int, int]]:
     """Return (moment, +1 allocated or -1 freed, index in ``storages``), in order; at one moment,
     freed storages come first."""
     born = [(storage.born, 1, index) for index, storage in enumerate(storages)]
@@ -262,12 +262,12 @@ def events(storages: Sequence[Allocation]) -> list[tuple[int, int, int]]:
     return sorted(born + died)
 
 
-def peak(trace: MemoryTrace) -> Peak:
+def find_memory_peak(trace: MemoryTrace) -> MemoryPeak:
     """Return the fullest moment, in bytes of the tensors; the first of equal ones."""
     size = top = moment = 0
-    maker: Allocation | None = None
+    maker: TensorAllocation | None = None
     alive, shares = Counter[str](), Counter[str]()
-    for event, sign, index in events(trace.allocations):
+    for event, sign, index in order_memory_events(trace.allocations):
         storage = trace.allocations[index]
         size += sign * storage.bytes
         alive[storage.category] += sign * storage.bytes
@@ -276,86 +276,90 @@ def peak(trace: MemoryTrace) -> Peak:
     ends = {"forward": trace.forward_ends, "backward": trace.backward_ends}
     phase = next((name for name, end in ends.items() if moment <= end), "optimizer")
     by_category = {name: shares[name] for name in CATEGORIES if shares[name]}
-    return Peak(top, by_category, phase, maker.layer if maker else "", maker.op if maker else "")
+    return MemoryPeak(
+        top, by_category, phase, maker.layer if maker else "", maker.op if maker else ""
+    )
 
 
-def rounded_peak(trace: MemoryTrace) -> int:
+def compute_rounded_peak(trace: MemoryTrace) -> int:
     """Return the peak with every storage rounded to blocks, as torch.cuda.max_memory_allocated
     reports it."""
     sizes = [round_block(storage.bytes) for storage in trace.allocations]
-    changes = (sign * sizes[index] for _, sign, index in events(trace.allocations))
+    changes = (sign * sizes[index] for _, sign, index in order_memory_events(trace.allocations))
     return max(accumulate(changes, initial=0))
 
 
-def memory_of(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> Memory:
+def summarize_memory(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> StepMemorySummary:
     """Return the memory of one traced step. ``gpu``: compute capability, which decides cuBLAS's
     workspaces."""
     sums = Counter[str]()
     for storage in trace.allocations:
         sums[storage.category] += storage.bytes
     of_device = ("kernels: those of the device that ran the step, not a GPU's",)
-    return Memory(
+    return StepMemorySummary(
         parameters=sums["parameter"],
         buffers=sums["buffer"],
         gradients=sums["gradient"],
         optimizer=sums["optimizer"],
         inputs=sums["input"],
         activations=sums["activation"],
-        peak=peak(trace),
-        rounded_peak=rounded_peak(trace),
-        workspaces=workspaces(trace, gpu),
-        reserved=reserved(trace, gpu),
+        peak=find_memory_peak(trace),
+        rounded_peak=compute_rounded_peak(trace),
+        workspaces=list_workspaces(trace, gpu),
+        reserved=compute_reserved_bytes(trace, gpu),
         gpu=gpu,
         assumed=trace.assumed if trace.on_gpu else of_device,
     )
 
 
-def workspaces(trace: MemoryTrace, gpu: tuple[int, int] | None) -> dict[str, int]:
+def list_workspaces(trace: MemoryTrace, gpu: tuple[int, int] | None) -> dict[str, int]:
     """Return those of cuBLAS and cuBLASLt, for the threads that need one: that of forward and, on
     a GPU, backward's own."""
     sizes: dict[str, int] = {}
     for storage in (*trace.first, *trace.allocations):
-        sizes.update(_workspaces(storage, gpu))
+        sizes.update(_list_operation_workspaces(storage, gpu))
     return sizes
 
 
-def _workspaces(storage: Allocation, gpu: tuple[int, int] | None) -> dict[str, int]:
+def _list_operation_workspaces(
+    storage: TensorAllocation, gpu: tuple[int, int] | None
+) -> dict[str, int]:
     """Return those that the operation which made ``storage`` uses."""
     sizes = {}
     if storage.op in PRODUCTS and storage.direction in ("forward", "backward"):
-        sizes[f"cuBLAS, {storage.direction}"] = cublas_workspace(gpu)
+        sizes[f"cuBLAS, {storage.direction}"] = get_cublas_workspace_bytes(gpu)
         if storage.op in LT:
             sizes[f"cuBLASLt, {storage.direction}"] = LT_WORKSPACE
     return sizes
 
 
-def replay(
+def replay_allocations(
     trace: MemoryTrace, gpu: tuple[int, int] | None = None, limit: float | None = None
-) -> Pool:
+) -> BlockPool:
     """Return a pool after every allocation of both steps in their order. It ends at ``limit``
     bytes; raises OutOfMemory at its end."""
-    pool, workspaces_taken = Pool(limit), set[str]()
-    blocks: dict[int, Block] = {}
+    pool, workspaces_taken = BlockPool(limit), set[str]()
+    blocks: dict[int, MemoryBlock] = {}
     for storages in (trace.first, trace.allocations):
-        for _, sign, index in events(storages):
+        for _, sign, index in order_memory_events(storages):
             storage = storages[index]
-            for name, size in _workspaces(storage, gpu).items() if sign > 0 else ():
+            for name, size in _list_operation_workspaces(storage, gpu).items() if sign > 0 else ():
                 if name not in workspaces_taken:
                     workspaces_taken.add(name)
                     pool.take(size)
             if storage.bytes and sign > 0 and index not in blocks:
                 blocks[index] = pool.take(storage.bytes)
             elif storage.bytes and sign < 0:
-                pool.give(blocks.pop(index))
+                pool.free_block(blocks.pop(index))
         # What stays is the first of the next step, in the same order.
         staying = [index for index, storage in enumerate(storages) if storage.died is None]
         blocks = {now: blocks[old] for now, old in enumerate(staying) if old in blocks}
     return pool
 
 
-def reserved(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> int:
+def compute_reserved_bytes(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> int:
     """Return the bytes of segments after the step, on a device whose memory does not end."""
-    return replay(trace, gpu).reserved
+    return replay_allocations(trace, gpu).reserved
 
 
 class MemoryLine(NamedTuple):
@@ -366,22 +370,22 @@ class MemoryLine(NamedTuple):
     per_sample: int
 
 
-class LinesError(ValueError):
+class UnlikeTracesError(ValueError):
     """Two traces whose steps differ in more than their sizes."""
 
 
-def reserve_on(kind: str) -> int:
+def get_default_reserve(kind: str) -> int:
     """Return the bytes that a step leaves free on a "gpu", as ``perfctl estimate --reserve`` does
     by default; 0 on a "cpu"."""
     return RESERVE if kind == "gpu" else 0
 
 
-def peak_at(lines: Iterable[MemoryLine], batch: int) -> int:
+def compute_peak_at(lines: Iterable[MemoryLine], batch: int) -> int:
     """Return the peak bytes of a step."""
     return max(line.fixed + line.per_sample * batch for line in lines)
 
 
-def largest_fitting(lines: Iterable[MemoryLine], limit: float) -> int | None:
+def find_largest_fitting(lines: Iterable[MemoryLine], limit: float) -> int | None:
     """Return the largest batch whose peak is at most ``limit`` bytes; 0 if no sample fits, None if
     every batch fits."""
     least: float | None = None
@@ -394,7 +398,7 @@ def largest_fitting(lines: Iterable[MemoryLine], limit: float) -> int | None:
     return None if least is None else max(int(least), 0)
 
 
-def upper(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:
+def select_upper_lines(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:
     """Return the lines that are the largest at some batch size, the steepest first."""
     largest: list[MemoryLine] = []
     for line in sorted(set(lines), reverse=True, key=lambda line: (line.per_sample, line.fixed)):
@@ -403,53 +407,55 @@ def upper(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:
     return tuple(largest)
 
 
-def lines_of(
+def fit_memory_lines(
     first: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
 ) -> tuple[MemoryLine, ...]:
     """Return lines from the traces of one step at two batch sizes. Raises LinesError when the steps
     are not the same."""
-    return upper(line for _, line in moments(first, other, batches))
+    return select_upper_lines(line for _, line in iterate_memory_lines(first, other, batches))
 
 
-def lines_by_part(
+def fit_lines_by_phase(
     first: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
 ) -> tuple[tuple[MemoryLine, ...], tuple[MemoryLine, ...]]:
     """Return lines as :func:`lines_of`: of forward and backward, and of the optimizer's step."""
-    lines = list(moments(first, other, batches))
-    before = upper(line for moment, line in lines if moment <= first.backward_ends)
-    return before, upper(line for moment, line in lines if moment > first.backward_ends)
+    lines = list(iterate_memory_lines(first, other, batches))
+    before = select_upper_lines(line for moment, line in lines if moment <= first.backward_ends)
+    return before, select_upper_lines(
+        line for moment, line in lines if moment > first.backward_ends
+    )
 
 
-def moments(
+def iterate_memory_lines(
     first: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
 ) -> Iterator[tuple[int, MemoryLine]]:
     """Yield (moment, its line) of a step, from traces at two batch sizes. Raises LinesError if
     their tensors differ."""
     if len(first.allocations) != len(other.allocations) or not (first.whole and other.whole):
-        raise LinesError("the two traces have different tensors")
-    growth = _growth(first.allocations, other.allocations, batches)
+        raise UnlikeTracesError("the two traces have different tensors")
+    growth = _compute_storage_growth(first.allocations, other.allocations, batches)
     fixed = per_sample = 0
-    for moment, sign, index in events(first.allocations):
+    for moment, sign, index in order_memory_events(first.allocations):
         fixed += sign * (first.allocations[index].bytes - growth[index] * batches[0])
         per_sample += sign * growth[index]
         yield moment, MemoryLine(fixed, per_sample)
 
 
-def _growth(
-    first: Sequence[Allocation], other: Sequence[Allocation], batches: tuple[int, int]
+def _compute_storage_growth(
+    first: Sequence[TensorAllocation], other: Sequence[TensorAllocation], batches: tuple[int, int]
 ) -> list[int]:
     """Return the bytes by which each storage grows with a sample. Raises LinesError."""
     lives, other_lives = (
         [(storage.born, storage.died) for storage in step] for step in (first, other)
     )
     if lives != other_lives:
-        raise LinesError("the lifetime of a tensor depends on the batch size")
+        raise UnlikeTracesError("the lifetime of a tensor depends on the batch size")
     between = batches[1] - batches[0]
     return [(b.bytes - a.bytes) // between for a, b in zip(first, other, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class LargestBatch:
     """The largest batch that fits on a device beside what is left free. Bytes."""
 
     batch: int | None
@@ -467,11 +473,16 @@ class Fit:
     if the allocator has them only in pieces that are too small."""
 
 
-def _with_same_workspaces(gpu: Gpu) -> Gpu:
+def _normalize_capability(gpu: Gpu) -> Gpu:
     """Return one capability for all with the same workspaces: they share answers."""
-    size = cublas_workspace(gpu)
+    size = get_cublas_workspace_bytes(gpu)
     return next(
-        (candidate for candidate in ((8, 0), (9, 0)) if cublas_workspace(candidate) == size), gpu
+        (
+            candidate
+            for candidate in ((8, 0), (9, 0))
+            if get_cublas_workspace_bytes(candidate) == size
+        ),
+        gpu,
     )
 
 
@@ -481,12 +492,12 @@ class StepMemory:
 
     def __init__(self, first: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> None:
         """Raises LinesError when the two steps differ in more than their sizes."""
-        self.lines = lines_of(first, other, batches)
+        self.lines = fit_memory_lines(first, other, batches)
         self._one, self._batch = first, batches[0]
-        self._growth = _growth(first.allocations, other.allocations, batches)
-        self._first_growth = _growth(first.first, other.first, batches)
+        self._growth = _compute_storage_growth(first.allocations, other.allocations, batches)
+        self._first_growth = _compute_storage_growth(first.first, other.first, batches)
         self._fits = cache(self._fit)
-        self._reserved = cache(lambda batch, gpu: reserved(self.at(batch), gpu))
+        self._reserved = cache(lambda batch, gpu: compute_reserved_bytes(self.at(batch), gpu))
 
     def at(self, batch: int) -> MemoryTrace:
         """Return the trace at a batch size."""
@@ -504,52 +515,54 @@ class StepMemory:
 
     def allocated(self, batch: int, gpu: Gpu = None) -> int:
         """Return the bytes at the fullest moment: tensors in blocks, and cuBLAS's workspaces."""
-        return allocated_by(self.at(batch), gpu)
+        return compute_allocated_bytes(self.at(batch), gpu)
 
     def fits(self, batch: int, limit: float, reserve: int = 0, gpu: Gpu = None) -> bool:
         """Return whether ``batch`` is at most the largest: at once where the segments of an endless
         device have room."""
-        if self._reserved(batch, _with_same_workspaces(gpu)) <= limit - reserve:
+        if self._reserved(batch, _normalize_capability(gpu)) <= limit - reserve:
             return True
         largest = self.largest(limit, reserve, gpu).batch
         return largest is None or batch <= largest
 
-    def largest(self, limit: float, reserve: int = 0, gpu: Gpu = None) -> Fit:
+    def largest(self, limit: float, reserve: int = 0, gpu: Gpu = None) -> LargestBatch:
         """Return the largest batch whose step runs in ``limit`` bytes of which ``reserve`` stay
         free."""
-        return self._fits(limit, reserve, _with_same_workspaces(gpu))
+        return self._fits(limit, reserve, _normalize_capability(gpu))
 
-    def _fit(self, limit: float, reserve: int, gpu: Gpu) -> Fit:
+    def _fit(self, limit: float, reserve: int, gpu: Gpu) -> LargestBatch:
         room = limit - reserve
-        most = largest_fitting(self.lines, room)
+        most = find_largest_fitting(self.lines, room)
         if most is None:
-            return Fit(None, self.allocated(1, gpu), reserve, int(room) - self.allocated(1, gpu), 0)
-        return largest_batch(room, reserve, self.at, gpu, most)
+            return LargestBatch(
+                None, self.allocated(1, gpu), reserve, int(room) - self.allocated(1, gpu), 0
+            )
+        return find_largest_batch(room, reserve, self.at, gpu, most)
 
 
-def allocated_by(trace: MemoryTrace, gpu: Gpu = None) -> int:
+def compute_allocated_bytes(trace: MemoryTrace, gpu: Gpu = None) -> int:
     """Return the bytes that torch.cuda.max_memory_allocated would report."""
-    return rounded_peak(trace) + sum(workspaces(trace, gpu).values())
+    return compute_rounded_peak(trace) + sum(list_workspaces(trace, gpu).values())
 
 
-def runs_in(trace: MemoryTrace, room: float, gpu: Gpu = None) -> bool:
+def can_run_in(trace: MemoryTrace, room: float, gpu: Gpu = None) -> bool:
     """Return whether the allocator finds a piece for every tensor in ``room`` bytes."""
-    if allocated_by(trace, gpu) > room:
+    if compute_allocated_bytes(trace, gpu) > room:
         return False
     try:
-        replay(trace, gpu, room)
+        replay_allocations(trace, gpu, room)
     except OutOfMemory:
         return False
     return True
 
 
-def largest_batch(
+def find_largest_batch(
     room: float,
     reserve: int,
     make_trace: Callable[[int], MemoryTrace],
     gpu: Gpu = None,
     most: int | None = None,
-) -> Fit:
+) -> LargestBatch:
     """Return the largest batch that runs in ``room`` bytes. ``at``: the trace at a batch size;
     ``most``: no larger one has room.
 
@@ -559,15 +572,17 @@ def largest_batch(
 
     if most is None:
         low, high = 0, 1
-        while high <= TRIED_BATCH_MAX and runs_in(trace_at(high), room, gpu):
+        while high <= TRIED_BATCH_MAX and can_run_in(trace_at(high), room, gpu):
             low, high = high, 2 * high
     else:
         low, high, step = most, most + 1, 1
-        while low > 0 and not runs_in(trace_at(low), room, gpu):
+        while low > 0 and not can_run_in(trace_at(low), room, gpu):
             low, high, step = max(low - step, 0), low, 2 * step
     while high - low > 1:
         middle = (low + high) // 2
-        runs = runs_in(trace_at(middle), room, gpu)
+        runs = can_run_in(trace_at(middle), room, gpu)
         low, high = (middle, high) if runs else (low, middle)
-    needed = allocated_by(trace_at(low), gpu) if low else 0
-    return Fit(low, needed, reserve, int(room) - needed, allocated_by(trace_at(high), gpu))
+    needed = compute_allocated_bytes(trace_at(low), gpu) if low else 0
+    return LargestBatch(
+        low, needed, reserve, int(room) - needed, compute_allocated_bytes(trace_at(high), gpu)
+    )

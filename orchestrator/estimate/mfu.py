@@ -48,7 +48,7 @@ RUN = ("weights", "router", "head", "attention", "unweighted")
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionLayer:
+class AttentionSizes:
     """One layer of attention."""
 
     per_pair: int
@@ -59,7 +59,7 @@ class AttentionLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class Decoder:
+class DecoderSizes:
     """One model at one sequence length. Multiply-adds are those of one token, forward; experts:
     those that it meets."""
 
@@ -72,7 +72,7 @@ class Decoder:
     """With weights, without router and LM head."""
     router: int
     head: int
-    attention: tuple[AttentionLayer, ...]
+    attention: tuple[AttentionSizes, ...]
     embedding: int
     """Parameters of the table of tokens."""
     positions: int
@@ -102,7 +102,7 @@ class Decoder:
         head = 0 if self.tied else self.head
         return self.products + self.router + head + self.embedding + self.positions + self.others
 
-    def attention_flops(self, keys: str) -> float | None:
+    def count_attention_flops(self, keys: str) -> float | None:
         """Return the FLOPs of attention for one token of training; None: not known.
 
         keys: "none"; every one of the "sequence"; those in the "window"; of these the mean that the
@@ -131,12 +131,12 @@ class Decoder:
             "weights": 6 * self.products,
             "router": 6 * self.router,
             "head": 6 * self.head,
-            "attention": self.attention_flops("sequence") or 0,
+            "attention": self.count_attention_flops("sequence") or 0,
             "unweighted": self.unweighted,
         }
 
 
-def by_hand(
+def build_decoder_by_hand(
     *,
     layers: int,
     hidden: int,
@@ -150,7 +150,7 @@ def by_hand(
     tied: bool = False,
     parameters: float | None = None,
     name: str = "by hand",
-) -> Decoder:
+) -> DecoderSizes:
     """Return a dense decoder from its dimensions.
 
     gated: the feed-forward has three matrices (SwiGLU, GeGLU), else two. parameters: the published
@@ -160,13 +160,13 @@ def by_hand(
     depth = head_dim or hidden // heads
     shared = kv_heads or heads
     block = hidden * depth * (2 * heads + 2 * shared) + (3 if gated else 2) * hidden * ffn
-    decoder = Decoder(
+    decoder = DecoderSizes(
         name=name,
         seq=seq,
         products=layers * block,
         router=0,
         head=hidden * vocab,
-        attention=(AttentionLayer(2 * heads * depth),) * layers,
+        attention=(AttentionSizes(2 * heads * depth),) * layers,
         embedding=hidden * vocab,
         positions=0,
         tied=tied,
@@ -183,7 +183,7 @@ def by_hand(
 
 
 @dataclass(frozen=True, slots=True)
-class Convention:
+class MfuConvention:
     """One way to count."""
 
     JSON_KEYS = ("formula", "source")
@@ -204,9 +204,9 @@ class Convention:
     attention_share: float = 1
     """Share of attention's FLOPs that it counts."""
 
-    def terms(self, model: Decoder) -> dict[str, float] | None:
+    def terms(self, model: DecoderSizes) -> dict[str, float] | None:
         """Return FLOPs of one token by term; None: not known of this model."""
-        attention = model.attention_flops(self.keys)
+        attention = model.count_attention_flops(self.keys)
         if attention is None:
             return None
         parts = {
@@ -222,7 +222,7 @@ class Convention:
         return {term: 0 if term in self.left_out else parts[term] for term in self.counted}
 
 
-EXACT = Convention(
+EXACT = MfuConvention(
     "exact",
     "executed matrix multiplications, full square",
     "perfctl estimate",
@@ -230,7 +230,7 @@ EXACT = Convention(
     "sequence",
     RUN,
 )
-CAUSAL = Convention(
+CAUSAL = MfuConvention(
     "exact, causal",
     "executed matrix multiplications, unmasked scores",
     "perfctl estimate, with the causal mask",
@@ -239,21 +239,21 @@ CAUSAL = Convention(
     RUN,
 )
 CONVENTIONS = (
-    Convention(
+    MfuConvention(
         "6N",
         "6 N",
         "Kaplan et al., arXiv 2001.08361; PaLM, table 21",
         "left out",
         "none",
     ),
-    Convention(
+    MfuConvention(
         "palm",
         "6 N + 12 L H Q T",
         "PaLM, arXiv 2204.02311, appendix B; torchtitan before pull request 280",
         "whole square",
         "sequence",
     ),
-    Convention(
+    MfuConvention(
         "megatron",
         "6 x multiply-adds of layers and LM head + 6 L H Q T",
         "Megatron-LM, num_floating_point_operations",
@@ -263,7 +263,7 @@ CONVENTIONS = (
         ("router", "idle"),
         attention_share=0.5,
     ),
-    Convention(
+    MfuConvention(
         "nanogpt",
         "6 (N - positions) + 12 L hidden T",
         "nanoGPT, estimate_mfu",
@@ -271,7 +271,7 @@ CONVENTIONS = (
         "hidden",
         left_out=("positions",),
     ),
-    Convention(
+    MfuConvention(
         "olmo",
         "6 (N - token embedding) + 12 L H Q W",
         "OLMo-core, num_flops_per_token since pull request 511",
@@ -279,7 +279,7 @@ CONVENTIONS = (
         "window",
         left_out=("embedding", "tied head", "idle"),
     ),
-    Convention(
+    MfuConvention(
         "torchtitan",
         "6 (N - token embedding) + 12 L H Q W",
         "torchtitan, get_nparams_and_active_nparams and quadratic_attention_flops_per_token",
@@ -287,7 +287,7 @@ CONVENTIONS = (
         "window",
         left_out=("embedding", "positions", "idle"),
     ),
-    Convention(
+    MfuConvention(
         "maxtext",
         "6 x multiply-adds of layers, router and LM head + 6 L H Q W",
         "MaxText, calculate_tflops_training_per_device since pull request 1988",
@@ -302,7 +302,7 @@ none but nanogpt's."""
 KEYS = tuple(convention.key for convention in CONVENTIONS)
 
 VARIANTS = (
-    Convention(
+    MfuConvention(
         "megatron, paper",
         "72 B L s h^2 (1 + s / 6h + v / 12hL)",
         "Megatron-LM, arXiv 2205.05198, equation 7",
@@ -311,7 +311,7 @@ VARIANTS = (
         PRODUCTS,
         ("router", "idle"),
     ),
-    Convention(
+    MfuConvention(
         "torchtitan, window ignored",
         "6 (N - token embedding) + 12 L H Q T",
         "torchtitan before pull request 4300",
@@ -319,7 +319,7 @@ VARIANTS = (
         "sequence",
         left_out=("embedding", "positions", "idle"),
     ),
-    Convention(
+    MfuConvention(
         "torchtitan, one of two attention products",
         "6 (N - token embedding) + 6 L H Q W",
         "torchtitan pull request 4366 (its flux models)",
@@ -328,7 +328,7 @@ VARIANTS = (
         left_out=("embedding", "positions", "idle"),
         attention_share=0.5,
     ),
-    Convention(
+    MfuConvention(
         "torchtitan, heads hidden / heads deep",
         "6 (N - token embedding) + 12 L hidden T",
         "torchtitan issue 1920",
@@ -336,7 +336,7 @@ VARIANTS = (
         "hidden",
         left_out=("embedding", "positions", "idle"),
     ),
-    Convention(
+    MfuConvention(
         "torchtitan, all experts",
         "6 N of all experts + 12 L hidden T",
         "torchtitan's transformers backend before pull request 4300",
@@ -344,7 +344,7 @@ VARIANTS = (
         "hidden",
         left_out=(),
     ),
-    Convention(
+    MfuConvention(
         "torchtitan, tied LM head left out",
         "6 (N - LM head) + 12 L H Q W",
         "torchtitan before pull request 3225",
@@ -352,7 +352,7 @@ VARIANTS = (
         "window",
         left_out=("embedding", "positions", "tied head", "idle"),
     ),
-    Convention(
+    MfuConvention(
         "olmo, window ignored",
         "6 (N - token embedding) + 12 L H Q T",
         "OLMo-core issue 475, which pull request 478 is about",
@@ -360,7 +360,7 @@ VARIANTS = (
         "sequence",
         left_out=("embedding", "tied head", "idle"),
     ),
-    Convention(
+    MfuConvention(
         "olmo, heads of keys in place of queries",
         "6 (N - token embedding) + 12 L Hkv Q W",
         "OLMo-core pull request 478 as proposed; not merged, since each query head multiplies",
@@ -368,7 +368,7 @@ VARIANTS = (
         "window, key heads",
         left_out=("embedding", "tied head", "idle"),
     ),
-    Convention(
+    MfuConvention(
         "maxtext, whole square",
         "6 x multiply-adds + 12 L H Q W",
         "MaxText before pull request 1988",
@@ -376,7 +376,7 @@ VARIANTS = (
         "window",
         PRODUCTS,
     ),
-    Convention(
+    MfuConvention(
         "maxtext, all experts",
         "6 x multiply-adds with all experts + 12 L H Q T",
         "MaxText before pull request 678",
@@ -390,7 +390,7 @@ VARIANTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ConventionRow:
     """One convention on one model. Terms and what follows from them are None where the formula asks
     for what is not known of the model."""
 
@@ -398,7 +398,7 @@ class Row:
     JSON_NAMES: ClassVar = {"total": "flops_per_token"}
     JSON_INLINED = ("convention",)
 
-    convention: Convention
+    convention: MfuConvention
     terms: Mapping[str, float] | None
     """FLOPs of one token; None: the formula asks for what is not known of the model."""
     mfu: float | None
@@ -415,7 +415,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class MfuExplanation:
     """One explanation of a reported MFU."""
 
     JSON_KEYS = ("said", "source", "value")
@@ -430,20 +430,20 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class ReportedMfu:
     """A published MFU and what explains it."""
 
     JSON_NAMES: ClassVar = {"value": "mfu"}
 
     value: float
     tolerance: float
-    matches: tuple[Match, ...]
+    matches: tuple[MfuExplanation, ...]
     """All that fit, by rank, then the nearest first."""
-    nearest: Match
+    nearest: MfuExplanation
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class DevicePeak:
     """Dense FLOP/s of one device, and others that are taken for it by mistake."""
 
     JSON_KEYS = ("flops", "source")
@@ -456,7 +456,7 @@ class Peak:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class MfuAudit:
     """MFU of one throughput by every convention."""
 
     JSON_KEYS = (
@@ -471,25 +471,25 @@ class Audit:
     JSON_NAMES: ClassVar = {"devices": "gpus"}
     JSON_INLINED = ("model", "peak")
 
-    model: Decoder
+    model: DecoderSizes
     tokens_per_second: float
     """Of all devices together."""
     devices: int
-    peak: Peak
+    peak: DevicePeak
     recompute: str | float
-    exact: Row
+    exact: ConventionRow
     """Every product that runs, attention as the whole square: what ``perfctl estimate`` counts."""
-    causal: Row
+    causal: ConventionRow
     """Every product that runs, attention with only the scores that the mask leaves."""
-    rows: tuple[Row, ...]
-    reported: Reported | None = None
+    rows: tuple[ConventionRow, ...]
+    reported: ReportedMfu | None = None
     notes: tuple[str, ...] = ()
 
-    def row(self, key: str) -> Row:
+    def row(self, key: str) -> ConventionRow:
         """Return the row of a convention. Raises StopIteration for another key."""
         return next(row for row in self.rows if row.convention.key == key)
 
-    def difference(self, row: Row) -> tuple[float, tuple[tuple[str, float], ...]] | None:
+    def difference(self, row: ConventionRow) -> tuple[float, tuple[tuple[str, float], ...]] | None:
         """Return the FLOPs of one token beyond the exact count, in all and by term (name, FLOPs),
         the largest first; None: not known."""
         if row.terms is None or self.exact.terms is None:
@@ -505,15 +505,15 @@ class Audit:
 
 
 def audit(
-    model: Decoder,
+    model: DecoderSizes,
     tokens_per_second: float,
     devices: int,
-    peak: Peak,
+    peak: DevicePeak,
     *,
     recompute: str | float = "none",
     reported: tuple[float, float] | None = None,
     notes: tuple[str, ...] = (),
-) -> Audit:
+) -> MfuAudit:
     """``recompute``: one of RECOMPUTE, or the share of the layers' forward products that runs again
     (attention then wholly).
 
@@ -522,18 +522,18 @@ def audit(
     """
     per_flop = tokens_per_second / (peak.flops * devices)
     exact, causal, *rows = (
-        make_row(convention, model, per_flop, recompute, devices)
+        compute_convention_row(convention, model, per_flop, recompute, devices)
         for convention in (EXACT, CAUSAL, *CONVENTIONS)
     )
     explained = None
     if reported is not None:
         value, tolerance = reported
-        matches = list(_explanations(model, tokens_per_second, devices, peak, recompute))
+        matches = list(_list_mfu_explanations(model, tokens_per_second, devices, peak, recompute))
         fits = [match for match in matches if abs(match.value - value) <= tolerance]
         fits.sort(key=lambda match: (match.rank, round(abs(match.value - value), 12)))
         nearest = min(matches, key=lambda match: abs(match.value - value))
-        explained = Reported(value, tolerance, tuple(fits), nearest)
-    return Audit(
+        explained = ReportedMfu(value, tolerance, tuple(fits), nearest)
+    return MfuAudit(
         model,
         tokens_per_second,
         devices,
@@ -547,7 +547,9 @@ def audit(
     )
 
 
-def repeated(convention: Convention, terms: Mapping[str, float], recompute: str | float) -> float:
+def count_recomputed_flops(
+    convention: MfuConvention, terms: Mapping[str, float], recompute: str | float
+) -> float:
     """Return the FLOPs of one token that activation checkpointing runs again: a forward pass is a
     third of a training step."""
     if recompute == "none":
@@ -563,32 +565,46 @@ def repeated(convention: Convention, terms: Mapping[str, float], recompute: str 
     return share * sum(terms.get(term, 0) for term in recomputed_terms) / 3 + attention
 
 
-def make_row(
-    convention: Convention, model: Decoder, per_flop: float, recompute: str | float, devices: int
-) -> Row:
+def compute_convention_row(
+    convention: MfuConvention,
+    model: DecoderSizes,
+    per_flop: float,
+    recompute: str | float,
+    devices: int,
+) -> ConventionRow:
     """Return MFU and HFU by one convention. ``per_flop``: tokens/s for each FLOP/s of the peak."""
     terms = convention.terms(model)
     if terms is None:
-        return Row(convention, None, None, None, "the hidden size of the model is unknown")
+        return ConventionRow(
+            convention, None, None, None, "the hidden size of the model is unknown"
+        )
     total = sum(terms.values())
     mfu = total * per_flop
     if mfu > 1:
-        return Row(convention, terms, None, None, f"{mfu:.1%}: {over(model, terms, mfu, devices)}")
+        return ConventionRow(
+            convention,
+            terms,
+            None,
+            None,
+            f"{mfu:.1%}: {explain_mfu_over_one(model, terms, mfu, devices)}",
+        )
     if recompute == "none":
-        return Row(convention, terms, mfu, None)
-    hfu = (total + repeated(convention, terms, recompute)) * per_flop
+        return ConventionRow(convention, terms, mfu, None)
+    hfu = (total + count_recomputed_flops(convention, terms, recompute)) * per_flop
     if hfu > 1:
         problem = (
             f"HFU {hfu:.1%}: the model recomputes less than stated, or the throughput is too high"
         )
-        return Row(convention, terms, mfu, None, problem)
-    return Row(convention, terms, mfu, hfu)
+        return ConventionRow(convention, terms, mfu, None, problem)
+    return ConventionRow(convention, terms, mfu, hfu)
 
 
-def over(model: Decoder, terms: Mapping[str, float], mfu: float, devices: int) -> str:
+def explain_mfu_over_one(
+    model: DecoderSizes, terms: Mapping[str, float], mfu: float, devices: int
+) -> str:
     """Return the likely cause of an MFU over 1."""
     total, square = sum(terms.values()), terms.get("attention", 0)
-    masked = model.attention_flops("mask") or 0
+    masked = model.count_attention_flops("mask") or 0
     if (total - terms.get("idle", 0)) / total * mfu <= 1:
         return "the formula counts experts that a token does not use"
     if square > masked and (total - square + masked) / total * mfu <= 1:
@@ -604,16 +620,20 @@ def over(model: Decoder, terms: Mapping[str, float], mfu: float, devices: int) -
     return "check tokens/s, `device`, `precision` (FP8 doubles the peak) and `seq`"
 
 
-def _explanations(
-    model: Decoder, tokens_per_second: float, devices: int, peak: Peak, recompute: str | float
-) -> Iterator[Match]:
+def _list_mfu_explanations(
+    model: DecoderSizes,
+    tokens_per_second: float,
+    devices: int,
+    peak: DevicePeak,
+    recompute: str | float,
+) -> Iterator[MfuExplanation]:
     """Yield conventions, other FLOPs of their sources, recomputed FLOPs (HFU), another peak or
     number of devices."""
 
-    def match(
+    def make_explanation(
         text: str, source: str, flops: float, rank: int, supply: float = peak.flops * devices
-    ) -> Match:
-        return Match(text, source, tokens_per_second * flops / supply, rank)
+    ) -> MfuExplanation:
+        return MfuExplanation(text, source, tokens_per_second * flops / supply, rank)
 
     terms_of = [
         (convention, terms, sum(terms.values()))
@@ -621,29 +641,29 @@ def _explanations(
         if (terms := convention.terms(model)) is not None
     ]
     for convention, _, flops in terms_of:
-        yield match(convention.key, convention.source, flops, 0)
+        yield make_explanation(convention.key, convention.source, flops, 0)
     totals = {flops for *_, flops in terms_of}
     for variant in VARIANTS:
         terms = variant.terms(model)
         if terms is not None and (flops := sum(terms.values())) not in totals:
-            yield match(variant.key, variant.source, flops, 1)
+            yield make_explanation(variant.key, variant.source, flops, 1)
     modes: dict[str, str | float] = {mode: mode for mode in RECOMPUTE[1:]}
     if isinstance(recompute, float):
         modes[f"{recompute:.0%}"] = recompute
     for convention, terms, total in terms_of:
         for name, mode in modes.items():
             text = f"{convention.key} with {name} recomputing: HFU, not MFU"
-            flops = total + repeated(convention, terms, mode)
-            yield match(text, convention.source, flops, 2)
+            flops = total + count_recomputed_flops(convention, terms, mode)
+            yield make_explanation(text, convention.source, flops, 2)
     paper = next(variant for variant in VARIANTS if variant.key == "megatron, paper")
     terms = paper.terms(model) or {}
     tripled = sum(terms.values()) + terms.get("attention", 0)
     text = "megatron, paper's equation 8: HFU that counts recomputed attention three times"
-    yield match(text, "Megatron-LM, arXiv 2205.05198", tripled, 2)
+    yield make_explanation(text, "Megatron-LM, arXiv 2205.05198", tripled, 2)
     for convention, _, flops in terms_of:
         key, source = convention.key, convention.source
         for slip, wrong in peak.slips:
-            yield match(f"{key} over {slip}", source, flops, 3, wrong * devices)
+            yield make_explanation(f"{key} over {slip}", source, flops, 3, wrong * devices)
         if devices > 1:
             text = f"{key}, tokens/s of {devices} devices over the peak of one"
-            yield match(text, source, flops, 3, peak.flops)
+            yield make_explanation(text, source, flops, 3, peak.flops)

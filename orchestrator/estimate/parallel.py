@@ -39,7 +39,7 @@ UNTIMED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Parallel:
+class ParallelPlan:
     """How training is distributed."""
 
     zero: int = 0
@@ -118,7 +118,7 @@ class ParallelMemory:
     """null: the step fits, or no memory was stated."""
 
 
-def read_parallel(text: str) -> Parallel:
+def parse_parallel_plan(text: str) -> ParallelPlan:
     """ "zero=3,dp=8,tp=4" as a plan. Raises UsageError."""
     values: dict[str, int | str] = {}
     for part in text.replace(" ", "").split(","):
@@ -135,22 +135,22 @@ def read_parallel(text: str) -> Parallel:
                 "Use fsdp=8, or zero=1|2|3, dp=N, tp=N, sp=0|1, pp=N, cp=N, ep=N and "
                 f"states={'|'.join(STATES)}, with commas",
             )
-    return Parallel(**values)  # type: ignore[arg-type]
+    return ParallelPlan(**values)  # type: ignore[arg-type]
 
 
 Plan = Annotated[
-    Parallel | None,
+    ParallelPlan | None,
     Option(
         "Show the memory of each rank: fsdp=8, or zero=1|2|3,dp=N,tp=N,sp=0|1,pp=N,cp=N,ep=N; "
         "states=megatron, deepspeed or fp32. --batch is the micro-batch.",
         "Memory",
         metavar="PLAN",
-        parse=read_parallel,
+        parse=parse_parallel_plan,
     ),
 ]
 
 
-def explain_no_time(plan: Parallel) -> str | None:
+def explain_untimed_plan(plan: ParallelPlan) -> str | None:
     """Return why the time of a plan is not predicted; None for data parallelism alone."""
     kinds = [text for name, text in UNTIMED.items() if getattr(plan, name) > (name != "zero")]
     if plan.states != "precision":
@@ -164,7 +164,7 @@ def explain_no_time(plan: Parallel) -> str | None:
 
 
 @dataclass(slots=True)
-class _Stage:
+class _StageSums:
     """Sums of one pipeline stage, before tensor and expert parallelism and ZeRO."""
 
     weights: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -181,7 +181,7 @@ class _Stage:
     """Block -> bytes kept for backward."""
 
 
-def find_blocks(model: Estimate) -> tuple[str, list[int]]:
+def find_transformer_blocks(model: Estimate) -> tuple[str, list[int]]:
     """Return the prefix and the numbers of the stack of layers with the most parameters; no numbers
     if it is no stack of transformer blocks, or one of several as in an encoder with a decoder."""
     stacks: dict[str, Counter[int]] = defaultdict(Counter)
@@ -198,7 +198,7 @@ def find_blocks(model: Estimate) -> tuple[str, list[int]]:
     return prefix, sorted(stacks[prefix]) if attends and is_single else []
 
 
-def _check(model: Estimate, parallel: Parallel, numbers: Sequence[int]) -> None:
+def _check_plan(model: Estimate, parallel: ParallelPlan, numbers: Sequence[int]) -> None:
     """Raise UsageError for a plan that the rules cannot answer for this model."""
     for name in ("tp", "pp", "cp"):
         if getattr(parallel, name) > 1 and not numbers:
@@ -226,14 +226,14 @@ def _check(model: Estimate, parallel: Parallel, numbers: Sequence[int]) -> None:
         )
 
 
-def memory_by_rank(model: Estimate, parallel: Parallel) -> tuple[RankMemory, ...]:
+def compute_memory_by_rank(model: Estimate, parallel: ParallelPlan) -> tuple[RankMemory, ...]:
     """Return the memory of the first and the last pipeline stage and of the fullest between them.
     Raises UsageError for a plan without a rule."""
-    prefix, numbers = find_blocks(model)
-    _check(model, parallel, numbers)
-    stages = [_Stage() for _ in range(parallel.pp)]
+    prefix, numbers = find_transformer_blocks(model)
+    _check_plan(model, parallel, numbers)
+    stages = [_StageSums() for _ in range(parallel.pp)]
     block_of = {f"{prefix}{number}": index for index, number in enumerate(numbers)}
-    _add_states(model, parallel, stages, block_of)
+    _add_parameter_states(model, parallel, stages, block_of)
     _add_activations(model, parallel, stages, block_of)
     buffers = model.memory.buffers if model.memory is not None else 0
     ranks = []
@@ -250,10 +250,10 @@ def memory_by_rank(model: Estimate, parallel: Parallel) -> tuple[RankMemory, ...
         ranks.append(
             RankMemory(
                 f"stage {stage_index + 1} of {parallel.pp}" if parallel.pp > 1 else "every rank",
-                _sum_shares(stage.weights, parallel.zero >= 3),
+                _sum_rank_bytes(stage.weights, parallel.zero >= 3),
                 gathered,
-                _sum_shares(stage.gradients, parallel.zero >= 2),
-                _sum_shares(stage.optimizer, parallel.zero >= 1),
+                _sum_rank_bytes(stage.gradients, parallel.zero >= 2),
+                _sum_rank_bytes(stage.optimizer, parallel.zero >= 1),
                 buffers,
                 stage.logits,
                 stage.kept * in_flight,
@@ -264,31 +264,31 @@ def memory_by_rank(model: Estimate, parallel: Parallel) -> tuple[RankMemory, ...
     return tuple(rank for rank in ranks if rank in (ranks[0], between, ranks[-1]))
 
 
-def plan_memory(
-    model: Estimate, plan: Parallel | None, room: int | None, *, is_too_small: bool = False
+def compute_plan_memory(
+    model: Estimate, plan: ParallelPlan | None, room: int | None, *, is_too_small: bool = False
 ) -> ParallelMemory:
     """Return the memory of each rank, and plans that may fit where the plan, or one GPU
     (``is_too_small``), has no room."""
-    ranks = memory_by_rank(model, plan) if plan is not None else ()
+    ranks = compute_memory_by_rank(model, plan) if plan is not None else ()
     if plan is not None:
         is_too_small = room is not None and any(rank.recomputed_total > room for rank in ranks)
     states = plan.states if plan is not None else "precision"
     plans = suggest_plans(model, room, states) if is_too_small and room is not None else None
-    return ParallelMemory(str(plan or Parallel()), ranks, room, plans)
+    return ParallelMemory(str(plan or ParallelPlan()), ranks, room, plans)
 
 
-def _share(size: int, parts: int) -> int:
+def _divide_rounding_up(size: int, parts: int) -> int:
     return -(-size // parts)
 
 
-def _sum_shares(sizes: Counter[tuple[int, int]], is_sharded: bool) -> int:
+def _sum_rank_bytes(sizes: Counter[tuple[int, int]], is_sharded: bool) -> int:
     return sum(
-        _share(size, parts * (replicas if is_sharded else 1))
+        _divide_rounding_up(size, parts * (replicas if is_sharded else 1))
         for (parts, replicas), size in sizes.items()
     )
 
 
-def _stages_of(
+def _assign_stages(
     paths: Iterable[str], block_of: dict[str, int], pp: int
 ) -> Iterator[tuple[int, int]]:
     """Return (stage, block) of each path in order; -1: in no block. Such a path is on the stage of
@@ -302,8 +302,8 @@ def _stages_of(
         yield stage, block
 
 
-def _add_states(
-    model: Estimate, parallel: Parallel, stages: Sequence[_Stage], block_of: dict[str, int]
+def _add_parameter_states(
+    model: Estimate, parallel: ParallelPlan, stages: Sequence[_StageSums], block_of: dict[str, int]
 ) -> None:
     experts = {layer.layer for layer in model.experts}
     replicas = parallel.dp * parallel.cp
@@ -316,7 +316,9 @@ def _add_states(
     moments = round(model.memory.optimizer / updated) if model.memory and updated else 0
     tables = [seen_module for seen_module in model.modules if "Embedding" in seen_module.kind]
     table = max(tables, key=lambda seen_module: seen_module.parameters, default=model.modules[0])
-    placed = _stages_of((seen_module.path for seen_module in model.modules), block_of, parallel.pp)
+    placed = _assign_stages(
+        (seen_module.path for seen_module in model.modules), block_of, parallel.pp
+    )
     for module, (stage_index, block) in zip(model.modules, placed, strict=True):
         is_head = (
             block < 0
@@ -329,7 +331,7 @@ def _add_states(
         if is_head and table.output and module.output:
             is_text = module.output[-1] * table.output[-1] == table.parameters
             size = 2 * 4 * prod(module.output) if is_text else 0
-            stages[stage_index].logits += _share(size, parallel.tp * parallel.cp)
+            stages[stage_index].logits += _divide_rounding_up(size, parallel.tp * parallel.cp)
         elements, trainable = shared.parameters, shared.trainable
         if not elements:
             continue
@@ -345,11 +347,11 @@ def _add_states(
         stage.optimizer[key] += (copy + moments * (4 if sizes else width)) * trainable
         if block >= 0:
             used = width if model.precision in ("fp32", "tf32") else 2
-            stage.blocks[block] += _share(used * elements, key[0])
+            stage.blocks[block] += _divide_rounding_up(used * elements, key[0])
 
 
 def _add_activations(
-    model: Estimate, parallel: Parallel, stages: Sequence[_Stage], block_of: dict[str, int]
+    model: Estimate, parallel: ParallelPlan, stages: Sequence[_StageSums], block_of: dict[str, int]
 ) -> None:
     trace = model.memory_trace
     activations = (
@@ -363,13 +365,13 @@ def _add_activations(
         for seen_module in model.modules
         if re.search("Norm|Dropout|Embed", seen_module.kind)
     }
-    placed = _stages_of((allocation.layer for allocation in activations), block_of, parallel.pp)
+    placed = _assign_stages((allocation.layer for allocation in activations), block_of, parallel.pp)
     for storage, (stage_index, block) in zip(activations, placed, strict=True):
         is_whole = storage.layer in undivided_layers or (
             storage.layer in block_of and "add" in storage.op
         )
         parts = 1 if not parallel.sp and is_whole else parallel.tp
-        size = _share(storage.bytes, parts * parallel.cp)
+        size = _divide_rounding_up(storage.bytes, parts * parallel.cp)
         stages[stage_index].kept += size
         if block >= 0:
             stages[stage_index].by_block[block] += size
@@ -378,7 +380,7 @@ def _add_activations(
     for module in model.modules:
         if module.path in block_of and module.output:
             stage_index = block_of[module.path] * parallel.pp // len(block_of)
-            stages[stage_index].inputs += _share(width * prod(module.output), parts)
+            stages[stage_index].inputs += _divide_rounding_up(width * prod(module.output), parts)
 
 
 def suggest_plans(model: Estimate, room: int, states: str = "precision") -> tuple[str, ...]:
@@ -388,9 +390,9 @@ def suggest_plans(model: Estimate, room: int, states: str = "precision") -> tupl
     for name, most in (("fsdp", GPUS_MAX), ("tp", TENSOR_MAX), ("pp", GPUS_MAX)):
         count = 2
         while count <= most:
-            plan = read_parallel(f"{name}={count},states={states}")
+            plan = parse_parallel_plan(f"{name}={count},states={states}")
             try:
-                ranks = memory_by_rank(model, plan)
+                ranks = compute_memory_by_rank(model, plan)
             except UsageError:
                 break
             if max(rank.recomputed_total for rank in ranks) <= room:

@@ -19,11 +19,11 @@ from math import prod
 from typing import Any, NamedTuple
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.flops.engine import estimate as work_out
-from perfctl.orchestrator.estimate.session import Session, without_driver_warning
+from perfctl.orchestrator.estimate.flops.engine import count_layer_calls as work_out
+from perfctl.orchestrator.estimate.session import Session, silence_driver_warning
 from perfctl.orchestrator.estimate.sheets import reasons
-from perfctl.orchestrator.estimate.sheets.sheet import Quantity
-from perfctl.orchestrator.estimate.sheets.slips import check, read_stated
+from perfctl.orchestrator.estimate.sheets.sheet import SheetFigure
+from perfctl.orchestrator.estimate.sheets.slips import check_stated_value, parse_stated_value
 from perfctl.orchestrator.estimate.step import Estimate
 
 Counts = Mapping[str, float]
@@ -36,7 +36,7 @@ ATTENTION = ("scaled_dot_product", "bmm", "baddbmm", "matmul")
 """Parts of the names of operations that multiply two activations."""
 
 
-class Counter(NamedTuple):
+class FlopCounter(NamedTuple):
     """A FLOP counter: the package that it comes from, its unit, and how it is run."""
 
     package: str
@@ -45,7 +45,7 @@ class Counter(NamedTuple):
     needs_values: bool = False
 
 
-class Difference(NamedTuple):
+class CountDifference(NamedTuple):
     """What a counter counts otherwise, for one reason."""
 
     reason: str
@@ -55,7 +55,7 @@ class Difference(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PeerCount:
+class CounterResult:
     """What one counter says of the model."""
 
     counter: str
@@ -64,7 +64,7 @@ class PeerCount:
     """In ``unit``; null: it failed."""
     estimate: int | None
     """perfctl's figure in the same unit."""
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[CountDifference, ...] = ()
     problem: str | None = None
     layers: Mapping[str, float] | None = None
     """Layer -> its count; null for a figure that was typed."""
@@ -78,10 +78,10 @@ class CounterComparison:
     batch: int
     macs: Mapping[str, int]
     """Layer -> estimated multiply-adds."""
-    counts: Sequence[PeerCount]
+    counts: Sequence[CounterResult]
 
 
-class LayerFacts(NamedTuple):
+class LayerNumbers(NamedTuple):
     """Numbers of one module that counters count differently."""
 
     macs: int = 0
@@ -96,13 +96,13 @@ class LayerFacts(NamedTuple):
     """First size of the output, the batch in most layers."""
 
 
-def read_counters(texts: Iterable[str]) -> list[str]:
+def check_counter_names(texts: Iterable[str]) -> list[str]:
     """Return names of counters and figures such as "paper=4.1e9". Raises UsageError for others."""
     names = list(texts)
     for text in names:
         name, is_figure, value = text.partition("=")
         if is_figure:
-            read_stated(value)
+            parse_stated_value(value)
         elif name not in COUNTERS:
             choices = ", ".join(COUNTERS)
             raise UsageError(
@@ -111,17 +111,17 @@ def read_counters(texts: Iterable[str]) -> list[str]:
     return names
 
 
-def count_against(session: Session, batch: int, names: Sequence[str]) -> CounterComparison:
+def compare_with_counters(session: Session, batch: int, names: Sequence[str]) -> CounterComparison:
     """Return what each counter says of the forward pass of ``batch`` samples. A counter that fails
     or is not installed has a ``problem``."""
-    with without_driver_warning():
+    with silence_driver_warning():
         estimated = session.at(batch)
-    facts = _facts_of(estimated)
+    facts = _collect_layer_numbers(estimated)
     counts = []
     for text in names:
         name, is_figure, value = text.partition("=")
         if is_figure:
-            counts.append(_place_figure(name, value, estimated))
+            counts.append(_explain_typed_figure(name, value, estimated))
             continue
         counter = COUNTERS[name]
         problem = None
@@ -132,37 +132,37 @@ def count_against(session: Session, batch: int, names: Sequence[str]) -> Counter
             problem = f"{name} needs the values of the parameters, {size / 1e9:.1f} GB"
         else:
             try:
-                layers = _run(counter, session, batch)
+                layers = _run_counter(counter, session, batch)
             except Exception as error:  # whatever another package raises
                 line = str(error).strip().partition("\n")[0]
                 problem = f"{name} failed: {type(error).__name__}: {line[:200]}"
         if problem is not None:
-            counts.append(PeerCount(name, counter.unit, None, None, problem=problem))
+            counts.append(CounterResult(name, counter.unit, None, None, problem=problem))
             continue
         scale = 2 if counter.unit == FLOP else 1
         total = sum(layers.values())
-        differences = tuple(_explain(layers, facts, counter.unit))
+        differences = tuple(_explain_differences(layers, facts, counter.unit))
         expected = scale * estimated.forward.macs
-        counts.append(PeerCount(name, counter.unit, total, expected, differences, None, layers))
+        counts.append(CounterResult(name, counter.unit, total, expected, differences, None, layers))
     macs = {path: layer_facts.macs for path, layer_facts in facts.items() if layer_facts.macs}
     return CounterComparison(session.request.model, batch, macs, counts)
 
 
-def executed_count(
+def make_executed_result(
     executed: Counts, causes: Mapping[str, str], macs: Mapping[str, int]
-) -> PeerCount:
+) -> CounterResult:
     """Return executed FLOPs of layers as a counter; ``causes``: why a layer differs, if known."""
     differences: dict[str, list[str]] = defaultdict(list)
     for layer, count in executed.items():
         if count != 2 * macs.get(layer, 0):
             differences[causes.get(layer) or reasons.UNEXPLAINED].append(layer)
-    return PeerCount(
+    return CounterResult(
         "executed",
         FLOP,
         sum(executed.values()),
         2 * sum(macs.get(layer, 0) for layer in executed),
         tuple(
-            Difference(
+            CountDifference(
                 reason, sum(executed[name] - 2 * macs.get(name, 0) for name in names), tuple(names)
             )
             for reason, names in differences.items()
@@ -171,7 +171,7 @@ def executed_count(
     )
 
 
-def _run(counter: Counter, session: Session, batch: int) -> Counts:
+def _run_counter(counter: FlopCounter, session: Session, batch: int) -> Counts:
     """Return what a counter counts on a model of its own, because counters leave marks."""
     import torch
 
@@ -179,7 +179,7 @@ def _run(counter: Counter, session: Session, batch: int) -> Counts:
     from perfctl.workloads.tracing import recorder
 
     request, device = session.request, "cpu" if counter.needs_values else "meta"
-    model = find.find(request.model, device, request.own, request.seq).model.eval()
+    model = find.find_model(request.model, device, request.own, request.seq).model.eval()
     shapes = [shape.at(batch) for shape in session.facts.inputs]
     inputs = recorder.make_inputs(shapes, [shape.dtype for shape in session.facts.inputs], device)
     logging.disable(logging.WARNING)
@@ -187,7 +187,7 @@ def _run(counter: Counter, session: Session, batch: int) -> Counts:
         with (
             warnings.catch_warnings(),
             redirect_stdout(StringIO()),
-            without_driver_warning(),
+            silence_driver_warning(),
             torch.no_grad(),
         ):
             warnings.simplefilter("ignore")
@@ -196,7 +196,7 @@ def _run(counter: Counter, session: Session, batch: int) -> Counts:
         logging.disable(logging.NOTSET)
 
 
-def _own_counts(inclusive: Mapping[str, float]) -> Counts:
+def _subtract_child_counts(inclusive: Mapping[str, float]) -> Counts:
     """Return what each module counts itself, from counts that include those of its children."""
     exclusive = dict(inclusive)
     for path, count in inclusive.items():
@@ -210,7 +210,7 @@ def _own_counts(inclusive: Mapping[str, float]) -> Counts:
     return {path: count for path, count in exclusive.items() if count}
 
 
-def _torch(model: Any, inputs: tuple[Any, ...]) -> Counts:
+def _count_with_torch(model: Any, inputs: tuple[Any, ...]) -> Counts:
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter:
@@ -226,33 +226,35 @@ def _torch(model: Any, inputs: tuple[Any, ...]) -> Counts:
         if name.split(".")[0] == root
     }
     inclusive[""] = float(counter.get_total_flops())
-    return _own_counts(inclusive)
+    return _subtract_child_counts(inclusive)
 
 
-def _fvcore(model: Any, inputs: tuple[Any, ...]) -> Counts:
+def _count_with_fvcore(model: Any, inputs: tuple[Any, ...]) -> Counts:
     from fvcore.nn import FlopCountAnalysis
 
     analysis = FlopCountAnalysis(model, inputs)
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-    return _own_counts({path: float(count) for path, count in analysis.by_module().items()})
+    return _subtract_child_counts(
+        {path: float(count) for path, count in analysis.by_module().items()}
+    )
 
 
-def _thop(model: Any, inputs: tuple[Any, ...]) -> Counts:
+def _count_with_thop(model: Any, inputs: tuple[Any, ...]) -> Counts:
     from thop import profile
 
     counts: dict[str, float] = {}
 
-    def walk(path: str, total: float, children: Mapping[str, Any]) -> None:
+    def add_child_counts(path: str, total: float, children: Mapping[str, Any]) -> None:
         counts[path] = total
         for name, (child, _, below) in children.items():
-            walk(f"{path}.{name}" if path else name, child, below)
+            add_child_counts(f"{path}.{name}" if path else name, child, below)
 
     total, _, children = profile(model, inputs=inputs, verbose=False, ret_layer_info=True)
-    walk("", total, children)
-    return _own_counts(counts)
+    add_child_counts("", total, children)
+    return _subtract_child_counts(counts)
 
 
-def _torchinfo(model: Any, inputs: tuple[Any, ...]) -> Counts:
+def _count_with_torchinfo(model: Any, inputs: tuple[Any, ...]) -> Counts:
     import torchinfo
 
     device = inputs[0].device.type
@@ -265,7 +267,7 @@ def _torchinfo(model: Any, inputs: tuple[Any, ...]) -> Counts:
     return {path: count for path, count in counts.items() if count}
 
 
-def _deepspeed(model: Any, inputs: tuple[Any, ...]) -> Counts:
+def _count_with_deepspeed(model: Any, inputs: tuple[Any, ...]) -> Counts:
     from deepspeed.profiling.flops_profiler import FlopsProfiler
 
     profiler = FlopsProfiler(model)
@@ -280,15 +282,15 @@ def _deepspeed(model: Any, inputs: tuple[Any, ...]) -> Counts:
 
 
 COUNTERS = {
-    "torch": Counter("torch", FLOP, _torch),
-    "fvcore": Counter("fvcore", MAC, _fvcore, needs_values=True),
-    "thop": Counter("thop", MAC, _thop),
-    "deepspeed": Counter("deepspeed", FLOP, _deepspeed, needs_values=True),
-    "torchinfo": Counter("torchinfo", MAC, _torchinfo),
+    "torch": FlopCounter("torch", FLOP, _count_with_torch),
+    "fvcore": FlopCounter("fvcore", MAC, _count_with_fvcore, needs_values=True),
+    "thop": FlopCounter("thop", MAC, _count_with_thop),
+    "deepspeed": FlopCounter("deepspeed", FLOP, _count_with_deepspeed, needs_values=True),
+    "torchinfo": FlopCounter("torchinfo", MAC, _count_with_torchinfo),
 }
 
 
-def _facts_of(estimated: Estimate) -> dict[str, LayerFacts]:
+def _collect_layer_numbers(estimated: Estimate) -> dict[str, LayerNumbers]:
     """Return the numbers of every module of the forward pass. An embedding without parameters of
     its own has those of the largest one."""
     tables = (module for module in estimated.modules if module.kind == EMBEDDING)
@@ -296,11 +298,11 @@ def _facts_of(estimated: Estimate) -> dict[str, LayerFacts]:
     facts = {}
     for module in estimated.modules:
         parameters = module.parameters or shared * (module.kind == EMBEDDING)
-        facts[module.path] = LayerFacts(parameters=parameters, rows=(module.output or (1,))[0])
+        facts[module.path] = LayerNumbers(parameters=parameters, rows=(module.output or (1,))[0])
     for op in estimated.ops:
         for call in work_out([op]):
             if call.direction == "forward":
-                macs, layer_facts = call.macs or 0, facts.get(op.layer, LayerFacts())
+                macs, layer_facts = call.macs or 0, facts.get(op.layer, LayerNumbers())
                 is_attention = any(name in op.op for name in ATTENTION)
                 softmax = op.calls * prod(op.outputs[0] or ()) if op.op == SOFTMAX else 0
                 facts[op.layer] = layer_facts._replace(
@@ -312,22 +314,24 @@ def _facts_of(estimated: Estimate) -> dict[str, LayerFacts]:
     return facts
 
 
-def _explain(counts: Counts, facts: Mapping[str, LayerFacts], unit: str) -> Iterator[Difference]:
+def _explain_differences(
+    counts: Counts, facts: Mapping[str, LayerNumbers], unit: str
+) -> Iterator[CountDifference]:
     """Yield each reason with the sum of its differences, the largest first."""
     amounts: dict[str, float] = defaultdict(float)
     layers: dict[str, list[str]] = defaultdict(list)
     scale = 2 if unit == FLOP else 1
     for path in dict.fromkeys([*facts, *counts]):
-        count, layer_facts = counts.get(path, 0.0), facts.get(path, LayerFacts())
+        count, layer_facts = counts.get(path, 0.0), facts.get(path, LayerNumbers())
         if count != scale * layer_facts.macs:
-            reason = _reason(count, layer_facts, unit)
+            reason = _find_difference_reason(count, layer_facts, unit)
             amounts[reason] += count - scale * layer_facts.macs
             layers[reason].append(path or "(model)")
     for reason in sorted(amounts, key=lambda reason: -abs(amounts[reason])):
-        yield Difference(reason, amounts[reason], tuple(layers[reason]))
+        yield CountDifference(reason, amounts[reason], tuple(layers[reason]))
 
 
-def _reason(count: float, layer_facts: LayerFacts, unit: str) -> str:
+def _find_difference_reason(count: float, layer_facts: LayerNumbers, unit: str) -> str:
     """Return why a counter counts this of a module."""
     macs, attention, elementwise, parameters, softmax, rows = layer_facts
     scale, other = (2, MAC) if unit == FLOP else (1, FLOP)
@@ -340,31 +344,33 @@ def _reason(count: float, layer_facts: LayerFacts, unit: str) -> str:
         (scale * macs + elementwise, reasons.BIAS),
         (scale * macs + softmax, reasons.ELEMENTWISE),
         (scale * macs + outs, reasons.BIAS_ONCE),
-        (3 * macs - scale * macs, reasons.name_unit(other, unit)),
+        (3 * macs - scale * macs, reasons.describe_wrong_unit(other, unit)),
         (2 * scale * macs, reasons.TWICE),
         (scale * (2 * macs - attention), reasons.TWICE),
-        (rows * parameters, reasons.not_operations(reasons.PARAMETERS)),
-        (parameters, reasons.not_operations(reasons.PARAMETERS)),
+        (rows * parameters, reasons.describe_not_operations(reasons.PARAMETERS)),
+        (parameters, reasons.describe_not_operations(reasons.PARAMETERS)),
         (rows * parameters * outs, reasons.CHANNELS),
     )
     return next((reason for value, reason in values if value == count), reasons.UNEXPLAINED)
 
 
-def _place_figure(name: str, text: str, estimated: Estimate) -> PeerCount:
+def _explain_typed_figure(name: str, text: str, estimated: Estimate) -> CounterResult:
     """Return what a figure that was typed is of the model, as a manual estimate is checked."""
-    stated = read_stated(text)
-    finding = check(stated, None, _figures_of(estimated))
+    stated = parse_stated_value(text)
+    finding = check_stated_value(stated, None, _list_published_figures(estimated))
     reason = reasons.UNEXPLAINED
     if finding.is_correct:
         reason = f"{finding.quantity} in {reasons.UNIT_NAMES[finding.unit]}"
     elif finding.mistakes:
         reason = " and ".join(finding.mistakes)
     amount = 0.0 if finding.is_correct else float(stated.value - finding.correct_value)
-    difference = Difference(reason, amount, ())
-    return PeerCount(name, finding.unit, float(stated.value), finding.correct_value, (difference,))
+    difference = CountDifference(reason, amount, ())
+    return CounterResult(
+        name, finding.unit, float(stated.value), finding.correct_value, (difference,)
+    )
 
 
-def _figures_of(estimated: Estimate) -> list[Quantity]:
+def _list_published_figures(estimated: Estimate) -> list[SheetFigure]:
     """Return the totals that a published figure may be."""
     forward, backward = estimated.forward, estimated.backward
     macs = {"forward": forward.macs, "backward": backward.macs}
@@ -372,10 +378,12 @@ def _figures_of(estimated: Estimate) -> list[Quantity]:
     macs["3 x forward"] = 3 * forward.macs
     figures = []
     for name, value in macs.items():
-        figures.append(Quantity(name, value, MAC, f"{value:,} MAC"))
-        figures.append(Quantity(name, 2 * value, FLOP, f"{2 * value:,} FLOP"))
+        figures.append(SheetFigure(name, value, MAC, f"{value:,} MAC"))
+        figures.append(SheetFigure(name, 2 * value, FLOP, f"{2 * value:,} FLOP"))
     total_flops = forward.flops + forward.elementwise_flops
     figures.append(
-        Quantity("forward with elementwise operations", total_flops, FLOP, f"{total_flops:,} FLOP")
+        SheetFigure(
+            "forward with elementwise operations", total_flops, FLOP, f"{total_flops:,} FLOP"
+        )
     )
     return figures

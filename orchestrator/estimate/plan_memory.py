@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfctl.orchestrator.estimate.memory import STATE, MemoryLine, upper
+from perfctl.orchestrator.estimate.memory import STATE, MemoryLine, select_upper_lines
 from perfctl.records.paper import Plan, PlanLayer
 from perfctl.records.precision import PRECISIONS
 
@@ -27,37 +27,39 @@ PRODUCTS = ("conv", "linear")
 """Layers that multiply: autocast runs them in 16 bits, with casts of their parameters."""
 
 
-def lines_of_plan(plan: Plan, optimizer: str, precision: str = "fp32") -> tuple[MemoryLine, ...]:
+def compute_training_lines(
+    plan: Plan, optimizer: str, precision: str = "fp32"
+) -> tuple[MemoryLine, ...]:
     """Return the lines of one training step, with the optimizer's update as a GPU runs it.
     ``optimizer``: one of STATE.
 
     precision: "fp32", "tf32", "bf16" or "fp16", as
     :data:`perfctl.records.precision.PRECISIONS` says.
     """
-    step = PlanStep(plan, 1 + STATE[optimizer], precision)
+    step = PlanStepReplay(plan, 1 + STATE[optimizer], precision)
     step.train()
     if COPIES[optimizer]:
         # the loss, its gradient and the answers are gone
         step.free(2 * FLOAT, step.value * plan.classes)
         step.take(COPIES[optimizer] * FLOAT * plan.parameters, 0)
-    return upper(step.moments)
+    return select_upper_lines(step.moments)
 
 
-def inference_lines(plan: Plan, precision: str = "fp32") -> tuple[MemoryLine, ...]:
+def compute_inference_lines(plan: Plan, precision: str = "fp32") -> tuple[MemoryLine, ...]:
     """Return the lines of a forward pass alone, where an output lives until its last reader is
     done; as :func:`lines_of_plan`."""
-    step = PlanStep(plan, 1, precision)
+    step = PlanStepReplay(plan, 1, precision)
     step.forward(None)
-    return upper(step.moments)
+    return select_upper_lines(step.moments)
 
 
 @dataclass(slots=True)
-class _Gradient:
+class _LiveGradient:
     per_sample: int
     holders: int = 0
 
 
-class PlanStep:
+class PlanStepReplay:
     """The bytes that are alive while one step of a plan runs."""
 
     def __init__(self, plan: Plan, values: int, precision: str) -> None:
@@ -75,7 +77,7 @@ class PlanStep:
         """Bytes of the parameters' casts that backward does not read: autocast's cache holds them
         until the forward ends."""
         self.moments: list[MemoryLine] = []
-        self.gradients: dict[int, _Gradient] = {}
+        self.gradients: dict[int, _LiveGradient] = {}
         self.owners: list[int] = []
         """The layer whose storage holds each layer's output: flatten shares its input's; -1 is the
         network's input."""
@@ -135,10 +137,10 @@ class PlanStep:
                 continue
             cast = 0
             if self.half and layer.kind in PRODUCTS:
-                weights, cast = self._casts_read(layer)
+                weights, cast = self._count_saved_casts(layer)
                 self.take(HALF * layer.parameters, cast)
                 self.unread_casts += HALF * layer.parameters - weights
-            fixed, per_sample = _kept_beside(layer)
+            fixed, per_sample = _count_saved_extras(layer)
             self.take(fixed, self.value * layer.outputs + per_sample)
             if needed is None:
                 self.free(fixed, per_sample + cast)
@@ -150,31 +152,31 @@ class PlanStep:
         """Run backward: gradients of the parameters and of each layer's inputs, the last layer
         first."""
         last = len(self.layers) - 1
-        self.gradients[last] = _Gradient(self.value * self.plan.classes, 1)
+        self.gradients[last] = _LiveGradient(self.value * self.plan.classes, 1)
         for index in range(last, -1, -1):
             layer, gradient = self.layers[index], self.gradients.pop(index, None)
             casts = self.half and layer.kind in PRODUCTS
-            of_inputs: list[tuple[int, _Gradient]] = []
+            of_inputs: list[tuple[int, _LiveGradient]] = []
             if gradient is not None:
                 self.take((HALF if casts else FLOAT) * layer.parameters, 0)
-                of_inputs = self._gradients_of_inputs(layer, gradient)
+                of_inputs = self._make_input_gradients(layer, gradient)
                 self._release(gradient)
             # What backward read for the last time: outputs, and what forward made beside them.
-            fixed, per_sample = _kept_beside(layer)
+            fixed, per_sample = _count_saved_extras(layer)
             for owner, reader in needed.items():
                 if reader == index and owner != last:
                     per_sample += self.value * self.layers[owner].outputs
-            weights, data = self._casts_read(layer) if casts else (0, 0)
+            weights, data = self._count_saved_casts(layer) if casts else (0, 0)
             self.free(fixed + weights, per_sample + data)
             for source_index, new in of_inputs:
-                self._gather(source_index, new)
+                self._accumulate_gradient(source_index, new)
             if gradient is not None and casts:
                 biases = layer.gives[0] if layer.bias else 0
                 for size in (biases, layer.parameters - biases):
                     self.take(FLOAT * size, 0)
                     self.free(HALF * size, 0)
 
-    def _casts_read(self, layer: PlanLayer) -> tuple[int, int]:
+    def _count_saved_casts(self, layer: PlanLayer) -> tuple[int, int]:
         """Return bytes of a multiplying layer's casts that backward reads: of its weights, of a
         linear layer only for its input's gradient; and of a sample of the network's input."""
         reads_input = layer.of[0] < 0 or self.owners[layer.of[0]] < 0
@@ -183,9 +185,9 @@ class PlanStep:
             weights = 0
         return HALF * weights, HALF * layer.inputs if reads_input else 0
 
-    def _gradients_of_inputs(
-        self, layer: PlanLayer, output_gradient: _Gradient
-    ) -> list[tuple[int, _Gradient]]:
+    def _make_input_gradients(
+        self, layer: PlanLayer, output_gradient: _LiveGradient
+    ) -> list[tuple[int, _LiveGradient]]:
         """Return (input, its gradient): new ones, or the layer's own for additions, concatenations
         and views."""
         pairs = []
@@ -194,13 +196,13 @@ class PlanStep:
                 continue
             gradient = output_gradient
             if layer.kind not in ("add", "concat", "flatten"):
-                gradient = _Gradient(self.value * layer.inputs)
+                gradient = _LiveGradient(self.value * layer.inputs)
                 self.take(0, gradient.per_sample)
             gradient.holders += 1
             pairs.append((source_index, gradient))
         return pairs
 
-    def _gather(self, source_index: int, gradient: _Gradient) -> None:
+    def _accumulate_gradient(self, source_index: int, gradient: _LiveGradient) -> None:
         """Put a gradient to those that other readers of the same layer gave: a new sum of two, as a
         trace has it.
 
@@ -211,19 +213,19 @@ class PlanStep:
         if before is None:
             self.gradients[source_index] = gradient
             return
-        both = _Gradient(self.value * self.layers[source_index].outputs, 1)
+        both = _LiveGradient(self.value * self.layers[source_index].outputs, 1)
         self.take(0, both.per_sample)
         self._release(before)
         self._release(gradient)
         self.gradients[source_index] = both
 
-    def _release(self, gradient: _Gradient) -> None:
+    def _release(self, gradient: _LiveGradient) -> None:
         gradient.holders -= 1
         if gradient.holders == 0:
             self.free(0, gradient.per_sample)
 
 
-def _kept_beside(layer: PlanLayer) -> tuple[int, int]:
+def _count_saved_extras(layer: PlanLayer) -> tuple[int, int]:
     """Return (bytes, bytes per sample) that a layer makes besides its output, for backward:
     statistics, indices of maxima."""
     if layer.kind == "norm":

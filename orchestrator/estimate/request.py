@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.memory import CAPABILITIES, capability
+from perfctl.orchestrator.estimate.memory import CAPABILITIES, parse_capability
 from perfctl.orchestrator.options import Option
 from perfctl.records.paper import ATTENTION, UPDATES
 from perfctl.records.precision import PRECISIONS
@@ -16,9 +16,9 @@ DEFAULT_OPTIMIZER = "momentum"
 OPTIMIZERS = ("none", "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
 
 
-def read_capability(text: str) -> tuple[int, int]:
+def parse_gpu_option(text: str) -> tuple[int, int]:
     """ "sm_90", "9.0" or "h100" as a compute capability. Raises UsageError."""
-    parsed = capability(text)
+    parsed = parse_capability(text)
     if parsed is None:
         choices = ", ".join(CAPABILITIES)
         raise UsageError(
@@ -72,7 +72,7 @@ class Request:
             "GPU for --memory: sm_90, 9.0 or h100.",
             "Memory",
             metavar="NAME",
-            parse=read_capability,
+            parse=parse_gpu_option,
         ),
     ] = None
     attention: Annotated[

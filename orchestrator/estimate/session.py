@@ -12,32 +12,39 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
-from perfctl.orchestrator.estimate.flops.engine import estimate as work_out
-from perfctl.orchestrator.estimate.flops.engine import on_paper, types_of_products
+from perfctl.orchestrator.estimate.flops.engine import count_layer_calls as work_out
+from perfctl.orchestrator.estimate.flops.engine import drop_attention_backend, list_product_types
 from perfctl.orchestrator.estimate.memory import (
     RESERVE,
-    Fit,
-    LinesError,
+    LargestBatch,
     StepMemory,
-    largest_batch,
-    memory_of,
+    UnlikeTracesError,
+    find_largest_batch,
+    summarize_memory,
 )
 from perfctl.orchestrator.estimate.request import DEFAULT_OPTIMIZER, Request, check_precision
-from perfctl.orchestrator.estimate.step import Estimate, part_of
-from perfctl.orchestrator.estimate.trace_cache import Kept, kept_traces
+from perfctl.orchestrator.estimate.step import Estimate, extract_layer_estimate
+from perfctl.orchestrator.estimate.trace_cache import TraceCache, open_trace_cache
 from perfctl.orchestrator.options import check_batches
-from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, MemoryTrace, OnGpu, Traced
+from perfctl.records.paper import (
+    ATTENTION,
+    CAPABILITY,
+    UPDATES,
+    GpuChoices,
+    MemoryTrace,
+    TracedStep,
+)
 from perfctl.records.precision import PRECISIONS
-from perfctl.workloads.models.find import workload_of
-from perfctl.workloads.models.plan import family_of
+from perfctl.workloads.models.find import split_workload_reference
+from perfctl.workloads.models.plan import find_family
 
 if TYPE_CHECKING:
     import torch
 
     from perfctl.orchestrator.estimate.sheets.network import NetworkSheet
     from perfctl.orchestrator.estimate.sheets.sheet import Sheet
-    from perfctl.orchestrator.estimate.sheets.slips import Finding
-    from perfctl.workloads.models.source import Source
+    from perfctl.orchestrator.estimate.sheets.slips import CheckFinding
+    from perfctl.workloads.models.source import ModelSource
 
 _NAMED = 20
 """Layers that an error lists."""
@@ -94,34 +101,36 @@ def estimate(
 
     check_precision(precision)
 
-    if device == "meta" and recorder.needs_values(model, inputs):
+    if device == "meta" and recorder.needs_real_values(model, inputs):
         device = None
     # a model with jagged tensors that stops on meta runs where its parameters are
-    is_retried = device == "meta" and recorder.holds_jagged(inputs)
+    is_retried = device == "meta" and recorder.has_jagged_input(inputs)
     for trace_device in (device, None) if is_retried else (device,):
-        worker = (recorder.without_data if trace_device == "meta" else recorder.with_data)(model)
+        worker = (recorder.copy_to_meta if trace_device == "meta" else recorder.copy_with_data)(
+            model
+        )
         if trace_device not in (None, "meta"):
             worker = worker.to(trace_device)
         inputs_on = trace_device or next(
             (str(tensor.device) for tensor in model.parameters()), "cpu"
         )
-        traced = recorder.trace(
+        traced = recorder.trace_step(
             worker,
-            recorder.as_inputs(inputs, inputs_on),
+            recorder.convert_inputs(inputs, inputs_on),
             mode=mode,
             grad=grad,
             optimizer=optimizer,
             loss=loss,
             memory=memory,
             precision=precision,
-            gpu=on_gpu(gpu, attention, update),
+            gpu=make_gpu_setting(gpu, attention, update),
         )
         if traced.problem is None:
             break
-    return from_trace(traced, gpu)
+    return estimate_from_trace(traced, gpu)
 
 
-def on_gpu(capability: tuple[int, int] | None, attention: str, update: str) -> OnGpu:
+def make_gpu_setting(capability: tuple[int, int] | None, attention: str, update: str) -> GpuChoices:
     """What a GPU of this capability runs. Raises UsageError for an attention or update that is
     not known."""
     for name, value, choices in (("attention", attention, ATTENTION), ("update", update, UPDATES)):
@@ -129,15 +138,15 @@ def on_gpu(capability: tuple[int, int] | None, attention: str, update: str) -> O
             raise UsageError(
                 f"invalid value '{value}' for `{name}`", f"Choose {', '.join(choices)}"
             )
-    return OnGpu(capability or CAPABILITY, attention, update)
+    return GpuChoices(capability or CAPABILITY, attention, update)
 
 
-def from_trace(traced: Traced, gpu: tuple[int, int] | None = None) -> Estimate:
+def estimate_from_trace(traced: TracedStep, gpu: tuple[int, int] | None = None) -> Estimate:
     """The estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``: compute
     capability, for memory."""
-    ops = tuple(on_paper(op) for op in traced.ops)
+    ops = tuple(drop_attention_backend(op) for op in traced.ops)
     calls = work_out(ops)
-    memory = memory_of(traced.memory, gpu) if traced.memory is not None else None
+    memory = summarize_memory(traced.memory, gpu) if traced.memory is not None else None
     return Estimate(
         calls=calls,
         modules=traced.modules,
@@ -163,7 +172,7 @@ class InputShape:
         return (*self.sizes[: self.batch_at], batch, *self.sizes[self.batch_at :])
 
 
-def read_input(text: str) -> InputShape:
+def parse_input_shape(text: str) -> InputShape:
     """ "3x224x224", "int64:128", "100xNx8". Raises UsageError naming what is wrong."""
     from perfctl.orchestrator.estimate.flops.formulas import ITEM_BYTES
 
@@ -180,7 +189,7 @@ def read_input(text: str) -> InputShape:
     )
 
 
-def need_torch() -> None:
+def require_torch() -> None:
     """Raises ToolMissing when torch is not installed."""
     from importlib.util import find_spec
 
@@ -191,7 +200,7 @@ def need_torch() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ModelFacts:
     """What is known of a model that a request names, beside the model itself."""
 
     name: str
@@ -209,18 +218,21 @@ class Session:
     cannot be built."""
 
     def __init__(
-        self, request: Request, trace_cache: Kept | None = None, source: Source | None = None
+        self,
+        request: Request,
+        trace_cache: TraceCache | None = None,
+        source: ModelSource | None = None,
     ) -> None:
         """``kept``: traces of earlier calls; the model is built when one is not among them.
         ``source``: it is there."""
-        self.request, self._kept = request, trace_cache or Kept()
+        self.request, self._kept = request, trace_cache or TraceCache()
         self._source = source
         if source is not None:
-            self._kept.made_from(source.files)
-        shapes = tuple(read_input(text) for text in request.inputs)
-        self.facts = self._kept.get(Facts, "facts") or self._facts(shapes)
+            self._kept.set_source_files(source.files)
+        shapes = tuple(parse_input_shape(text) for text in request.inputs)
+        self.facts = self._kept.get(ModelFacts, "facts") or self._facts(shapes)
 
-    def _facts(self, shapes: tuple[InputShape, ...]) -> Facts:
+    def _facts(self, shapes: tuple[InputShape, ...]) -> ModelFacts:
         source, request = self.source, self.request
         if request.seq is not None and (shapes or source.inputs.sequence is None):
             reason = (
@@ -236,25 +248,25 @@ class Session:
             raise UsageError(f"{request.model}: unknown input shape", remedy)
         note = "" if request.inputs else source.inputs.note
         notes = (*source.notes, *filter(None, [note]))
-        facts = Facts(source.name, shapes, notes, source.optimizer)
+        facts = ModelFacts(source.name, shapes, notes, source.optimizer)
         self._kept.put(facts, "facts")
         return facts
 
-    def in_precision(self, precision: str) -> Session:
+    def switch_precision(self, precision: str) -> Session:
         """The same model in another precision; one that was built is not built again."""
         request = replace(self.request, precision=precision)
-        trace_cache = kept_traces(request) if self._kept.folder is not None else None
+        trace_cache = open_trace_cache(request) if self._kept.folder is not None else None
         return Session(request, trace_cache, self._source)
 
     @property
-    def source(self) -> Source:
+    def source(self) -> ModelSource:
         """The model, built at first use."""
         from perfctl.workloads.models import find
 
         if self._source is None:
             request = self.request
-            self._source = find.find(request.model, request.device, request.own, request.seq)
-            self._kept.made_from(self._source.files)
+            self._source = find.find_model(request.model, request.device, request.own, request.seq)
+            self._kept.set_source_files(self._source.files)
         return self._source
 
     @property
@@ -273,20 +285,21 @@ class Session:
 
     def at(self, batch: int, memory: bool | None = None) -> Estimate:
         """The estimate at one batch size."""
-        return from_trace(
-            self._traced(batch, self.request.memory if memory is None else memory), self.request.gpu
+        return estimate_from_trace(
+            self._load_or_trace(batch, self.request.memory if memory is None else memory),
+            self.request.gpu,
         )
 
-    def _traced(self, batch: int, memory: bool) -> Traced:
-        traced = self._kept.get(Traced, batch, memory)
+    def _load_or_trace(self, batch: int, memory: bool) -> TracedStep:
+        traced = self._kept.get(TracedStep, batch, memory)
         if traced is None:
-            with as_perfctl_error():
+            with convert_model_errors():
                 traced = self._trace(batch, memory)
             if not (traced.problem and _OF_THE_MACHINE.search(traced.problem)):
                 self._kept.put(traced, batch, memory)
         return traced
 
-    def _trace(self, batch: int, memory: bool) -> Traced:
+    def _trace(self, batch: int, memory: bool) -> TracedStep:
         from perfctl.workloads.tracing import recorder
 
         source, request = self.source, self.request
@@ -299,10 +312,10 @@ class Session:
             each, dtype = source.target
             tensors = recorder.make_inputs([(batch, *each)], [dtype], request.device)
             tensors = recorder.cast_inputs(tensors, PRECISIONS[request.precision].weights)
-            loss = _with_target(source.loss, tensors[0])
+            loss = _bind_loss_target(source.loss, tensors[0])
         source.model.zero_grad(set_to_none=True)
         optimizer = None if request.optimizer == "none" else request.optimizer or source.optimizer
-        return recorder.trace(
+        return recorder.trace_step(
             source.model,
             inputs,
             mode=request.mode,
@@ -311,52 +324,52 @@ class Session:
             other_tensors=tensors,
             memory=memory,
             precision=request.precision,
-            gpu=on_gpu(request.gpu, request.attention, request.update),
+            gpu=make_gpu_setting(request.gpu, request.attention, request.update),
         )
 
-    def largest(self, limit: int, reserve: int = RESERVE) -> Fit:
+    def largest(self, limit: int, reserve: int = RESERVE) -> LargestBatch:
         """The largest batch size whose step runs in ``limit`` bytes of which ``reserve`` stay free.
 
         From the traces at :data:`TRACED_AT`; a model whose storages do not grow by the same bytes
         with each sample is traced at every batch size that is tried.
         """
-        with suppress(LinesError):
-            return step_memory(memory_pair(self, self.request.precision)).largest(
+        with suppress(UnlikeTracesError):
+            return build_step_memory(trace_memory_pair(self, self.request.precision)).largest(
                 limit, reserve, self.request.gpu
             )
 
         def trace_memory(batch: int) -> MemoryTrace:
-            traced = self._traced(batch, memory=True)
+            traced = self._load_or_trace(batch, memory=True)
             if traced.problem is not None or traced.memory is None:
                 raise PartlyDone(f"batch {batch}: {traced.problem}", None)
             return traced.memory
 
-        return largest_batch(limit - reserve, reserve, trace_memory, self.request.gpu)
+        return find_largest_batch(limit - reserve, reserve, trace_memory, self.request.gpu)
 
 
-def memory_pair(session: Session, precision: str) -> tuple[Estimate, Estimate]:
+def trace_memory_pair(session: Session, precision: str) -> tuple[Estimate, Estimate]:
     """The estimates whose memory is that of every batch size; in another precision under
     its autocast."""
     if precision != session.request.precision and PRECISIONS[precision].autocast is not None:
-        session = session.in_precision(precision)
+        session = session.switch_precision(precision)
     first, other = (session.at(batch, memory=True) for batch in TRACED_AT)
     return first, other
 
 
-def step_memory(pair: tuple[Estimate, Estimate]) -> StepMemory:
+def build_step_memory(pair: tuple[Estimate, Estimate]) -> StepMemory:
     """Raises LinesError where the traces have no memory, or differ in more than their sizes."""
     first, other = (estimate_.memory_trace for estimate_ in pair)
     if first is None or other is None:
-        raise LinesError("the trace has none")
+        raise UnlikeTracesError("the trace has none")
     return StepMemory(first, other, TRACED_AT)
 
 
-def _with_target(loss: Callable[[Any, Any], Any], target: Any) -> Callable[[Any], Any]:
+def _bind_loss_target(loss: Callable[[Any, Any], Any], target: Any) -> Callable[[Any], Any]:
     return lambda output: loss(output, target)
 
 
 @contextmanager
-def without_driver_warning() -> Iterator[None]:
+def silence_driver_warning() -> Iterator[None]:
     """Silence torch's warning about an old CUDA driver, in the first backward of a CUDA build:
     estimates need no CUDA."""
     with warnings.catch_warnings():
@@ -365,7 +378,7 @@ def without_driver_warning() -> Iterator[None]:
 
 
 @contextmanager
-def as_perfctl_error() -> Iterator[None]:
+def convert_model_errors() -> Iterator[None]:
     """In the block, a ModelError becomes a PerfctlError when the model's own code failed, else
     a UsageError."""
     from perfctl.workloads.models.source import ModelError
@@ -380,16 +393,16 @@ def as_perfctl_error() -> Iterator[None]:
 def open_session(request: Request) -> Session:
     """The model, ready to be estimated; traces of earlier calls are taken. Raises ToolMissing
     without torch, UsageError when there is no such model, PerfctlError when its own code fails."""
-    need_torch()
-    with as_perfctl_error():
-        return Session(request, kept_traces(request))
+    require_torch()
+    with convert_model_errors():
+        return Session(request, open_trace_cache(request))
 
 
 @lru_cache(maxsize=8)
 def estimate_at(request: Request, batch: int) -> Estimate:
     """A model that is given by its name at one batch size; raises what
     :func:`open_session` raises."""
-    with without_driver_warning():
+    with silence_driver_warning():
         return open_session(request).at(batch)
 
 
@@ -400,7 +413,7 @@ class ModelEstimate:
     request: Request
     batches: Mapping[int, Estimate]
     """Batch size -> estimate, in the order asked for."""
-    fit: Fit | None = None
+    fit: LargestBatch | None = None
     """The largest batch size that fits; None when no limit was given or a trace stopped early."""
     notes: tuple[str, ...] = ()
     """What was taken where the request leaves a choice: the config of a name, the size of
@@ -423,29 +436,33 @@ class ModelEstimate:
         """
         parts = {}
         for size, estimate_ in self.batches.items():
-            part = part_of(estimate_, _path(layer))
+            part = extract_layer_estimate(estimate_, _read_layer_path(layer))
             if part is None:
                 names = [module.path for module in estimate_.modules if module.path]
                 raise UsageError(
-                    f"`layer`: layer '{layer}' not found in the model", names_of("It has", names)
+                    f"`layer`: layer '{layer}' not found in the model",
+                    list_layer_names("It has", names),
                 )
             parts[size] = part
         return parts
 
-    def network_sheets(self) -> Mapping[int, NetworkSheet]:
+    def build_network_sheets(self) -> Mapping[int, NetworkSheet]:
         """A line for every layer, and the totals, at each batch size."""
-        from perfctl.orchestrator.estimate.sheets.network import network_sheet, typed
+        from perfctl.orchestrator.estimate.sheets.network import (
+            add_types_to_sheet,
+            build_network_sheet,
+        )
 
         plain = {
-            size: network_sheet(estimate_.modules, estimate_.calls)
+            size: build_network_sheet(estimate_.modules, estimate_.calls)
             for size, estimate_ in self.batches.items()
         }
         if self.request.precision == "fp32":
             return plain
         estimates, precision = self.batches, self.request.precision
         return {
-            size: typed(
-                sheet, types_of_products(estimates[size].ops, precision), estimates[size].types
+            size: add_types_to_sheet(
+                sheet, list_product_types(estimates[size].ops, precision), estimates[size].types
             )
             for size, sheet in plain.items()
         }
@@ -457,18 +474,18 @@ class ModelEstimate:
         Raises UsageError when it is None and there are several, and for a layer that
         computes nothing.
         """
-        return {size: _sheet(estimate_, layer) for size, estimate_ in self.batches.items()}
+        return {size: _build_sheet_of(estimate_, layer) for size, estimate_ in self.batches.items()}
 
-    def other_sheets(self, layer: str | None = None) -> Mapping[int, list[Sheet]]:
+    def build_other_sheets(self, layer: str | None = None) -> Mapping[int, list[Sheet]]:
         """Return the sheets of all layers but this one that multiply, by batch size."""
-        from perfctl.orchestrator.estimate.sheets.sheet import layers_of
+        from perfctl.orchestrator.estimate.sheets.sheet import list_sheet_layers
 
         return {
             size: [
                 sheet
-                for name in layers_of(estimate_.ops)
-                if layer is not None and name != _path(layer)
-                if (sheet := _sheet(estimate_, name)).facts is not None
+                for name in list_sheet_layers(estimate_.ops)
+                if layer is not None and name != _read_layer_path(layer)
+                if (sheet := _build_sheet_of(estimate_, name)).facts is not None
             ]
             for size, estimate_ in self.batches.items()
         }
@@ -491,10 +508,10 @@ def estimate_model(
     when the model's own code fails while it is built. A model that fails later is a ``problem``.
     """
     request.check()
-    request, assumed = _with_optimizer(request)
+    request, assumed = _set_default_optimizer(request)
     check_batches(batches)
-    need_torch()
-    with without_driver_warning():
+    require_torch()
+    with silence_driver_warning():
         total = 1 + len(batches) + (limit is not None)
         progress(f"making {request.model}", 0, total)
         session = open_session(request)
@@ -508,10 +525,13 @@ def estimate_model(
     return ModelEstimate(request, estimates, fit, (*session.notes, *assumed))
 
 
-def _with_optimizer(request: Request) -> tuple[Request, tuple[str, ...]]:
+def _set_default_optimizer(request: Request) -> tuple[Request, tuple[str, ...]]:
     """Memory of training is with an optimizer: where none is named, the one that
     ``perfctl predict`` takes."""
-    has_its_own = workload_of(request.model) is not None or family_of(request.model) is not None
+    has_its_own = (
+        split_workload_reference(request.model) is not None
+        or find_family(request.model) is not None
+    )
     if (
         not request.memory
         or request.mode != "train"
@@ -526,16 +546,16 @@ def _with_optimizer(request: Request) -> tuple[Request, tuple[str, ...]]:
     return replace(request, optimizer=DEFAULT_OPTIMIZER), (note,)
 
 
-def check_value(
+def check_manual_value(
     value: str, sheets: Mapping[int, Sheet], other_sheets: Mapping[int, Sequence[Sheet]]
-) -> Mapping[int, Finding]:
+) -> Mapping[int, CheckFinding]:
     """Compare a value worked out by hand with the sheet of each batch size. ``others``: the sheets
     of the other layers. Raises UsageError if it is no value."""
-    from perfctl.orchestrator.estimate.sheets.slips import check, read_stated
+    from perfctl.orchestrator.estimate.sheets.slips import check_stated_value, parse_stated_value
 
-    stated = read_stated(value)
+    stated = parse_stated_value(value)
     return {
-        size: check(
+        size: check_stated_value(
             stated,
             sheet.facts,
             sheet.quantities,
@@ -546,28 +566,28 @@ def check_value(
     }
 
 
-def _sheet(estimate_: Estimate, layer: str | None) -> Sheet:
-    from perfctl.orchestrator.estimate.sheets.sheet import layers_of, sheet_for
+def _build_sheet_of(estimate_: Estimate, layer: str | None) -> Sheet:
+    from perfctl.orchestrator.estimate.sheets.sheet import build_layer_sheet, list_sheet_layers
 
-    names = list(layers_of(estimate_.ops))
+    names = list(list_sheet_layers(estimate_.ops))
     if layer is None and len(names) != 1:
         raise UsageError(
             "`check` needs one layer",
-            names_of("Set it with `layer`. Available layers", names),
+            list_layer_names("Set it with `layer`. Available layers", names),
         )
-    path = names[0] if layer is None else _path(layer)
+    path = names[0] if layer is None else _read_layer_path(layer)
     output = next((module.output for module in estimate_.modules if module.path == path), None)
-    worked = sheet_for(estimate_.ops, path, output, estimate_.precision)
+    worked = build_layer_sheet(estimate_.ops, path, output, estimate_.precision)
     if worked is None:
-        raise UsageError(f"`layer`: '{layer}' computes nothing", names_of("Layers", names))
+        raise UsageError(f"`layer`: '{layer}' computes nothing", list_layer_names("Layers", names))
     return worked
 
 
-def _path(layer: str) -> str:
+def _read_layer_path(layer: str) -> str:
     return "" if layer == "(model)" else layer
 
 
-def names_of(caption: str, names: list[str]) -> str:
+def list_layer_names(caption: str, names: list[str]) -> str:
     suffix = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return (
         f"{caption}: {', '.join(name or '(model)' for name in names[:_NAMED])}{suffix}"

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from perfctl.orchestrator.estimate.flops.engine import (
     BACKWARD,
-    Casts,
-    Totals,
+    CastTotals,
     TypeWork,
-    casts_of,
-    fused_only,
-    integer_macs,
-    totals,
-    work_by_type,
+    WorkTotals,
+    count_integer_macs,
+    is_fused_only,
+    sum_casts,
+    sum_layer_calls,
+    sum_work_by_type,
 )
-from perfctl.orchestrator.estimate.flops.formulas import shape_of
-from perfctl.orchestrator.estimate.memory import Memory
+from perfctl.orchestrator.estimate.flops.formulas import get_shape
+from perfctl.orchestrator.estimate.memory import StepMemorySummary
 from perfctl.records.paper import LayerCall, MemoryTrace, OpShape
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfctl.records.paper import ModuleSeen
+    from perfctl.records.paper import TracedModule
 
 
-class Experts(NamedTuple):
+class ExpertLayer(NamedTuple):
     """The experts of one layer.
 
     Which experts a token goes to depends on values. How many does not: top_k of E. So work is
@@ -51,26 +51,28 @@ class Experts(NamedTuple):
         return self.parameters // self.experts * (self.experts - self.per_token)
 
 
-def experts_of(ops: Iterable[OpShape], modules: Sequence[ModuleSeen]) -> tuple[Experts, ...]:
+def find_expert_layers(
+    ops: Iterable[OpShape], modules: Sequence[TracedModule]
+) -> tuple[ExpertLayer, ...]:
     """Return the layers whose forward is a grouped product of E matrices over tokens x top_k
     rows."""
     module_of = {module.path: module for module in modules}
-    layers: dict[str, Experts] = {}
+    layers: dict[str, ExpertLayer] = {}
     for op in ops:
         module = module_of.get(op.layer)
         if op.op != "aten._grouped_mm" or op.direction != "forward" or module is None:
             continue
-        rows, matrices = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
+        rows, matrices = get_shape(op.inputs, 0), get_shape(op.inputs, 1)
         tokens = prod(module.output[:-1]) if module.output else 0
         if len(matrices) != 3 or not tokens or rows[0] % tokens:
             continue
         if module.parameters % matrices[0] == 0:
             per_token = rows[0] // tokens
-            layers[op.layer] = Experts(op.layer, matrices[0], per_token, module.parameters)
+            layers[op.layer] = ExpertLayer(op.layer, matrices[0], per_token, module.parameters)
     return tuple(layers.values())
 
 
-def experts_assumption(layers: Sequence[Experts]) -> str:
+def describe_expert_count(layers: Sequence[ExpertLayer]) -> str:
     """Return one line: how the work of experts was counted."""
     kinds = Counter((layer.experts, layer.per_token) for layer in layers)
     counts = ", ".join(
@@ -111,12 +113,12 @@ class Estimate:
     JSON_NAMES: ClassVar = {"fused": "fused_attention", "calls": "layers"}
 
     calls: tuple[LayerCall, ...]
-    modules: tuple[ModuleSeen, ...]
+    modules: tuple[TracedModule, ...]
     ops: tuple[OpShape, ...]
     problem: str | None
     """Where and why the trace stopped early, in one line; the record then has only what came
     before. None when whole."""
-    memory: Memory | None
+    memory: StepMemorySummary | None
     data_dependent: tuple[str, ...] = ()
     """Operations whose result sizes depend on the data; the figures are then right for the traced
     input only."""
@@ -130,11 +132,11 @@ class Estimate:
     @property
     def types(self) -> tuple[TypeWork, ...]:
         """Multiply-adds, elementwise FLOPs and bytes by type, forward and backward."""
-        return work_by_type(self.ops, self.precision)
+        return sum_work_by_type(self.ops, self.precision)
 
     @property
-    def casts(self) -> Casts:
-        return casts_of(self.ops)
+    def casts(self) -> CastTotals:
+        return sum_casts(self.ops)
 
     @property
     def parameters(self) -> int:
@@ -156,9 +158,9 @@ class Estimate:
         return sum(module.trainable for module in self.modules)
 
     @property
-    def experts(self) -> tuple[Experts, ...]:
+    def experts(self) -> tuple[ExpertLayer, ...]:
         """The layers that are mixtures of experts."""
-        return experts_of(self.ops, self.modules)
+        return find_expert_layers(self.ops, self.modules)
 
     @property
     def active_parameters(self) -> int | None:
@@ -168,16 +170,16 @@ class Estimate:
         return self.parameters - sum(layer.idle for layer in experts) if experts else None
 
     @property
-    def forward(self) -> Totals:
-        return self._totals(("forward",))
+    def forward(self) -> WorkTotals:
+        return self._sum_directions(("forward",))
 
     @property
-    def backward(self) -> Totals:
-        return self._totals(BACKWARD)
+    def backward(self) -> WorkTotals:
+        return self._sum_directions(BACKWARD)
 
-    def _totals(self, directions: Sequence[str]) -> Totals:
+    def _sum_directions(self, directions: Sequence[str]) -> WorkTotals:
         """Return the sums; those of a trace that stopped early are lower bounds."""
-        sums = totals(self.calls, directions)
+        sums = sum_layer_calls(self.calls, directions)
         if self.problem is None:
             return sums
         stopped = self.problem.partition(": ")[0].removeprefix("after ")
@@ -187,18 +189,20 @@ class Estimate:
     @property
     def integer_macs(self) -> int:
         """Multiply-adds of integers, in every direction: no FLOPs, and in no other total."""
-        return integer_macs(self.ops)
+        return count_integer_macs(self.ops)
 
     @property
-    def recompute(self) -> Totals:
+    def recompute(self) -> WorkTotals:
         """Forward operations that activation checkpointing repeats in backward."""
-        return totals((call for call in self.calls if not fused_only(call)), ("recompute",))
+        return sum_layer_calls(
+            (call for call in self.calls if not is_fused_only(call)), ("recompute",)
+        )
 
     @property
-    def fused(self) -> Totals:
+    def fused(self) -> WorkTotals:
         """What a fused attention kernel computes again in backward; the math kernel does not. Part
         of no other total."""
-        return totals(filter(fused_only, self.calls), ("recompute",))
+        return sum_layer_calls(filter(is_fused_only, self.calls), ("recompute",))
 
     def frame(self) -> pd.DataFrame:
         """The layer calls as a DataFrame: one row for each layer, kind and direction."""
@@ -209,7 +213,7 @@ class Estimate:
         )
 
 
-def part_of(step: Estimate, layer: str) -> Estimate | None:
+def extract_layer_estimate(step: Estimate, layer: str) -> Estimate | None:
     """Return only ``layer`` and what is inside it; None if the model has no such module."""
     if layer not in {module.path for module in step.modules}:
         return None
@@ -217,13 +221,15 @@ def part_of(step: Estimate, layer: str) -> Estimate | None:
     return replace(
         step,
         calls=tuple(
-            call for call in step.calls if is_inside(call.layer, layer) and (layer or call.kind)
+            call
+            for call in step.calls
+            if is_layer_inside(call.layer, layer) and (layer or call.kind)
         ),
-        ops=tuple(op for op in step.ops if is_inside(op.layer, layer)),
-        modules=tuple(module for module in step.modules if is_inside(module.path, layer)),
+        ops=tuple(op for op in step.ops if is_layer_inside(op.layer, layer)),
+        modules=tuple(module for module in step.modules if is_layer_inside(module.path, layer)),
     )
 
 
-def is_inside(path: str, layer: str) -> bool:
+def is_layer_inside(path: str, layer: str) -> bool:
     """Return whether a layer's path is ``layer`` or inside it; "" is the model."""
     return not layer or path == layer or path.startswith(f"{layer}.")

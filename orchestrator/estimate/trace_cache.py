@@ -33,7 +33,7 @@ import msgspec
 
 import perfctl.workloads
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.files import user_folder
+from perfctl.orchestrator.files import find_user_folder
 from perfctl.records import paper
 
 COMPUTING = {
@@ -137,7 +137,7 @@ _Listed = tuple[tuple[str, str], ...]
 """Files, each with a digest of its content."""
 
 
-def names_beside(folder: Path) -> list[str] | None:
+def list_importable_names(folder: Path) -> list[str] | None:
     """The modules and folders that a factory in ``folder`` may import; None when it cannot
     be read."""
     try:
@@ -152,14 +152,14 @@ def names_beside(folder: Path) -> list[str] | None:
         return None
 
 
-def files_of(module: str) -> list[Path] | None:
+def list_source_files(module: str) -> list[Path] | None:
     """The local files that ``module``, which is imported, consists of; None where they do not
     say everything.
 
     A file that was written since this process started may not be what was imported.
     """
-    since, files = _started(), list[Path]()
-    waiting, visited = list(_parents(module)), set[str]()
+    since, files = _get_process_start(), list[Path]()
+    waiting, visited = list(_list_parent_modules(module)), set[str]()
     while waiting:
         name = waiting.pop()
         top = name.partition(".")[0]
@@ -177,16 +177,18 @@ def files_of(module: str) -> list[Path] | None:
         if file_name is None and hasattr(loaded, "__path__"):  # a folder without __init__.py
             continue
         path = Path(file_name or "").absolute()
-        tree = _tree(path, since)
+        tree = _parse_pure_module(path, since)
         if tree is None:
             return None
         files.append(path)
         package = getattr(loaded, "__package__", None) or ""
-        waiting += (part for target in _imports(tree, package) for part in _parents(target))
+        waiting += (
+            part for target in _list_imports(tree, package) for part in _list_parent_modules(target)
+        )
     return files
 
 
-def _started() -> float:
+def _get_process_start() -> float:
     """When this process did, as times of files say it. Linux tells its age to 10 ms; psutil starts
     from the second in which the machine did, so that a file of the second before the call would
     be newer."""
@@ -200,13 +202,13 @@ def _started() -> float:
     return float(psutil.Process().create_time())
 
 
-def _parents(name: str) -> Iterator[str]:
+def _list_parent_modules(name: str) -> Iterator[str]:
     """ "a.b.c" -> "a", "a.b", "a.b.c": all of them are run."""
     pieces = name.split(".")
     return (".".join(pieces[: length + 1]) for length in range(len(pieces)))
 
 
-def _tree(path: Path, since: float) -> ast.Module | None:
+def _parse_pure_module(path: Path, since: float) -> ast.Module | None:
     """The source of a local module; None where it is not one, was just written, or reads more than
     its arguments."""
     if path.suffix != ".py" or "site-packages" in path.parts or "dist-packages" in path.parts:
@@ -217,15 +219,18 @@ def _tree(path: Path, since: float) -> ast.Module | None:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
-    triton_names = set(_names_of_triton(tree))
+    triton_names = set(_find_triton_aliases(tree))
     return (
         None
-        if any(_reads(node) and not _of_triton(node, triton_names) for node in ast.walk(tree))
+        if any(
+            _is_outside_read(node) and not _is_triton_attribute(node, triton_names)
+            for node in ast.walk(tree)
+        )
         else tree
     )
 
 
-def _names_of_triton(tree: ast.Module) -> Iterator[str]:
+def _find_triton_aliases(tree: ast.Module) -> Iterator[str]:
     """What a file calls ``triton.language``, whose ``load`` reads a GPU's memory."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -240,7 +245,7 @@ def _names_of_triton(tree: ast.Module) -> Iterator[str]:
             )
 
 
-def _of_triton(node: ast.AST, triton_names: set[str]) -> bool:
+def _is_triton_attribute(node: ast.AST, triton_names: set[str]) -> bool:
     return (
         isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
@@ -248,7 +253,7 @@ def _of_triton(node: ast.AST, triton_names: set[str]) -> bool:
     )
 
 
-def _reads(node: ast.AST) -> bool:
+def _is_outside_read(node: ast.AST) -> bool:
     if isinstance(node, ast.keyword) and node.arg == "pretrained":
         return not (isinstance(node.value, ast.Constant) and not node.value.value)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "input":
@@ -260,7 +265,7 @@ def _reads(node: ast.AST) -> bool:
     )
 
 
-def _imports(tree: ast.Module, package: str) -> Iterator[str]:
+def _list_imports(tree: ast.Module, package: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -272,13 +277,13 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
 
 
-def surroundings() -> str | None:
+def digest_environment() -> str | None:
     """A digest of all that a trace depends on besides its request; None where that cannot be known.
 
     None: a library is a checkout, or lies outside of the folders of packages, so that its version
     does not say its code.
     """
-    folders = dict(_packages())
+    folders = dict(_list_package_folders())
     if not all(_is_versioned(name, folders) for name in VERSIONED_LIBRARIES):
         return None
     variables = sorted(
@@ -292,15 +297,15 @@ def surroundings() -> str | None:
         platform.machine(),
         [name for name in _DEVICES if Path(name).exists()],
     )
-    return digest(
+    return compute_digest(
         sorted(name for names in folders.values() for name in names),
         variables,
         machine,
-        _own_code(),
+        _digest_own_code(),
     )
 
 
-def _packages() -> Iterator[tuple[Path, list[str]]]:
+def _list_package_folders() -> Iterator[tuple[Path, list[str]]]:
     """Each folder of packages, with the names in it that say what is installed."""
     for root in dict.fromkeys(filter(None, sys.path)):
         try:
@@ -324,7 +329,7 @@ def _is_versioned(name: str, folders: Iterable[Path]) -> bool:
     return bool(places) and any(Path(places[0]).parent == folder for folder in folders)
 
 
-def _own_code() -> str:
+def _digest_own_code() -> str:
     """A digest of the code that builds, traces and records: in a checkout it changes without
     perfctl's version."""
     sha = hashlib.sha256()
@@ -335,18 +340,18 @@ def _own_code() -> str:
     return sha.hexdigest()
 
 
-def digest(*parts: Any) -> str:
+def compute_digest(*parts: Any) -> str:
     """SHA-256 of values that JSON can hold."""
     return hashlib.sha256(
         json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")
     ).hexdigest()
 
 
-def read_entry(folder: Path, key: str, kind: Any) -> Any:
+def read_cache_entry(folder: Path, key: str, kind: Any) -> Any:
     """The value of type ``kind`` that was written under ``key``; None when there is none."""
     path = folder / f"{key}.json.gz"
     try:
-        entry = msgspec.json.decode(_unpacked(path), type=dict[str, msgspec.Raw])
+        entry = msgspec.json.decode(_unpack_entry(path), type=dict[str, msgspec.Raw])
         if msgspec.json.decode(entry["key"]) != key:
             return None
         value = msgspec.json.decode(entry["value"], type=kind)
@@ -356,7 +361,7 @@ def read_entry(folder: Path, key: str, kind: Any) -> Any:
     return value
 
 
-def write_entry(folder: Path, key: str, value: Any) -> None:
+def write_cache_entry(folder: Path, key: str, value: Any) -> None:
     """Keep ``value``, a record. What JSON cannot hold, or what cannot be written, is not kept."""
     path = folder / f"{key}.json.gz"
     try:
@@ -375,10 +380,10 @@ def write_entry(folder: Path, key: str, value: Any) -> None:
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
-        _make_room(folder)
+        _remove_old_entries(folder)
 
 
-def _unpacked(path: Path) -> bytes:
+def _unpack_entry(path: Path) -> bytes:
     """The JSON of an entry. Raises OSError or ValueError for a file that is not one of this user's,
     or too large."""
     with path.open("rb") as file:
@@ -397,7 +402,7 @@ def _unpacked(path: Path) -> bytes:
     return data
 
 
-def _make_room(folder: Path) -> None:
+def _remove_old_entries(folder: Path) -> None:
     """Remove what was not used for longest until the rest is small enough, and what a killed
     process left."""
     entries, now = [], time.time()
@@ -417,7 +422,7 @@ def _make_room(folder: Path) -> None:
         total -= size
 
 
-class Kept:
+class TraceCache:
     """What is kept of one request. Safe to use from several processes at once."""
 
     def __init__(
@@ -429,8 +434,8 @@ class Kept:
         self._files: str | None = None
         """A digest of the files that the model is made from; None while they are not known."""
         listed = self._read("files", _Listed)
-        if listed is not None and all(_content(path) == stored for path, stored in listed):
-            self._files = digest(listed)
+        if listed is not None and all(_digest_file(path) == stored for path, stored in listed):
+            self._files = compute_digest(listed)
 
     def get(self, kind: type[T], *key_parts: Any) -> T | None:
         """What was kept under ``what`` (numbers and words); None when nothing was, or the files
@@ -443,32 +448,38 @@ class Kept:
         if self._files is not None:
             self._write(f"{self._files} {key_parts}", value)
 
-    def made_from(self, files: Sequence[Path] | None) -> None:
+    def set_source_files(self, files: Sequence[Path] | None) -> None:
         """The model was built just now, from these files beside the libraries'; None: they do not
         say everything."""
-        files = files_of(self._module) if self._module is not None else files
-        listed = tuple((str(path), _content(path)) for path in files) if files is not None else None
+        files = list_source_files(self._module) if self._module is not None else files
+        listed = (
+            tuple((str(path), _digest_file(path)) for path in files) if files is not None else None
+        )
         if listed is None or not all(stored for _, stored in listed):
             self._files = None
             return
-        self._files = digest(listed)
+        self._files = compute_digest(listed)
         self._write("files", listed)
 
     def _read(self, name: str, kind: Any) -> Any:
-        return read_entry(self.folder, digest(self._base, name), kind) if self.folder else None
+        return (
+            read_cache_entry(self.folder, compute_digest(self._base, name), kind)
+            if self.folder
+            else None
+        )
 
     def _write(self, name: str, value: Any) -> None:
         if self.folder is not None:
-            write_entry(self.folder, digest(self._base, name), value)
+            write_cache_entry(self.folder, compute_digest(self._base, name), value)
 
 
-def kept_for(
+def open_cache_for(
     request: Any,
     *,
     files: Sequence[Path] = (),
     module: str | None = None,
     beside: Path | None = None,
-) -> Kept | None:
+) -> TraceCache | None:
     """What is kept of ``request``, a record: all its fields count. None where nothing may be.
 
     files: those that the request itself names; module, beside: of a user's factory, and the folder
@@ -478,22 +489,25 @@ def kept_for(
         return None
     # no home folder, a field that JSON cannot carry
     with suppress(OSError, RuntimeError, TypeError):
-        about, sibling_names = surroundings(), names_beside(beside) if beside is not None else []
+        about, sibling_names = (
+            digest_environment(),
+            list_importable_names(beside) if beside is not None else [],
+        )
         if about is None or sibling_names is None:
             return None
-        file_digests = [(str(path.absolute()), _content(path)) for path in files]
-        key = digest(
+        file_digests = [(str(path.absolute()), _digest_file(path)) for path in files]
+        key = compute_digest(
             msgspec.to_builtins(request),
             about,
             file_digests,
             str(beside and beside.absolute()),
             sibling_names,
         )
-        return Kept(user_folder("XDG_CACHE_HOME", "~/.cache") / "traces", key, module)
+        return TraceCache(find_user_folder("XDG_CACHE_HOME", "~/.cache") / "traces", key, module)
     return None
 
 
-def _content(path: str | Path) -> str:
+def _digest_file(path: str | Path) -> str:
     """A digest of a file's content; "" when it cannot be read."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
@@ -501,26 +515,28 @@ def _content(path: str | Path) -> str:
         return ""
 
 
-def kept_traces(request: Request) -> Kept | None:
+def open_trace_cache(request: Request) -> TraceCache | None:
     """What is kept of a request; None where its traces must be made each time.
 
     That is where it runs with values (any device but meta), for a built-in workload that takes
     published weights, and where nothing can say what the trace depends on.
     """
     from perfctl.workloads.models import torchvision
-    from perfctl.workloads.models.find import workload_of
+    from perfctl.workloads.models.find import split_workload_reference
     from perfctl.workloads.models.libraries import read_library_or_config
-    from perfctl.workloads.models.plan import family_of
+    from perfctl.workloads.models.plan import find_family
 
-    model, built_in = request.model, workload_of(request.model)
+    model, built_in = request.model, split_workload_reference(request.model)
     if request.device != "meta" or (built_in is not None and built_in[0] == torchvision.NAME):
         return None
-    if built_in is not None or family_of(model) is not None or model.startswith("torchvision:"):
-        return kept_for(request)
+    if built_in is not None or find_family(model) is not None or model.startswith("torchvision:"):
+        return open_cache_for(request)
     if (reference := read_library_or_config(model)) is not None:
-        return kept_for(request, files=tuple(filter(None, [reference.config])))
+        return open_cache_for(request, files=tuple(filter(None, [reference.config])))
     module_name = model.rpartition(":")[0]
     if module_name.endswith(".py"):
         path = Path(module_name)
-        return kept_for(request, module=f"perfctl_model_{path.stem}", beside=path.absolute().parent)
-    return kept_for(request, module=module_name, beside=Path.cwd()) if module_name else None
+        return open_cache_for(
+            request, module=f"perfctl_model_{path.stem}", beside=path.absolute().parent
+        )
+    return open_cache_for(request, module=module_name, beside=Path.cwd()) if module_name else None

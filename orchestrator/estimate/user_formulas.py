@@ -45,7 +45,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class FormulaTerm:
     """The formula of one quantity, as it was written."""
 
     text: str
@@ -61,7 +61,7 @@ class UserFormula:
     """As it was written."""
     pattern: str
     """Glob of names of kernels or NVTX ranges."""
-    terms: Mapping[str, Term]
+    terms: Mapping[str, FormulaTerm]
     """By quantity: one of QUANTITIES."""
     source: str = "option"
     """option or file."""
@@ -69,9 +69,9 @@ class UserFormula:
     def check_names(self, names: Sequence[str]) -> None:
         """Raise UsageError for a parameter that is not ``known``."""
         for term in self.terms.values():
-            for node in ast.walk(_parse(self, term)):
+            for node in ast.walk(_parse_term(self, term)):
                 if isinstance(node, ast.Name) and node.id not in (*names, *_FUNCTIONS):
-                    raise _unknown(self, term, node, names)
+                    raise _make_unknown_error(self, term, node, names)
 
     def evaluate(self, quantity: str, numbers: Mapping[str, Fraction]) -> int | None:
         """Return the quantity with these values of parameters, rounded; None if the formula does
@@ -79,44 +79,44 @@ class UserFormula:
         term = self.terms.get(quantity)
         if term is None:
             return None
-        value = _value(self, term, _parse(self, term), numbers)
+        value = _evaluate_node(self, term, _parse_term(self, term), numbers)
         if not 0 <= value <= MOST_COUNT:
             reason = f"{quantity} is {float(value):g}, not between 0 and {MOST_COUNT:g}"
-            raise _mistake(self, term.column, reason, None)
+            raise _make_formula_error(self, term.column, reason, None)
         return round(value)
 
 
-def read_formula(text: str, source: str = "option") -> UserFormula:
+def parse_user_formula(text: str, source: str = "option") -> UserFormula:
     """Return 'sgemm*: flops=2*N**3, bytes=3*4*N**2' as a formula. Raises UsageError that names the
     column of the mistake."""
     head = re.match(rf"\s*(.+?)\s*:(?={_TERM.pattern})", text)
     if head is None:
         raise UsageError(f"invalid value '{text[:80]}' for `expect`", EXAMPLE)
     formula = UserFormula(text, head[1], {}, source)
-    terms: dict[str, Term] = {}
+    terms: dict[str, FormulaTerm] = {}
     start = head.end()
     for piece in _NEXT.split(text[start:]):
         match = _TERM.match(piece)
         assert match is not None
         if match[1] in terms:
-            raise _mistake(formula, start, f"{match[1]} is given twice")
+            raise _make_formula_error(formula, start, f"{match[1]} is given twice")
         expression = piece[match.end() :]
         lead = len(expression) - len(expression.lstrip())
-        terms[match[1]] = Term(expression.strip(), start + match.end() + lead)
+        terms[match[1]] = FormulaTerm(expression.strip(), start + match.end() + lead)
         start += len(piece) + 1
     formula = UserFormula(text, head[1], terms, source)
     for term in terms.values():
-        _parse(formula, term)
+        _parse_term(formula, term)
     return formula
 
 
-def read_file(path: Path) -> list[UserFormula]:
+def read_formula_file(path: Path) -> list[UserFormula]:
     """Return the formulas of a TOML file: ``[[expect]]`` tables with ``pattern``, ``flops`` and
     ``bytes``. Raises UsageError."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))["expect"]
         return [
-            read_formula(
+            parse_user_formula(
                 f"{table['pattern']}: "
                 + ", ".join(f"{name}={table[name]}" for name in QUANTITIES if name in table),
                 "file",
@@ -131,12 +131,12 @@ def read_file(path: Path) -> list[UserFormula]:
     raise UsageError(f"`expect` {path}: {reason}", remedy)
 
 
-def gemm_sizes(formula: str, numbers: Mapping[str, Fraction]) -> tuple[int, int, int] | None:
+def find_gemm_sizes(formula: str, numbers: Mapping[str, Fraction]) -> tuple[int, int, int] | None:
     """Return (m, n, k) of a formula that is one product, 2*M*N*K or 2*N**3; None for any other, and
     where the names do not tell which factor is which."""
-    term = Term(formula, 0)
+    term = FormulaTerm(formula, 0)
     try:
-        pending: list[ast.expr] = [_parse(UserFormula(formula, "", {"flops": term}), term)]
+        pending: list[ast.expr] = [_parse_term(UserFormula(formula, "", {"flops": term}), term)]
     except UsageError:  # the database's user wrote it in words
         return None
     factors: list[tuple[str, Fraction]] = []
@@ -168,37 +168,37 @@ def gemm_sizes(formula: str, numbers: Mapping[str, Fraction]) -> tuple[int, int,
     return (int(sizes[0][1]),) * 3 if len(distinct) == 1 else None
 
 
-def _mistake(
+def _make_formula_error(
     formula: UserFormula, column: int, reason: str, remedy: str | None = EXAMPLE
 ) -> UsageError:
     location = f"`expect` '{formula.text[:200]}', column {column + 1}"
     return UsageError(f"{location}: {reason}", remedy)
 
 
-def _unknown(
-    formula: UserFormula, term: Term, node: ast.Name, names: Collection[str]
+def _make_unknown_error(
+    formula: UserFormula, term: FormulaTerm, node: ast.Name, names: Collection[str]
 ) -> UsageError:
     reason = f"no parameter '{node.id}' with a number (known: {', '.join(names) or 'none'})"
-    return _mistake(formula, _column(term, node), reason, None)
+    return _make_formula_error(formula, _find_column(term, node), reason, None)
 
 
-def _parse(formula: UserFormula, term: Term) -> ast.expr:
+def _parse_term(formula: UserFormula, term: FormulaTerm) -> ast.expr:
     """Return the syntax of a term, whose columns begin at 1. Raises UsageError for what is no
     arithmetic."""
     if len(formula.text) > LENGTH_MAX or not term.text.isascii():
         reason = f"a formula has up to {LENGTH_MAX} ASCII characters"
-        raise _mistake(formula, term.column, reason)
+        raise _make_formula_error(formula, term.column, reason)
     try:
         tree = ast.parse(f"({term.text})", mode="eval").body
     except SyntaxError as error:
         column = term.column + max((error.offset or 2) - 2, 0)
-        raise _mistake(formula, column, f"no arithmetic ({error.msg})") from None
+        raise _make_formula_error(formula, column, f"no arithmetic ({error.msg})") from None
     except (ValueError, RecursionError, MemoryError):
-        raise _mistake(formula, term.column, "no arithmetic") from None
+        raise _make_formula_error(formula, term.column, "no arithmetic") from None
     for node in ast.walk(tree):
         if isinstance(node, ast.expr) and not _is_arithmetic(node):
             reason = f"only numbers, parameters, + - * / // % ** and {', '.join(_FUNCTIONS)}"
-            raise _mistake(formula, _column(term, node), f"{reason} are allowed")
+            raise _make_formula_error(formula, _find_column(term, node), f"{reason} are allowed")
     return tree
 
 
@@ -215,16 +215,16 @@ def _is_arithmetic(node: ast.expr) -> bool:
     return isinstance(node, ast.Name)
 
 
-def _column(term: Term, node: ast.expr) -> int:
+def _find_column(term: FormulaTerm, node: ast.expr) -> int:
     return term.column + max(node.col_offset - 1, 0)
 
 
-def _value(
-    formula: UserFormula, term: Term, node: ast.expr, numbers: Mapping[str, Fraction]
+def _evaluate_node(
+    formula: UserFormula, term: FormulaTerm, node: ast.expr, numbers: Mapping[str, Fraction]
 ) -> Fraction:
     """Return the value of checked syntax: exact, but for functions and fractional powers. Raises
     UsageError."""
-    evaluate = partial(_value, formula, term, numbers=numbers)
+    evaluate = partial(_evaluate_node, formula, term, numbers=numbers)
     compute: Callable[..., Any]
     arguments: list[Any]
     match node:
@@ -232,7 +232,7 @@ def _value(
             compute, arguments = Fraction, [value]
         case ast.Name(id=name):
             if name not in numbers:
-                raise _unknown(formula, term, node, numbers)
+                raise _make_unknown_error(formula, term, node, numbers)
             return numbers[name]
         case ast.UnaryOp(op=sign, operand=operand):
             compute, arguments = _UNARY[type(sign)], [evaluate(operand)]
@@ -247,18 +247,18 @@ def _value(
     except (ArithmeticError, TypeError, ValueError) as error:
         reason = str(error)
     else:
-        if _bits(result) <= BITS_MAX:
+        if _count_bits(result) <= BITS_MAX:
             return result
         reason = "the value is too large"
-    raise _mistake(formula, _column(term, node), reason, None)
+    raise _make_formula_error(formula, _find_column(term, node), reason, None)
 
 
-def _bits(value: Fraction) -> int:
+def _count_bits(value: Fraction) -> int:
     return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
-def _power(base: Fraction, exponent: Fraction) -> Any:
-    if abs(exponent) * max(_bits(base) - 1, 1) > BITS_MAX:
+def _raise_to_power(base: Fraction, exponent: Fraction) -> Any:
+    if abs(exponent) * max(_count_bits(base) - 1, 1) > BITS_MAX:
         raise OverflowError("the power is too large")
     result = base**exponent
     if isinstance(result, complex):
@@ -273,5 +273,5 @@ _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-    ast.Pow: _power,
+    ast.Pow: _raise_to_power,
 }

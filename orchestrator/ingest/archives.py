@@ -46,7 +46,7 @@ _LONG_HEADERS = (
 
 
 @dataclass(slots=True)
-class Room:
+class UnpackingBudget:
     """How much may still be unpacked from an archive and those inside it."""
 
     size: int
@@ -82,14 +82,14 @@ class _TarMember(tarfile.TarInfo):
         return super()._proc_member(archive)  # type: ignore[misc]
 
 
-def may_be_archive(path: Path) -> bool:
+def has_archive_name(path: Path) -> bool:
     """Return whether the file's name is that of an archive."""
     return _NAME.search(path.name) is not None
 
 
 def is_archive(path: Path) -> bool:
     """Return whether the file is a tar or zip archive, by its name and its content."""
-    if not may_be_archive(path) or not path.is_file():
+    if not has_archive_name(path) or not path.is_file():
         return False
     try:
         if path.suffix.lower() == ".zip":
@@ -102,7 +102,7 @@ def is_archive(path: Path) -> bool:
         return True
 
 
-def unpack(path: Path, folder: Path, room: Room) -> int:
+def unpack_report_archive(path: Path, folder: Path, room: UnpackingBudget) -> int:
     """Write the archive's files below ``folder``: no links, no hidden ones, none that would lie
     elsewhere. How many were left out because no file can have their name.
 

@@ -20,13 +20,13 @@ from perfctl.orchestrator.errors import StoreError, UsageError
 from perfctl.orchestrator.faults import isolate_failure
 from perfctl.orchestrator.ingest.context import NO_HINTS, UserHints
 from perfctl.orchestrator.ingest.find import find_sources
-from perfctl.orchestrator.ingest.ingest import read_names
-from perfctl.orchestrator.ingest.reports import relative_path
+from perfctl.orchestrator.ingest.ingest import read_name_facts
+from perfctl.orchestrator.ingest.reports import make_path_relative
 from perfctl.orchestrator.launch.cluster import script
-from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
-from perfctl.orchestrator.launch.sweep.folders import read_json, write_json
+from perfctl.orchestrator.launch.cluster.plan import JobArrayPlan, SlurmSiteSettings, Task
+from perfctl.orchestrator.launch.sweep.folders import read_json_object, write_json_atomically
 from perfctl.orchestrator.store import bulk, database, merge
-from perfctl.orchestrator.store.write import SweepFacts, now
+from perfctl.orchestrator.store.write import SweepFacts, format_utc_now
 
 _RECORD = "ingest.json"
 _VERSION = 1
@@ -36,24 +36,24 @@ _MOST_TASKS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class RenderedArray:
     """Scripts and lists that were written."""
 
-    plan: Plan
+    plan: JobArrayPlan
     files: int
 
 
-def render(
+def render_ingest_array(
     paths: Sequence[Path],
     store: Path,
-    site: Site,
+    site: SlurmSiteSettings,
     command: str,
     warn: Callable[[str], None],
     *,
     tasks: int | None = None,
     options: Sequence[str] = (),
     hints: UserHints = NO_HINTS,
-) -> Rendered:
+) -> RenderedArray:
     """Write the scripts of an array below perfctl-runs. Needs no Slurm.
 
     ``options`` are words for each ``perfctl ingest``, ``hints`` what they say. Raises UsageError
@@ -62,22 +62,22 @@ def render(
     """
     if site.image is not None or site.template is not None:
         raise UsageError("`image` and `template` work only for arrays of profilers", "Omit them")
-    with find_sources(paths, memory.bytes_of(None)) as findings:
+    with find_sources(paths, memory.parse_memory_limit(None)) as findings:
         for entry in findings.entries:
             if isinstance(entry, str):
                 warn(entry)
         sources = findings.sources()
-        read_names(sources, hints, None)
+        read_name_facts(sources, hints, None)
     names = [source.shown for source in sources]
-    files = list(dict.fromkeys(_packed(name).absolute() for name in names))
+    files = list(dict.fromkeys(_find_containing_file(name).absolute() for name in names))
     if not files:
         raise UsageError(
             "no report was found", "Name report files, or folders and archives that contain them"
         )
     if strange := [file for file in files if "\n" in str(file)]:
         raise UsageError(f"the name of {strange[0].name!r} contains a line break", "Rename it")
-    parts = _parts(files, tasks or min(_MOST_TASKS, -(-len(files) // _FILES_A_TASK)))
-    begun, host = now(), os.uname().nodename
+    parts = _split_files_evenly(files, tasks or min(_MOST_TASKS, -(-len(files) // _FILES_A_TASK)))
+    begun, host = format_utc_now(), os.uname().nodename
     digest = hashlib.sha256(os.fsencode("\n".join(map(str, files)) + begun)).hexdigest()[:8]
     folder = Path("perfctl-runs").absolute() / f"ingest-{digest}"
     numbered = tuple(
@@ -88,12 +88,12 @@ def render(
         )
         for number, part in enumerate(parts)
     )
-    plan = Plan(folder, f"{len(files)} reports", numbered, command, host)
+    plan = JobArrayPlan(folder, f"{len(files)} reports", numbered, command, host)
     outputs = (store.absolute(), store.absolute().with_name("perfctl-report.html"))
-    setting = script.JobSetting(outputs=outputs)
+    setting = script.JobScriptContext(outputs=outputs)
     texts = {
-        plan.array: script.ingest_script(plan, site, setting, options),
-        plan.gather: script.gather_script(plan, site, setting),
+        plan.array: script.render_ingest_script(plan, site, setting, options),
+        plan.gather: script.render_gather_script(plan, site, setting),
     }
     folder.mkdir(parents=True)
     for path, text in texts.items():
@@ -104,13 +104,13 @@ def render(
             b"".join(os.fsencode(file) + b"\n" for file in part)
         )
     sweep = SweepFacts(f"ingest {begun} {digest}", "ingest", command, host, begun)
-    write_json(
+    write_json_atomically(
         folder / _RECORD, {"perfctl_ingest": _VERSION, "tasks": len(parts), "sweep": asdict(sweep)}
     )
-    return Rendered(plan, len(files))
+    return RenderedArray(plan, len(files))
 
 
-def _packed(name: Path) -> Path:
+def _find_containing_file(name: Path) -> Path:
     """Return the archive that holds it, if there is one. Raises UsageError for what does not
     exist."""
     file = name
@@ -121,7 +121,7 @@ def _packed(name: Path) -> Path:
     return file
 
 
-def _parts(files: Sequence[Path], tasks: int) -> list[list[Path]]:
+def _split_files_evenly(files: Sequence[Path], tasks: int) -> list[list[Path]]:
     """Consecutive files, so that the parts in their order are all files in theirs; about equal
     in bytes."""
     sizes = [
@@ -138,12 +138,12 @@ def _parts(files: Sequence[Path], tasks: int) -> list[list[Path]]:
     return [part for part in parts if part]
 
 
-def is_array(folder: Path) -> bool:
+def is_ingest_array(folder: Path) -> bool:
     """Whether the folder is that of an array of ingests."""
     return (folder / _RECORD).is_file()
 
 
-def merge_parts(
+def merge_task_databases(
     connection: sqlite3.Connection, folder: Path, store: Path
 ) -> tuple[int, int, list[str]]:
     """Merge the databases of all tasks that have ended; (new runs, runs that were there, what
@@ -152,7 +152,7 @@ def merge_parts(
     Each run is one transaction, and is recognised: a merge that was killed, or runs twice, gives
     the same rows.
     """
-    record = read_json(folder / _RECORD)
+    record = read_json_object(folder / _RECORD)
     if record is None or record.get("perfctl_ingest") != _VERSION:
         raise UsageError(
             f"{folder / _RECORD} is damaged, or another version of perfctl wrote it",
@@ -175,23 +175,25 @@ def merge_parts(
             )
             wrong.append(f"task {task}: {problem}. See {log}")
         try:
-            with database.writing(part):  # of an older version, or not closed properly
+            with database.open_store_for_writing(
+                part
+            ):  # of an older version, or not closed properly
                 pass
         except StoreError as error:
             wrong.append(f"task {task}: {error}")
             continue
-        damaged = partial(database.is_damaged, connection)
+        damaged = partial(database.is_store_damaged, connection)
         with (
             isolate_failure(part, wrong.append, is_of_store=damaged),
-            bulk.attached(connection, part, merge.PART),
+            bulk.attach_read_only(connection, part, merge.PART),
         ):
-            for run in merge.run_numbers(connection):
+            for run in merge.list_part_runs(connection):
                 _, is_new = merge.copy_run(
                     connection,
                     run,
                     sweep,
                     beside=True,
-                    artifact=lambda name: relative_path(folder / name, store),
+                    artifact=lambda name: make_path_relative(folder / name, store),
                 )
                 new, existing = new + is_new, existing + (not is_new)
     return new, existing, wrong

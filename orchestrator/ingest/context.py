@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
 from perfctl.orchestrator.options import Expect, Formulas, Option
-from perfctl.orchestrator.store.write import SweepFacts, Written
+from perfctl.orchestrator.store.write import SweepFacts, WrittenRun
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Feature
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.ingest.find import Source
+    from perfctl.orchestrator.ingest.find import ReportSource
 
 Paper = tuple[Sequence[OpShape], Sequence[LayerCall]]
 """Operations of a workload, and their estimated FLOPs."""
@@ -110,10 +110,10 @@ NO_FACTS = NameFacts()
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class IngestTask:
     """One file or run folder for a worker."""
 
-    source: Source
+    source: ReportSource
     sweep: SweepFacts
     name: NameFacts = NO_FACTS
     features: Features | None = None
@@ -130,7 +130,7 @@ class StoredRanks:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class IngestSettings:
     """What all workers need to know."""
 
     store: Path
@@ -153,14 +153,14 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SourcesCounted:
     """So many files and folders will be read."""
 
     total: int
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class FileStarted:
     """``what`` happens to a file from now on."""
 
     path: Path
@@ -168,25 +168,25 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class NoteSent:
     """What is going on."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class WarningSent:
     """What the user should know before using the result."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class RunStored:
     """A run is in the database."""
 
     path: Path
-    written: Written
+    written: WrittenRun
     is_empty: bool = False
     """The report was recognised, and gave no rows."""
     ranks: tuple[int, ...] | None = None
@@ -194,7 +194,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class ReportFailed:
     """A report could not be read, or not to its end: why, in one line."""
 
     text: str
@@ -203,26 +203,26 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FileEnded:
     """The file is done with."""
 
     path: Path
 
 
-Event = Found | Started | Note | Warned | Stored | Failed | Ended
+Event = SourcesCounted | FileStarted | NoteSent | WarningSent | RunStored | ReportFailed | FileEnded
 Hear = Callable[[Event], None]
 
 
-def hear_nothing(event: Event) -> None:
+def ignore_event(event: Event) -> None:
     """Drop every event."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
+class IngestResult:
     """What became of the reports."""
 
     store: Path
-    taken: tuple[tuple[Path, Written], ...]
+    taken: tuple[tuple[Path, WrittenRun], ...]
     """(report or run folder, its run) of each that is in the database now; ``Written.new`` is False
     for one that was already. A file with the outputs of several runs is there once for each."""
     failed: tuple[str, ...]

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.counts.kernels.names import family, recognise
+from perfctl.orchestrator.counts.kernels.names import recognise_family, recognise_kernel
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.write import write_derived
+from perfctl.orchestrator.store.write import write_derived_counts
 from perfctl.records.report import CODE, DerivedCount
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.counts.derived.records import Derived
+    from perfctl.orchestrator.counts.derived.records import DerivedInstructions
     from perfctl.records.run import Run
 
 _MISSING = """
@@ -34,34 +34,34 @@ SELECT EXISTS (SELECT 1 FROM metric WHERE run_id = :run)
 """
 
 
-def derive(connection: sqlite3.Connection, run_id: int) -> None:
+def derive_run(connection: sqlite3.Connection, run_id: int) -> None:
     """Derive the families and counts of a run with kernels, in place of those that it has."""
     names = connection.execute("SELECT id, name FROM kernel_name WHERE run_id = ?", (run_id,))
-    families = {number: family(name) for number, name in names}
+    families = {number: recognise_family(name) for number, name in names}
     counts: Iterable[DerivedCount] = ()
-    if _has_derived(connection, run_id):
-        (run,) = read.load(connection, [run_id])
+    if _can_have_derived_counts(connection, run_id):
+        (run,) = read.load_runs(connection, [run_id])
         counts = derive_counts(run)
-    write_derived(connection, run_id, counts, families)
+    write_derived_counts(connection, run_id, counts, families)
 
 
-def derive_missing(connection: sqlite3.Connection) -> None:
+def derive_unfinished_runs(connection: sqlite3.Connection) -> None:
     """Derive what follows from the rows of runs whose ingest ended before it could."""
     for (run_id,) in connection.execute(_MISSING).fetchall():
-        derive(connection, run_id)
+        derive_run(connection, run_id)
 
 
 def derive_store(store: Path) -> int:
     """Derive counts and families of every run of a database anew; how many runs there are. Raises
     StoreError."""
-    with database.writing(store) as connection:
-        runs = read.run_ids(connection)
+    with database.open_store_for_writing(store) as connection:
+        runs = read.list_run_ids(connection)
         for run_id in runs:
-            derive(connection, run_id)
+            derive_run(connection, run_id)
     return len(runs)
 
 
-def _has_derived(connection: sqlite3.Connection, run_id: int) -> bool:
+def _can_have_derived_counts(connection: sqlite3.Connection, run_id: int) -> bool:
     """Return whether a run may have derived counts, which most runs have not: whether one of each
     kind of its launches has some, or what these do not show (counters, launches whose counts
     follow from the launch before them) is there."""
@@ -75,32 +75,34 @@ def _has_derived(connection: sqlite3.Connection, run_id: int) -> bool:
 
 def derive_counts(run: Run) -> Iterator[DerivedCount]:
     """Yield the derived counts of a run; of a run with counters, those that complete a launch."""
-    from perfctl.orchestrator.counts.counters.sums import instructions
-    from perfctl.orchestrator.counts.derived.rules import verified
+    from perfctl.orchestrator.counts.counters.sums import read_instruction_counts
+    from perfctl.orchestrator.counts.derived.rules import read_rule_verifications
     from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun
 
     if run.report is None or not run.report.ops or not run.report.kernels:
         return
     batch = PreparedBatch(run.batch_size, (PreparedRun(run, run.precision),), None)
     counted = batch.counted.values if batch.counted else {}
-    derived = batch.completed if counted else batch.derived.derived if batch.derived else {}
+    derived = batch.completed_counts if counted else batch.derived.derived if batch.derived else {}
     names = {kernel.launch: kernel.name for kernel in run.report.kernels}
     counts: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
     """Instruction, value, rule and its error, once for all launches that are alike: they share one
-    ``Derived``."""
+    ``DerivedInstructions``."""
     for launch, derived_count in derived.items():
         alike = names[launch], id(derived_count)
         if alike not in counts:
-            error = verified().get(derived_count.family)
+            error = read_rule_verifications().get(derived_count.family)
             rule = (derived_count.rule, error.within if error else None)
-            counts[alike] = [(*count, *rule) for count in _executed(names[launch], derived_count)]
-        counted_instructions = instructions(counted[launch]) if launch in counted else ()
+            counts[alike] = [
+                (*count, *rule) for count in _list_instructions(names[launch], derived_count)
+            ]
+        counted_instructions = read_instruction_counts(counted[launch]) if launch in counted else ()
         for row in counts[alike]:
             if row[0].lower() not in counted_instructions:
                 yield DerivedCount(launch, *row)
 
 
-def _executed(name: str, derived: Derived) -> Iterator[tuple[str, float]]:
+def _list_instructions(name: str, derived: DerivedInstructions) -> Iterator[tuple[str, float]]:
     """Yield (instruction, how many): FADD, FMUL and FFMA of threads; HMMA of warps, where the name
     says how large one is."""
     from perfctl.orchestrator.counts.counters.sums import FLOPS_PER_INSTRUCTION
@@ -115,6 +117,6 @@ def _executed(name: str, derived: Derived) -> Iterator[tuple[str, float]]:
             yield instruction, value
     if derived.tensor is None:
         return
-    algorithm = recognise(name)
+    algorithm = recognise_kernel(name)
     each = FLOPS_PER_INSTRUCTION.get((algorithm.math or "", algorithm.instruction or ""))
     yield ("HMMA", derived.tensor / each) if each else (TENSOR_FLOP, derived.tensor)

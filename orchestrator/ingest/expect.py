@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from perfctl.orchestrator.counts.kernels.names import fits, own_name
+from perfctl.orchestrator.counts.kernels.names import extract_function_name, is_name_match
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.flops.registered import KERNELS, count_kernel
+from perfctl.orchestrator.estimate.flops.registered import KERNELS, count_kernel_flops
 from perfctl.orchestrator.estimate.user_formulas import (
     QUANTITIES,
     UserFormula,
-    read_file,
-    read_formula,
+    parse_user_formula,
+    read_formula_file,
 )
 from perfctl.orchestrator.store import database, read, write
 from perfctl.records.run import Expectation, Parameter, make_parameter
@@ -27,18 +27,20 @@ UNION ALL SELECT name, NULL FROM range WHERE run_id = :run GROUP BY name
 """
 
 
-def read_formulas(texts: Iterable[str]) -> list[UserFormula]:
+def parse_formulas(texts: Iterable[str]) -> list[UserFormula]:
     """Return formulas, and those of the TOML files among ``texts``. Raises UsageError."""
     formulas = []
     for text in texts:
-        formulas += read_file(Path(text)) if text.endswith(".toml") else [read_formula(text)]
+        formulas += (
+            read_formula_file(Path(text)) if text.endswith(".toml") else [parse_user_formula(text)]
+        )
     patterns = [formula.pattern for formula in formulas]
     if doubles := {pattern for pattern in patterns if patterns.count(pattern) > 1}:
         raise UsageError(f"`expect`: '{min(doubles)}' has several formulas", "Give it one")
     return formulas
 
 
-def read_parameters(texts: Iterable[str]) -> list[Parameter]:
+def parse_parameters(texts: Iterable[str]) -> list[Parameter]:
     """Return "N=20480" as a parameter. Raises UsageError."""
     parameters = []
     for text in texts:
@@ -54,7 +56,7 @@ def read_parameters(texts: Iterable[str]) -> list[Parameter]:
     return parameters
 
 
-def add_formulas(
+def store_expectations(
     store: Path,
     run_ids: Iterable[int],
     formulas: Sequence[UserFormula],
@@ -65,7 +67,7 @@ def add_formulas(
     run, which stays as it is.
     """
     run_ids = list(dict.fromkeys(run_ids))
-    with database.writing(store) as connection:
+    with database.open_store_for_writing(store) as connection:
         for run_id in run_ids:
             recorded = read.read_table(connection, Parameter, "parameter", run_id)
             merged = {item.name: item for item in (*recorded, *parameters)}
@@ -77,31 +79,35 @@ def add_formulas(
             names = connection.execute(_NAMES, {"run": run_id}).fetchall()
             patterns = {formula.pattern for formula in formulas}
             # a registered formula may be of another program
-            registered = [name for name in KERNELS.keys() - patterns if _has(names, name)]
+            registered = [
+                name for name in KERNELS.keys() - patterns if _has_matching_name(names, name)
+            ]
             all_formulas: list[UserFormula | str] = [*formulas, *registered]
             expected = []
             for formula in all_formulas:
                 try:
-                    expected.append(_expect(formula, numbers))
+                    expected.append(_evaluate_formula(formula, numbers))
                 except UsageError as error:
                     if len(run_ids) == 1:
                         raise
                     yield f"run {run_id}: {error}"
-            write.restate(connection, run_id, tuple(merged.values()), expected)
+            write.replace_user_facts(connection, run_id, tuple(merged.values()), expected)
             for formula_ in expected:
-                if not _has(names, formula_.pattern):
-                    listed = list(dict.fromkeys(own_name(name) for name, _ in names))[:NAMES_MAX]
+                if not _has_matching_name(names, formula_.pattern):
+                    listed = list(dict.fromkeys(extract_function_name(name) for name, _ in names))[
+                        :NAMES_MAX
+                    ]
                     has = f" (the report has {', '.join(listed)})" if listed else ""
                     yield f"run {run_id}: no kernel or range matches '{formula_.pattern}'{has}"
 
 
-def _expect(formula: UserFormula | str, numbers: Mapping[str, Fraction]) -> Expectation:
+def _evaluate_formula(formula: UserFormula | str, numbers: Mapping[str, Fraction]) -> Expectation:
     if isinstance(formula, str):
-        return Expectation(formula, count_kernel(formula, numbers), None, None, "registered")
+        return Expectation(formula, count_kernel_flops(formula, numbers), None, None, "registered")
     flops, size = (formula.evaluate(name, numbers) for name in QUANTITIES)
     terms = ", ".join(f"{name}={term.text}" for name, term in formula.terms.items())
     return Expectation(formula.pattern, flops, size, terms, formula.source)
 
 
-def _has(names: Iterable[tuple[str, str | None]], pattern: str) -> bool:
-    return any(fits(pattern, *name_pair) for name_pair in names)
+def _has_matching_name(names: Iterable[tuple[str, str | None]], pattern: str) -> bool:
+    return any(is_name_match(pattern, *name_pair) for name_pair in names)

@@ -24,7 +24,12 @@ from perfctl import parsers
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.faults import isolate_failure
-from perfctl.orchestrator.ingest.archives import Room, is_archive, may_be_archive, unpack
+from perfctl.orchestrator.ingest.archives import (
+    UnpackingBudget,
+    has_archive_name,
+    is_archive,
+    unpack_report_archive,
+)
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
 from perfctl.parsers import ReportError
 from perfctl.parsers.common.json import GZIP_MAGIC
@@ -64,7 +69,7 @@ and workers are none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ReportSource:
     """One report file, DLProf folder or run folder."""
 
     path: Path
@@ -72,16 +77,16 @@ class Source:
     """What it is called: its path as given; of an archive's member, that of the archive and the
     member's inside it."""
 
-    def show_names(self, text: str) -> str:
+    def name_shown_path(self, text: str) -> str:
         """Return a message about ``path`` that names what the user knows."""
         return text if self.path == self.shown else text.replace(str(self.path), str(self.shown))
 
 
 @dataclass(slots=True)
-class Findings:
+class FoundSources:
     """What the paths that were given hold."""
 
-    entries: list[Source | str] = field(default_factory=list)
+    entries: list[ReportSource | str] = field(default_factory=list)
     """In order; a text says what is wrong with a path that holds nothing, or whose name says that
     it is a report."""
     notes: list[str] = field(default_factory=list)
@@ -90,11 +95,11 @@ class Findings:
     limit: int = 0
     """Bytes of memory that a worker may take; 0 for no limit."""
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[ReportSource]:
         """Return what there is to read."""
-        return [entry for entry in self.entries if isinstance(entry, Source)]
+        return [entry for entry in self.entries if isinstance(entry, ReportSource)]
 
-    def add_folder(self, folder: Source, depth: int, room: Room | None) -> None:
+    def add_folder(self, folder: ReportSource, depth: int, room: UnpackingBudget | None) -> None:
         """Add the reports and archives in a folder, and what is wrong with other files there.
 
         ``depth``: archives around it; ``room``: of the outermost.
@@ -112,17 +117,17 @@ class Findings:
             and file not in reports_set
             and reports_set.isdisjoint(file.parents)
         ]
-        archives = {file for file in other_files if depth < _DEEPEST and may_be_archive(file)}
+        archives = {file for file in other_files if depth < _DEEPEST and has_archive_name(file)}
         places = {path.parent for path in reports}
         captures = {path for parent in places for path in parsers.captures(parent)} & reports_set
         if captures:
             files = "1 trace holds" if len(captures) == 1 else f"{len(captures)} traces hold"
             self.notes.append(
                 f"{folder.shown}: {files} the capture of graphs in the other traces; perfctl "
-                f"stores no run of it: {_list_names(captures)}. Name such a file itself to store it"
+                f"stores no run of it: {_format_file_names(captures)}. Name such a file itself to store it"
             )
         for path in sorted((reports_set - captures) | archives):
-            source = Source(path, folder.shown / path.relative_to(folder.path))
+            source = ReportSource(path, folder.shown / path.relative_to(folder.path))
             if path not in archives:
                 self.entries.append(source)
             elif not self.add_archive(source, depth + 1, room):
@@ -130,9 +135,11 @@ class Findings:
         archives |= {path.with_name(DETAILS) for path in captures}
         unread = [file for file in other_files if file not in archives]
         faults = {
-            file: _find_fault(file) for file in unread if parsers.leader(file) not in reports_set
+            file: _find_report_fault(file)
+            for file in unread
+            if parsers.leader(file) not in reports_set
         }
-        broken = [folder.show_names(fault) for fault in faults.values() if fault is not None]
+        broken = [folder.name_shown_path(fault) for fault in faults.values() if fault is not None]
         self.entries += broken
         if not reports and not archives and not broken:
             kind = "archive" if depth else "folder"
@@ -144,23 +151,23 @@ class Findings:
                 if len(skipped) == 1
                 else f"{len(skipped)} files that are not reports"
             )
-            self.notes.append(f"{folder.shown}: skipped {files}: {_list_names(skipped)}")
+            self.notes.append(f"{folder.shown}: skipped {files}: {_format_file_names(skipped)}")
 
-    def add_archive(self, archive: Source, depth: int, room: Room | None) -> bool:
+    def add_archive(self, archive: ReportSource, depth: int, room: UnpackingBudget | None) -> bool:
         """Unpack an archive in a worker, and add what it holds. Return False for another file."""
         with isolate_failure(archive.shown, self.entries.append):
             folder = Path(tempfile.mkdtemp(dir=self.temporary))
-            room = room or Room(archive.path.stat().st_size)
+            room = room or UnpackingBudget(archive.path.stat().st_size)
             try:
-                answer = pool.call(
+                answer = pool.call_in_worker(
                     archive.path,
-                    partial(_unpack, archive.path, folder, room),
+                    partial(_unpack_within_budget, archive.path, folder, room),
                     self.limit,
                     max(0, room.until - time.monotonic()),
                 )
             except PerfctlError as error:
                 shutil.rmtree(folder)
-                self.entries.append(archive.show_names(str(error)))
+                self.entries.append(archive.name_shown_path(str(error)))
                 return True
             if answer is None:
                 return False
@@ -178,19 +185,19 @@ class Findings:
                     f"{archive.shown}: holds {len(run_folders)} run folders of perfctl. {remedy}"
                 )
                 return True
-            self.add_folder(Source(folder, archive.shown), depth + 1, room)
+            self.add_folder(ReportSource(folder, archive.shown), depth + 1, room)
         return True
 
-    def leave_out_copies(self) -> None:
+    def drop_archived_copies(self) -> None:
         """Take a report once that lies in an archive and beside it, perhaps gzipped there: the file
         stays, the archive's copy goes."""
         of_size: dict[int, list[Path]] = defaultdict(list)
         archives: Counter[Path] = Counter()
-        digest_of = cache(sha256_unpacked)
+        digest_of = cache(hash_unpacked_content)
         for source in sorted(self.sources(), key=lambda source: source.path != source.shown):
             if not source.path.is_file():
                 continue
-            alike = of_size[unpacked_bytes(source.path)]
+            alike = of_size[read_unpacked_size(source.path)]
             is_member = source.path != source.shown
             if is_member and digest_of(source.path) in map(digest_of, alike):
                 parser = parsers.sniff(source.path)
@@ -214,28 +221,30 @@ def is_run_folder(path: Path) -> bool:
 
 def list_reports(path: Path) -> list[Path]:
     """Return run folders, DLProf folders and report files at ``path``, sorted."""
-    return parsers.find(path, is_one=lambda folder: read_run_record(folder) is not None)
+    return parsers.find_report_paths(
+        path, is_one=lambda folder: read_run_record(folder) is not None
+    )
 
 
 @contextmanager
-def find_sources(requested: Sequence[Path], limit: int) -> Iterator[Findings]:
+def find_sources(requested: Sequence[Path], limit: int) -> Iterator[FoundSources]:
     """Find everything to read at these paths and patterns (``runs/*_b*.csv``); archives are
     unpacked for as long as the block lasts.
 
     Folders and archives are looked through by a worker with ``limit`` bytes of memory. Raises
     PerfctlError where it fails.
     """
-    paths = [path for pattern in requested for path in _expand(pattern)]
+    paths = [path for pattern in requested for path in _expand_pattern(pattern)]
     with tempfile.TemporaryDirectory(prefix="perfctl-archive-") as folder:
-        find = partial(_find, paths, Path(folder), limit)
-        if any(path.is_dir() or may_be_archive(path) for path in paths):
+        find = partial(_find_all_sources, paths, Path(folder), limit)
+        if any(path.is_dir() or has_archive_name(path) for path in paths):
             name = f"{', '.join(map(str, paths))}: the search for reports failed"
-            yield pool.call(name, find, limit)
+            yield pool.call_in_worker(name, find, limit)
         else:
             yield find()
 
 
-def _expand(path: Path) -> list[Path]:
+def _expand_pattern(path: Path) -> list[Path]:
     """Return the paths that a pattern stands for; anything else as it is."""
     if path.exists() or not glob.has_magic(str(path)):
         return [path]
@@ -243,44 +252,46 @@ def _expand(path: Path) -> list[Path]:
     return sorted(match for match in matches if not match.name.startswith(".")) or [path]
 
 
-def _unpack(path: Path, folder: Path, room: Room) -> tuple[int, tuple[int, int]] | None:
+def _unpack_within_budget(
+    path: Path, folder: Path, room: UnpackingBudget
+) -> tuple[int, tuple[int, int]] | None:
     """Return how many files of an archive were left out, and the room that is left; None for a file
     that is no archive."""
     if not is_archive(path):
         return None
-    return unpack(path, folder, room), (room.bytes, room.files)
+    return unpack_report_archive(path, folder, room), (room.bytes, room.files)
 
 
-def _find(requested: Sequence[Path], temporary: Path, limit: int = 0) -> Findings:
-    findings = Findings(temporary=temporary, limit=limit)
+def _find_all_sources(requested: Sequence[Path], temporary: Path, limit: int = 0) -> FoundSources:
+    findings = FoundSources(temporary=temporary, limit=limit)
     for path in requested:
-        source = Source(path, path)
+        source = ReportSource(path, path)
         if path.is_dir():
             findings.add_folder(source, 0, None)
-        elif not may_be_archive(path) or not findings.add_archive(source, 0, None):
+        elif not has_archive_name(path) or not findings.add_archive(source, 0, None):
             findings.entries.append(source)
     if len(requested) > 1:  # files that are one report together
-        first = set(parsers.leaders(source.path for source in findings.sources()))
+        first = set(parsers.drop_member_files(source.path for source in findings.sources()))
         findings.entries = [
             entry for entry in findings.entries if isinstance(entry, str) or entry.path in first
         ]
-    findings.leave_out_copies()
+    findings.drop_archived_copies()
     return findings
 
 
-def _list_names(paths: Sequence[Path] | set[Path]) -> str:
+def _format_file_names(paths: Sequence[Path] | set[Path]) -> str:
     names = [" ".join(path.name.splitlines()) for path in sorted(paths)]
     return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
 
 
-def _find_fault(path: Path) -> str | None:
+def _find_report_fault(path: Path) -> str | None:
     """Return what is wrong with a file that no parser knows although its name says that it is, or
     was, a report."""
     faults: list[str] = []
     try:
         with isolate_failure(path, faults.append, passing=(OSError,)):
             if path.name.endswith(_PROFILERS) or (
-                path.name.endswith(_REPORTS) and parsers.is_stump(path)
+                path.name.endswith(_REPORTS) and parsers.is_incomplete_file(path)
             ):
                 parsers.parse(path)
     except (ReportError, OSError) as error:
@@ -288,7 +299,7 @@ def _find_fault(path: Path) -> str | None:
     return faults[0] if faults else None
 
 
-def unpacked_bytes(path: Path) -> int:
+def read_unpacked_size(path: Path) -> int:
     """Return the size of a file's content, of a gzipped one as it says (modulo 4 GiB); -1 where it
     cannot be read."""
     try:
@@ -301,11 +312,11 @@ def unpacked_bytes(path: Path) -> int:
         return -1
 
 
-def sha256_unpacked(path: Path) -> str:
+def hash_unpacked_content(path: Path) -> str:
     """Return the SHA-256 of a file's content; a gzipped one's is unpacked as far as its
-    ``unpacked_bytes``. A damaged one's is its own."""
+    ``read_unpacked_size``. A damaged one's is its own."""
     digest = hashlib.sha256()
-    remaining = unpacked_bytes(path)
+    remaining = read_unpacked_size(path)
     with path.open("rb") as file:
         is_zipped = file.read(2) == GZIP_MAGIC
     try:
@@ -319,7 +330,7 @@ def sha256_unpacked(path: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Numbers:
+class _BatchCandidates:
     """The numbers in one name that may be its batch size."""
 
     sizes: list[int]
@@ -330,20 +341,20 @@ class _Numbers:
     """The name without them."""
 
 
-def batch_in_name(path: Path) -> int | None:
+def find_batch_in_name(path: Path) -> int | None:
     """Return the batch size in the name of a file or its folder (b64, batch_64, bs=64,
     resnet152_5_batch); None if none or several."""
-    candidates = _read_path(path, None).candidates
+    candidates = _read_path_numbers(path, None).candidates
     return candidates[0] if len(candidates) == 1 else None
 
 
-def batches_in_names(
+def find_batches_in_names(
     files: Sequence[Path], pattern: str | None = None, ask: Ask | None = None
 ) -> dict[Path, int]:
     """Return the batch size of each file whose name, or else whose folder's name, says one.
 
     ``pattern``: a regular expression whose first group, or the one called ``batch``, is the number;
-    it takes the place of the forms that ``batch_in_name`` knows. Where a name has several numbers,
+    it takes the place of the forms that ``find_batch_in_name`` knows. Where a name has several numbers,
     ``ask`` decides.
 
     Raises UsageError for a pattern that is none, and for names with several numbers if nobody
@@ -360,7 +371,7 @@ def batches_in_names(
             remedy = r"Put the number into parentheses: 'run(\d+)'"
             raise UsageError(f"`batch_pattern`: '{pattern}' has no group", remedy)
     numbers_by_path = {
-        path: numbers for path in files if (numbers := _read_path(path, compiled)).sizes
+        path: numbers for path in files if (numbers := _read_path_numbers(path, compiled)).sizes
     }
     with_batch = {numbers.rest for numbers in numbers_by_path.values() if numbers.candidates}
     chosen: dict[Path, int] = {}
@@ -381,7 +392,7 @@ def batches_in_names(
     return chosen
 
 
-def list_batches(chosen: Mapping[Path, int]) -> list[str]:
+def describe_batches(chosen: Mapping[Path, int]) -> list[str]:
     """Return what to say of the batch sizes before anything is read."""
     lines = [f"batch size {size}, from the name: {path.name}" for path, size in chosen.items()]
     if len(lines) <= _LISTED:
@@ -391,7 +402,7 @@ def list_batches(chosen: Mapping[Path, int]) -> list[str]:
     return [*lines[:_LISTED], f"and {len(lines) - _LISTED} more files, batch size (files): {tally}"]
 
 
-def ranks_in_names(paths: Iterable[Path]) -> dict[Path, tuple[int, int | None]]:
+def find_ranks_in_names(paths: Iterable[Path]) -> dict[Path, tuple[int, int | None]]:
     """Return (rank, world size) of each file whose name gives a rank, where several files of one
     folder differ by it.
 
@@ -411,14 +422,14 @@ def ranks_in_names(paths: Iterable[Path]) -> dict[Path, tuple[int, int | None]]:
     return ranks
 
 
-def _read_path(path: Path, pattern: re.Pattern[str] | None) -> _Numbers:
+def _read_path_numbers(path: Path, pattern: re.Pattern[str] | None) -> _BatchCandidates:
     """Return what the file's name says, else its folder's."""
-    name = _read_text(path.name if pattern else path.stem, pattern)
-    folder = _read_text(path.parent.name, pattern)
+    name = _read_batch_numbers(path.name if pattern else path.stem, pattern)
+    folder = _read_batch_numbers(path.parent.name, pattern)
     return folder if folder.candidates and not name.candidates else name
 
 
-def _read_text(text: str, pattern: re.Pattern[str] | None) -> _Numbers:
+def _read_batch_numbers(text: str, pattern: re.Pattern[str] | None) -> _BatchCandidates:
     sizes: list[int] = []
     candidates: list[int] = []
     remaining = text
@@ -433,10 +444,10 @@ def _read_text(text: str, pattern: re.Pattern[str] | None) -> _Numbers:
         if pattern is not None or not _GPU_NAMES.fullmatch(match[0]):
             candidates.insert(0, int(digits))
         remaining = f"{remaining[: match.start(group)]}#{remaining[match.end(group) :]}"
-    return _Numbers(sizes, list(dict.fromkeys(candidates)), remaining)
+    return _BatchCandidates(sizes, list(dict.fromkeys(candidates)), remaining)
 
 
-def sha256(path: Path) -> str:
+def hash_file_or_folder(path: Path) -> str:
     """Return it in hexadecimal; of a folder, over its files' names and contents in order. Raises
     OSError."""
     if not path.is_dir():

@@ -18,18 +18,22 @@ from typing import Any
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.ingest import array
-from perfctl.orchestrator.ingest.context import Failed, Settings
-from perfctl.orchestrator.ingest.context import Task as IngestTask
-from perfctl.orchestrator.ingest.find import Source
+from perfctl.orchestrator.ingest.context import IngestSettings, ReportFailed
+from perfctl.orchestrator.ingest.context import IngestTask as IngestTask
+from perfctl.orchestrator.ingest.find import ReportSource
 from perfctl.orchestrator.ingest.ingest import ingest_run_folders
 from perfctl.orchestrator.launch.cluster import status
-from perfctl.orchestrator.launch.cluster.plan import Plan, is_plan, read_plan
+from perfctl.orchestrator.launch.cluster.plan import (
+    JobArrayPlan,
+    holds_job_array,
+    read_job_array_plan,
+)
 from perfctl.orchestrator.launch.sweep.folders import (
-    Setting,
-    read_folder_name,
-    read_json,
+    SweepSetting,
+    parse_run_folder_name,
+    read_json_object,
     read_run_record,
-    setting_of,
+    read_setting,
 )
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.read import PARAMETERS
@@ -98,7 +102,7 @@ class Gathered:
             raise PartlyDone(f"{parts} missing or incomplete", remedy)
 
 
-def gather(
+def gather_runs(
     folders: Iterable[Path],
     store: Path,
     note: Callable[[str], None] = lambda text: None,
@@ -113,33 +117,33 @@ def gather(
     Raises UsageError when a folder holds nothing of perfctl's; what is missing or not whole is in
     the answer.
     """
-    folders, limit = list(folders), memory.bytes_of(memory_limit)
-    arrays = [folder for folder in folders if array.is_array(folder)]
-    plans, sweeps = _find_sweeps(folder for folder in folders if folder not in arrays)
+    folders, limit = list(folders), memory.parse_memory_limit(memory_limit)
+    arrays = [folder for folder in folders if array.is_ingest_array(folder)]
+    plans, sweeps = _find_plans_and_sweeps(folder for folder in folders if folder not in arrays)
     done = Gathered(store, is_stored=bool(arrays or sweeps or any(plan.sweeps() for plan in plans)))
     done.finish = [plan.finish for plan in plans if plan.finish]
     done.repeat_folder = plans[0].folder if plans else None
-    states = [(plan, status.read_status(plan, note).tasks) for plan in plans]
+    states = [(plan, status.collect_array_status(plan, note).tasks) for plan in plans]
     for state in (state for _, tasks in states for state in tasks):
         done.unfinished += state.state in (status.WAITING, status.RUNNING)
         if state.task.runs is None and state.state != status.COMPLETE:
             done.incomplete_parts.append(f"{state.task}: {state.reason}")
     if not done.is_stored:
         return done
-    with database.writing(store) as connection:
+    with database.open_store_for_writing(store) as connection:
         for folder in arrays:
-            new, existing, wrong = array.merge_parts(connection, folder, store)
+            new, existing, wrong = array.merge_task_databases(connection, folder, store)
             done.new_runs += new
             done.existing_runs += existing
             done.incomplete_ingests += wrong
-    stand_ins = _ingest_runs(
-        [run for folder in sweeps for run in _runs_in(folder)], store, done, limit
+    stand_ins = _ingest_run_folders(
+        [run for folder in sweeps for run in _list_run_folders(folder)], store, done, limit
     )
-    with database.writing(store) as connection:
+    with database.open_store_for_writing(store) as connection:
         for plan, tasks in states:
-            stand_ins += _missing_runs(plan, tasks, done)
+            stand_ins += _list_missing_runs(plan, tasks, done)
         for facts, failed in stand_ins:  # unless the store has something better
-            setting = Setting(
+            setting = SweepSetting(
                 failed.batch_size, tuple(parameter[:2] for parameter in failed.parameters)
             )
             if not _is_stored(connection, _BETTER, facts, asdict(failed), setting):
@@ -148,69 +152,69 @@ def gather(
     return done
 
 
-def _find_sweeps(folders: Iterable[Path]) -> tuple[list[Plan], list[Path]]:
+def _find_plans_and_sweeps(folders: Iterable[Path]) -> tuple[list[JobArrayPlan], list[Path]]:
     """Return the plans at ``folders``, and the folders of all sweeps, those of the plans too;
     each once."""
-    plans: dict[Path, Plan] = {}
+    plans: dict[Path, JobArrayPlan] = {}
     sweeps: dict[Path, Path] = {}
     for folder in folders:
-        inside = list(_perfctl_folders(folder)) if folder.is_dir() else []
+        inside = list(_list_perfctl_folders(folder)) if folder.is_dir() else []
         if not inside:
             raise UsageError(f"{folder}: no sweep found", "Name perfctl-runs, or a folder in it")
         for path in inside:
             sweep_folders = [path]
-            if is_plan(path):
-                plan = plans[path.resolve()] = read_plan(path)
+            if holds_job_array(path):
+                plan = plans[path.resolve()] = read_job_array_plan(path)
                 sweep_folders = [plan.sweep_folder(name) for name in plan.sweeps()]
             sweeps |= {sweep.resolve(): sweep for sweep in sweep_folders if sweep.is_dir()}
     return list(plans.values()), list(sweeps.values())
 
 
-def _perfctl_folders(folder: Path) -> Iterator[Path]:
+def _list_perfctl_folders(folder: Path) -> Iterator[Path]:
     """Yield the folder if it is that of an array or a sweep, else those of them in it."""
-    if is_plan(folder) or _runs_in(folder):
+    if holds_job_array(folder) or _list_run_folders(folder):
         yield folder
         return
     for path in sorted(folder.iterdir()):
-        if path.is_dir() and (is_plan(path) or _runs_in(path)):
+        if path.is_dir() and (holds_job_array(path) or _list_run_folders(path)):
             yield path
 
 
-def _runs_in(sweep: Path) -> list[Path]:
+def _list_run_folders(sweep: Path) -> list[Path]:
     """Return the folders of runs that have a record, by setting, the oldest attempt first, what
     was cut off last."""
     runs = [
         (name[0].order, name[1] == "part", int(name[1].replace("part", "") or 1), path)
         for path in sweep.iterdir()
-        if (name := read_folder_name(path.name)) and read_run_record(path) is not None
+        if (name := parse_run_folder_name(path.name)) and read_run_record(path) is not None
     ]
     return [path for *_, path in sorted(runs)]
 
 
-def _ingest_runs(
+def _ingest_run_folders(
     runs: Sequence[Path], store: Path, done: Gathered, limit: int
 ) -> list[tuple[SweepFacts, RunFacts]]:
     """Take runs into the database, in workers. Return a failed run to put in the place of each that
     cannot be read."""
     records = {run: read_run_record(run) or {} for run in runs}
     tasks = []
-    with database.writing(store) as connection:
+    with database.open_store_for_writing(store) as connection:
         for run, record in records.items():
-            facts = _sweep_facts(run.parent)
-            is_known = _is_stored(connection, _KNOWN, facts, record, setting_of(record))
+            facts = _read_sweep_facts(run.parent)
+            is_known = _is_stored(connection, _KNOWN, facts, record, read_setting(record))
             if record.get("status") == "ok" or not is_known:
-                tasks.append(IngestTask(Source(run, run), facts))
+                tasks.append(IngestTask(ReportSource(run, run), facts))
     outcomes = {
         task.source.path: outcome
-        for task, outcome in ingest_run_folders(tasks, Settings(store, limit=limit))
+        for task, outcome in ingest_run_folders(tasks, IngestSettings(store, limit=limit))
     }
     stand_ins: list[tuple[SweepFacts, RunFacts]] = []
     for run, record in records.items():
-        label = f"{record.get('profiler')} at {setting_of(record)}"
+        label = f"{record.get('profiler')} at {read_setting(record)}"
         if record.get("status") != "ok":
             done.problems.append(f"{label} is {record.get('status')}: {record.get('reason')}")
         outcome = outcomes.get(run)
-        if not isinstance(outcome, Failed):
+        if not isinstance(outcome, ReportFailed):
             is_new = outcome is not None and outcome.written.new
             done.new_runs += is_new
             done.existing_runs += not is_new
@@ -223,23 +227,25 @@ def _ingest_runs(
             workload=record.get("workload"),
             batch_size=record.get("batch_size"),
             reason=outcome.text,
-            parameters=tuple(starmap(make_parameter, setting_of(record).others)),
+            parameters=tuple(starmap(make_parameter, read_setting(record).others)),
         )
-        stand_ins.append((_sweep_facts(run.parent), failed))
+        stand_ins.append((_read_sweep_facts(run.parent), failed))
     return stand_ins
 
 
-def _missing_runs(
-    plan: Plan, states: Sequence[status.TaskState], done: Gathered
+def _list_missing_runs(
+    plan: JobArrayPlan, states: Sequence[status.TaskState], done: Gathered
 ) -> Iterator[tuple[SweepFacts, RunFacts]]:
     """Yield a failed run for each task of a sweep that left none, with the reason."""
-    for task, reason in status.reasons(states).items():
+    for task, reason in status.explain_missing_runs(states).items():
         runs = task.runs
         if runs is None or any(read_run_record(run) is not None for run in plan.runs(task)):
             continue
         done.problems.append(reason)
         folder = plan.sweep_folder(runs.sweep)
-        profiler = str((read_json(folder / "sweep.json") or {}).get("profiler") or runs.profiler)
+        profiler = str(
+            (read_json_object(folder / "sweep.json") or {}).get("profiler") or runs.profiler
+        )
         origin = "recorded" if runs.profiler == "replay" else "measured"
         failed = RunFacts(
             profiler,
@@ -250,11 +256,11 @@ def _missing_runs(
             reason=reason,
             parameters=tuple(starmap(make_parameter, runs.setting.others)),
         )
-        yield _sweep_facts(folder), failed
+        yield _read_sweep_facts(folder), failed
 
 
-def _sweep_facts(sweep: Path) -> SweepFacts:
-    record = read_json(sweep / "sweep.json") or {}
+def _read_sweep_facts(sweep: Path) -> SweepFacts:
+    record = read_json_object(sweep / "sweep.json") or {}
     name = str(record.get("name") or sweep.name)
     return SweepFacts(name, "sweep", record.get("command"), record.get("host"))
 
@@ -264,7 +270,7 @@ def _is_stored(
     query: str,
     sweep: SweepFacts,
     run: Mapping[str, Any],
-    setting: Setting,
+    setting: SweepSetting,
 ) -> bool:
     keys = dict.fromkeys(("profiler", "started_at", "status", "reason"))
     parameters = ", ".join(map("=".join, sorted(setting.parameters.items()))) or None

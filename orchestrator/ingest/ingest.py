@@ -24,46 +24,46 @@ from perfctl.orchestrator import memory, pool
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.flops import registered
 from perfctl.orchestrator.faults import isolate_failure
-from perfctl.orchestrator.files import remove_abandoned, scratch
+from perfctl.orchestrator.files import make_scratch_folder, remove_abandoned_folders
 from perfctl.orchestrator.ingest.context import (
     NO_HINTS,
-    Ended,
     Estimate,
     Event,
-    Failed,
-    Found,
+    FileEnded,
+    FileStarted,
     Hear,
-    Ingested,
+    IngestResult,
+    IngestSettings,
+    IngestTask,
     NameFacts,
-    Note,
-    Settings,
-    Started,
-    Stored,
+    NoteSent,
+    ReportFailed,
+    RunStored,
+    SourcesCounted,
     StoredRanks,
-    Task,
     UserHints,
-    Warned,
-    hear_nothing,
+    WarningSent,
+    ignore_event,
 )
-from perfctl.orchestrator.ingest.derive import derive_missing
+from perfctl.orchestrator.ingest.derive import derive_unfinished_runs
 from perfctl.orchestrator.ingest.expect import (
-    add_formulas,
-    read_formulas,
-    read_parameters,
+    parse_formulas,
+    parse_parameters,
+    store_expectations,
 )
 from perfctl.orchestrator.ingest.find import (
     Ask,
-    Source,
-    batches_in_names,
+    ReportSource,
+    describe_batches,
+    find_batches_in_names,
+    find_ranks_in_names,
     find_sources,
     is_run_folder,
-    list_batches,
-    ranks_in_names,
 )
 from perfctl.orchestrator.ingest.reports import ingest_report
 from perfctl.orchestrator.ingest.run_folders import ingest_run_folder
 from perfctl.orchestrator.store import bulk, database, merge, write
-from perfctl.orchestrator.store.write import SweepFacts, Written
+from perfctl.orchestrator.store.write import SweepFacts, WrittenRun
 from perfctl.parsers import ReportError
 from perfctl.workloads.spec import MODES, PRECISIONS
 
@@ -84,19 +84,19 @@ eight times as much."""
 _CALLS = count()
 
 
-def ingest(
+def ingest_paths(
     paths: Path | str | Iterable[Path | str],
     store: Path | str,
     *,
     hints: UserHints = NO_HINTS,
     again: bool = False,
-    listener: Hear = hear_nothing,
+    listener: Hear = ignore_event,
     command_line: str | None = None,
     ask: Ask | None = None,
     jobs: int | None = None,
     memory_limit: str | int | None = None,
     estimate: Estimate | None = None,
-) -> Ingested:
+) -> IngestResult:
     """Take reports of any profiler that perfctl knows, and run folders, into ``store``, which is
     made if need be.
 
@@ -119,42 +119,42 @@ def ingest(
         estimate(str(hints.workload), hints.mode or "train", 1)
     if hints.formulas is not None:
         registered.load_formulas(hints.formulas)
-    parameters, formulas = read_parameters(hints.parameters), read_formulas(hints.expect)
-    store, limit = Path(store), memory.bytes_of(memory_limit)
+    parameters, formulas = parse_parameters(hints.parameters), parse_formulas(hints.expect)
+    store, limit = Path(store), memory.parse_memory_limit(memory_limit)
     requested = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
-    now, number = write.now(), next(_CALLS)
+    now, number = write.format_utc_now(), next(_CALLS)
     again_here = f".{number}" if number else ""  # keeps calls within a second apart
     name = f"ingest {now} {os.getpid()}{again_here}"
     sweep = SweepFacts(name, "ingest", command_line, None, now)
-    written_reports: list[tuple[Path, Written]] = []
+    written_reports: list[tuple[Path, WrittenRun]] = []
     failed: list[str] = []
     empty: list[Path] = []
     with find_sources(requested, limit) as findings:
-        listener(Found(len(findings.sources())))
-        names = read_names(findings.sources(), hints, ask)
+        listener(SourcesCounted(len(findings.sources())))
+        names = read_name_facts(findings.sources(), hints, ask)
         batches = {path: name.batch_size for path, name in names.items() if name.batch_size}
-        for text in (*findings.notes, *list_batches(batches)):
-            listener(Note(text))
-        tasks = [Task(source, sweep, names[source.shown]) for source in findings.sources()]
-        jobs = count_jobs(jobs, findings.sources())
-        settings = Settings(store, hints, again, limit, estimate=estimate)
+        for text in (*findings.notes, *describe_batches(batches)):
+            listener(NoteSent(text))
+        tasks = [IngestTask(source, sweep, names[source.shown]) for source in findings.sources()]
+        jobs = choose_job_count(jobs, findings.sources())
+        settings = IngestSettings(store, hints, again, limit, estimate=estimate)
         with closing(ingest_tasks(tasks, settings, jobs)) as taking:
             for entry in findings.entries:
-                events = [Failed(entry)] if isinstance(entry, str) else next(taking)[1]
+                events = [ReportFailed(entry)] if isinstance(entry, str) else next(taking)[1]
                 for event in events:
                     listener(event)
                     match event:
-                        case Failed(text):
+                        case ReportFailed(text):
                             failed.append(text)
-                        case Stored(path, written):
+                        case RunStored(path, written):
                             written_reports.append((path, written))
                             empty += [path] if event.is_empty else []
             next(taking, None)
     if parameters or formulas or registered.KERNELS:
         run_ids = [written.run_id for _, written in written_reports]
-        for text in add_formulas(store, run_ids, formulas, parameters):
-            listener(Warned(text))
-    return Ingested(store, tuple(written_reports), tuple(failed), tuple(empty))
+        for text in store_expectations(store, run_ids, formulas, parameters):
+            listener(WarningSent(text))
+    return IngestResult(store, tuple(written_reports), tuple(failed), tuple(empty))
 
 
 def _check_hints(hints: UserHints) -> None:
@@ -174,8 +174,8 @@ def _check_hints(hints: UserHints) -> None:
         raise UsageError("`guess_layers` needs the name of the network", remedy)
 
 
-def read_names(
-    sources: Sequence[Source], hints: UserHints, ask: Ask | None
+def read_name_facts(
+    sources: Sequence[ReportSource], hints: UserHints, ask: Ask | None
 ) -> dict[Path, NameFacts]:
     """Return what the name of each says, by ``Source.shown``. A run folder says its batch size
     itself; the name of a DLProf folder may say it. Raises UsageError."""
@@ -184,15 +184,15 @@ def read_names(
         for source in sources
         if hints.batch is None and source.path.name != OWN_RECORD and not is_run_folder(source.path)
     ]
-    batches = batches_in_names(silent, hints.batch_pattern, ask)
-    ranks = ranks_in_names(source.shown for source in sources if not source.path.is_dir())
+    batches = find_batches_in_names(silent, hints.batch_pattern, ask)
+    ranks = find_ranks_in_names(source.shown for source in sources if not source.path.is_dir())
     return {
         source.shown: NameFacts(batches.get(source.shown), *ranks.get(source.shown, (None, None)))
         for source in sources
     }
 
 
-def count_jobs(requested: int | None, sources: Sequence[Source]) -> int:
+def choose_job_count(requested: int | None, sources: Sequence[ReportSource]) -> int:
     """Return how many processes read: as many as asked for, else one a core where there is enough
     to read. Raises UsageError."""
     if requested is not None and requested < 1:
@@ -201,24 +201,24 @@ def count_jobs(requested: int | None, sources: Sequence[Source]) -> int:
         )
     jobs = requested or len(os.sched_getaffinity(0))
     if requested is None:
-        sizes = [_size(source.path) for source in sources]
+        sizes = [_measure_size(source.path) for source in sources]
         large = [size for size in sizes if size >= WORTH_BYTES]
         if sum(sizes) - sum(large) < WORTH_BYTES:
             jobs = min(jobs, max(1, len(large)))
     return max(1, min(jobs, len(sources)))
 
 
-def _size(path: Path) -> int:
+def _measure_size(path: Path) -> int:
     """Return the bytes of a file, or of the files in a run's folder."""
     try:
-        return sum(map(_size, path.iterdir())) if path.is_dir() else path.stat().st_size
+        return sum(map(_measure_size, path.iterdir())) if path.is_dir() else path.stat().st_size
     except OSError:
         return 0
 
 
 def ingest_tasks(
-    tasks: Sequence[Task], settings: Settings, jobs: int = 1
-) -> Generator[tuple[Task, Iterator[Event]]]:
+    tasks: Sequence[IngestTask], settings: IngestSettings, jobs: int = 1
+) -> Generator[tuple[IngestTask, Iterator[Event]]]:
     """Yield each task with its events, in order, while ``jobs`` workers take them into the
     database.
 
@@ -227,9 +227,9 @@ def ingest_tasks(
     """
     store = settings.store
     with ExitStack() as stack:
-        stack.enter_context(database.no_empty(store))
-        with database.writing(store) as connection:
-            derive_missing(connection)
+        stack.enter_context(database.remove_if_empty(store))
+        with database.open_store_for_writing(store) as connection:
+            derive_unfinished_runs(connection)
             query = (
                 "SELECT artifact_sha256, max(id) FROM run WHERE artifact_sha256 IS NOT NULL "
                 "GROUP BY artifact_sha256"
@@ -238,37 +238,37 @@ def ingest_tasks(
             settings = replace(
                 settings,
                 known=known_digests,
-                ranks=_list_ranks(connection),
+                ranks=_list_stored_ranks(connection),
                 formulas=tuple(registered.LOADED),
             )
-        remove_abandoned(store.absolute().parent, _PARTS)
+        remove_abandoned_folders(store.absolute().parent, _PARTS)
         if jobs > 1:
-            parts = stack.enter_context(scratch(store.absolute().parent, _PARTS))
+            parts = stack.enter_context(make_scratch_folder(store.absolute().parent, _PARTS))
             settings = replace(settings, parts=parts)
             with closing(sqlite3.connect(parts / _EMPTY)) as empty:
                 empty.executescript(
                     f"PRAGMA page_size = {_PAGE_BYTES}; CREATE TABLE t (c); DROP TABLE t"
                 )
-            with database.writing(parts / _EMPTY):
+            with database.open_store_for_writing(parts / _EMPTY):
                 pass
-        running = pool.run(
+        running = pool.run_in_workers(
             tasks,
             partial(_open_worker, settings),
             processes=jobs,
             limit=settings.limit,
-            seconds=lambda task: _SECONDS + _size(task.source.path) / _BYTES_A_SECOND,
+            seconds=lambda task: _SECONDS + _measure_size(task.source.path) / _BYTES_A_SECOND,
             store=store if jobs == 1 else None,
             # torch's OpenMP threads, which the estimate started here, do not survive a fork
             fork=settings.estimate is None,
         )
         stack.enter_context(closing(running))
         # Workers with small stores never open the real one: it may be open here while they start.
-        copies = stack.enter_context(database.writing(store)) if jobs > 1 else None
+        copies = stack.enter_context(database.open_store_for_writing(store)) if jobs > 1 else None
         for task, heard in running:
-            yield task, _hear(task, heard, copies, settings)
+            yield task, _translate_pool_events(task, heard, copies, settings)
 
 
-def _list_ranks(connection: sqlite3.Connection) -> dict[int, StoredRanks]:
+def _list_stored_ranks(connection: sqlite3.Connection) -> dict[int, StoredRanks]:
     """Return for each run folder's run that is the rank 0 of its job its other ranks."""
     query = """
         SELECT first.id, sweep.name, sweep.kind, other.rank, other.id
@@ -286,46 +286,49 @@ def _list_ranks(connection: sqlite3.Connection) -> dict[int, StoredRanks]:
 
 
 def ingest_run_folders(
-    tasks: Sequence[Task], settings: Settings
-) -> Iterator[tuple[Task, Stored | Failed]]:
+    tasks: Sequence[IngestTask], settings: IngestSettings
+) -> Iterator[tuple[IngestTask, RunStored | ReportFailed]]:
     """Yield what became of each run folder. Raises what ``ingest_tasks`` raises."""
     for task, events in ingest_tasks(tasks, settings):
-        *_, outcome = (event for event in events if isinstance(event, (Stored, Failed)))
+        *_, outcome = (event for event in events if isinstance(event, (RunStored, ReportFailed)))
         yield task, outcome
 
 
-def _hear(
-    task: Task,
+def _translate_pool_events(
+    task: IngestTask,
     heard: Iterator[object],
     connection: sqlite3.Connection | None,
-    settings: Settings,
+    settings: IngestSettings,
 ) -> Iterator[Event]:
     """Yield the events of a task; with ``connection``, once its runs were copied there."""
     source = task.source
-    yield Started(source.path)
+    yield FileStarted(source.path)
     if connection is not None:
         heard = iter(_copy_runs(list(heard), connection, task.sweep, settings))
     for event in heard:
         match event:
-            case pool.Lost(why):
+            case pool.WorkerLost(why):
                 suffix = " Parse it with fewer `jobs`" if connection else ""
                 reason = f"{source.shown}: {why}. perfctl skipped it.{suffix}"
-                yield Failed(reason.removesuffix("."), is_expected=False)
-            case Note() | Warned() | Stored() | Failed():
+                yield ReportFailed(reason.removesuffix("."), is_expected=False)
+            case NoteSent() | WarningSent() | RunStored() | ReportFailed():
                 yield event
-    yield Ended(source.path)
+    yield FileEnded(source.path)
 
 
 def _copy_runs(
-    events: list[object], connection: sqlite3.Connection, sweep: SweepFacts, settings: Settings
+    events: list[object],
+    connection: sqlite3.Connection,
+    sweep: SweepFacts,
+    settings: IngestSettings,
 ) -> list[object]:
     """Copy the runs of a small database; the events, with the numbers that the runs have now."""
-    if not isinstance(events[-1], pool.Done):
+    if not isinstance(events[-1], pool.WorkDone):
         return events[-1:]  # what a worker wrote before it died is gone with it
     part: Path = events[-1].result
-    with bulk.attached(connection, part, merge.PART):
+    with bulk.attach_read_only(connection, part, merge.PART):
         for index, event in enumerate(events):
-            if not isinstance(event, Stored):
+            if not isinstance(event, RunStored):
                 continue
             again, run_id, ranks = settings.again, event.written.run_id, event.ranks or ()
             if event.written.new:
@@ -335,7 +338,7 @@ def _copy_runs(
                 events[index] = (
                     replace(event, written=replace(event.written, run_id=run_id))
                     if is_new
-                    else Stored(event.path, Written(run_id, new=False))
+                    else RunStored(event.path, WrittenRun(run_id, new=False))
                 )
                 ranks = ranks if is_new else ()
             elif ranks:
@@ -347,7 +350,9 @@ def _copy_runs(
 
 
 @contextmanager
-def _open_worker(settings: Settings) -> Iterator[Callable[[Task, pool.Tell], Path | None]]:
+def _open_worker(
+    settings: IngestSettings,
+) -> Iterator[Callable[[IngestTask, pool.Tell], Path | None]]:
     """What a worker needs for all its tasks; gives what takes one: into the database, or into a
     small database of its own, whose path it returns."""
     for path in settings.formulas:
@@ -355,11 +360,13 @@ def _open_worker(settings: Settings) -> Iterator[Callable[[Task, pool.Tell], Pat
     if settings.parts is not None:
         yield partial(_ingest_into_part, settings, settings.parts)
         return
-    with database.writing(settings.store) as connection:
+    with database.open_store_for_writing(settings.store) as connection:
         yield partial(_ingest_source, connection, settings)
 
 
-def _ingest_into_part(settings: Settings, parts: Path, task: Task, tell: pool.Tell) -> Path:
+def _ingest_into_part(
+    settings: IngestSettings, parts: Path, task: IngestTask, tell: pool.Tell
+) -> Path:
     handle, name = tempfile.mkstemp(suffix=".db", dir=parts)
     os.close(handle)
     shutil.copyfile(parts / _EMPTY, name)
@@ -372,16 +379,16 @@ def _ingest_into_part(settings: Settings, parts: Path, task: Task, tell: pool.Te
 
 
 def _ingest_source(
-    connection: sqlite3.Connection, settings: Settings, task: Task, tell: pool.Tell
+    connection: sqlite3.Connection, settings: IngestSettings, task: IngestTask, tell: pool.Tell
 ) -> None:
     """Take one report or run folder into the database behind ``connection``, and tell what came
     of it."""
     source = task.source
-    is_of_store = partial(database.is_damaged, connection)
+    is_of_store = partial(database.is_store_damaged, connection)
     try:
         with isolate_failure(
             source.shown,
-            lambda why: tell(Failed(why, is_expected=False)),
+            lambda why: tell(ReportFailed(why, is_expected=False)),
             limit=settings.limit,
             is_of_store=is_of_store,
             passing=(OSError,),
@@ -389,14 +396,14 @@ def _ingest_source(
             if is_run_folder(source.path):
                 ingest_run_folder(connection, task, settings, tell)
                 return
-            parsers.refuse_special(source.path)
+            parsers.refuse_pipe_socket_or_device(source.path)
             source.path.stat()  # raises FileNotFoundError
-            with parsers.no_collection():
+            with parsers.pause_garbage_collection():
                 ingest_report(connection, task, settings, tell)
     except FileNotFoundError:
-        tell(Failed(f"{source.shown}: file not found"))
+        tell(ReportFailed(f"{source.shown}: file not found"))
     except OSError as error:
-        path_name = source.show_names(str(error.filename or source.path))
-        tell(Failed(f"{path_name}: {error.strerror or error}. Check the permissions"))
+        path_name = source.name_shown_path(str(error.filename or source.path))
+        tell(ReportFailed(f"{path_name}: {error.strerror or error}. Check the permissions"))
     except ReportError as error:
-        tell(Failed(source.show_names(str(error))))
+        tell(ReportFailed(source.name_shown_path(str(error))))

@@ -16,19 +16,25 @@ from typing import Any
 from perfctl import parsers
 from perfctl.orchestrator.estimate.flops import engine
 from perfctl.orchestrator.ingest.context import (
-    Note,
-    Settings,
-    Stored,
-    Task,
+    IngestSettings,
+    IngestTask,
+    NoteSent,
+    RunStored,
     UserHints,
-    Warned,
+    WarningSent,
 )
-from perfctl.orchestrator.ingest.derive import derive
-from perfctl.orchestrator.ingest.find import Source, sha256
-from perfctl.orchestrator.ledger.usage.ranks import with_exposed
-from perfctl.orchestrator.ledger.usage.served import placed
+from perfctl.orchestrator.ingest.derive import derive_run
+from perfctl.orchestrator.ingest.find import ReportSource, hash_file_or_folder
+from perfctl.orchestrator.ledger.usage.ranks import add_exposed_time
+from perfctl.orchestrator.ledger.usage.served import compute_placed_share
 from perfctl.orchestrator.pool import Tell
-from perfctl.orchestrator.store.write import RunFacts, Written, holds_rows, set_partial, write_run
+from perfctl.orchestrator.store.write import (
+    RunFacts,
+    WrittenRun,
+    has_report_rows,
+    mark_run_partial,
+    write_run,
+)
 from perfctl.parsers import ReportError
 from perfctl.parsers.common.doubts import SOURCE
 from perfctl.records.paper import LayerCall
@@ -39,19 +45,19 @@ _TABLES = ("kernel", "operation", "range", "sample", "summary", "copy", "counter
 
 
 def ingest_report(
-    connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell
+    connection: sqlite3.Connection, task: IngestTask, settings: IngestSettings, tell: Tell
 ) -> None:
     """Take each run that a report holds. One that is in the database already is recognised by its
     SHA-256; of a file with several runs each has its number behind it. Raises ReportError."""
     source, hints = task.source, settings.hints
-    digest = sha256(source.path)
+    digest = hash_file_or_folder(source.path)
     if (known_run := settings.known.get(digest)) is not None:
-        tell(Stored(source.shown, Written(known_run, new=False)))
+        tell(RunStored(source.shown, WrittenRun(known_run, new=False)))
         return
     capture = hints.capture
     if capture is not None and capture.resolve() == source.path.resolve():
         capture = None  # it stands in a folder with the traces that it tells of
-    artifact = relative_path(source.shown, settings.store)
+    artifact = make_path_relative(source.shown, settings.store)
     for part in parsers.reports(
         source.path, capture=capture, source=hints.source, single_operators=hints.op_calls
     ):
@@ -61,24 +67,24 @@ def ingest_report(
         )
         if part.twin is not None:
             text = f"run {part.number} repeats run {part.twin} and was skipped"
-            tell(Note(f"{source.shown}: {text}"))
+            tell(NoteSent(f"{source.shown}: {text}"))
         elif part.report is not None:
-            report = complete(part.report, task, settings)
-            reason = _why_partial(report)
+            report = complete_report(part.report, task, settings)
+            reason = _explain_partial_run(report)
             status = "partial" if reason else "ok"
             facts = replace(facts, profiler=report.tool, status=status, reason=reason)
-            written = write_and_derive(connection, task, settings, facts, report, source.path)
-            written = replace(written, placed=placed(report))
-            for event in _name_doubts(connection, source, report, written):
+            written = write_run_and_derive(connection, task, settings, facts, report, source.path)
+            written = replace(written, placed=compute_placed_share(report))
+            for event in _list_stored_events(connection, source, report, written):
                 tell(event)
         elif part.error is not None:
             reason = f"{part.error.reason}. {part.error.remedy}"
             facts = replace(facts, profiler=part.error.tool, status="failed", reason=reason)
-            written = write_and_derive(connection, task, settings, facts, None, source.path)
-            tell(Stored(source.shown, written))
+            written = write_run_and_derive(connection, task, settings, facts, None, source.path)
+            tell(RunStored(source.shown, written))
 
 
-def complete(report: Report, task: Task, settings: Settings) -> Report:
+def complete_report(report: Report, task: IngestTask, settings: IngestSettings) -> Report:
     """Return the report with what the user and its name say, and with guessed layers where that is
     asked for. Needs torch for these; raises PerfctlError for a workload that is not known."""
     report = _add_name_and_hints(report, task, settings.hints)
@@ -90,11 +96,11 @@ def complete(report: Report, task: Task, settings: Settings) -> Report:
             "--workload NAME --batch N"
         )
         return replace(report, gaps=(*report.gaps, Gap("kernel.layer", "not_available", reason)))
-    from perfctl.orchestrator.counts.kernels.layers import guess
+    from perfctl.orchestrator.counts.kernels.layers import guess_kernel_layers
 
     mode = report.mode or "train"
     ops, calls = settings.estimate(report.workload, mode, report.batch_size)
-    guessed_layers = guess(report.kernels, calls)
+    guessed_layers = guess_kernel_layers(report.kernels, calls)
     report = replace(
         report, kernels=guessed_layers.kernels, gaps=(*report.gaps, *guessed_layers.gaps)
     )
@@ -105,7 +111,7 @@ def complete(report: Report, task: Task, settings: Settings) -> Report:
     )
 
 
-def _add_name_and_hints(report: Report, task: Task, hints: UserHints) -> Report:
+def _add_name_and_hints(report: Report, task: IngestTask, hints: UserHints) -> Report:
     """Return the report with facts that the user gave, else its name; each is noted."""
     name = task.name
     hinted = {
@@ -124,13 +130,13 @@ def _add_name_and_hints(report: Report, task: Task, hints: UserHints) -> Report:
                 f"batch_size {name.batch_size} was read from the name {task.source.shown.name}"
             )
         else:
-            gaps.append(Gap("batch_size", "not_available", _why_no_batch_size(report)))
+            gaps.append(Gap("batch_size", "not_available", _explain_missing_batch_size(report)))
     if report.rank is None and name.rank is not None:
         changes |= {"rank": name.rank, "world_size": report.world_size or name.world_size}
     rank = changes.get("rank", report.rank)
     if rank is not None:
         world_size = changes.get("world_size", report.world_size)
-        changes["variant"] = mark_rank(report.variant, rank, world_size)
+        changes["variant"] = add_rank_to_variant(report.variant, rank, world_size)
     # Where there is a GPU it did the work, wherever the report lists it.
     devices = sorted(report.devices, key=lambda device: device.kind != "gpu")
     if hints.device_name is not None:
@@ -152,7 +158,7 @@ def _add_name_and_hints(report: Report, task: Task, hints: UserHints) -> Report:
     )
 
 
-def _why_no_batch_size(report: Report) -> str:
+def _explain_missing_batch_size(report: Report) -> str:
     steps = list(report.served_steps)
     if steps and all(step.prompts is not None and step.decodes is not None for step in steps):
         return (
@@ -162,23 +168,23 @@ def _why_no_batch_size(report: Report) -> str:
     return "the file does not state it; set it with perfctl ingest --batch"
 
 
-def mark_rank(variant: str | None, rank: int, world_size: int | None) -> str:
+def add_rank_to_variant(variant: str | None, rank: int, world_size: int | None) -> str:
     """Return the variant with "rank 0 of 8" in it, which keeps ranks apart from each other and from
     runs of one process."""
     mark = f"rank {rank}" if world_size is None else f"rank {rank} of {world_size}"
     return f"{variant}, {mark}" if variant else mark
 
 
-def write_and_derive(
+def write_run_and_derive(
     connection: sqlite3.Connection,
-    task: Task,
-    settings: Settings,
+    task: IngestTask,
+    settings: IngestSettings,
     facts: RunFacts,
     report: Report | None,
     path: Path,
     *,
     beside: bool = True,
-) -> Written:
+) -> WrittenRun:
     """Write a run with the time of its collectives that nothing covers and the estimated FLOPs of
     its shapes; then derive, in a transaction of its own, what follows from its rows. Raises
     ReportError, which names ``path``."""
@@ -186,9 +192,9 @@ def write_and_derive(
     if report is not None:
         collectives = list(report.collectives)
         if collectives and isinstance(report.kernels, Sequence):
-            collectives = with_exposed(collectives, report.kernels)
+            collectives = add_exposed_time(collectives, report.kernels)
         report = replace(report, collectives=collectives)
-        calls = _estimate_calls(path, report)
+        calls = _estimate_layer_calls(path, report)
         if facts.origin == "ingested":
             # A trace knows no parameters, and bytes only with its tensors' types.
             if not any(op.parameters for op in report.ops):
@@ -205,21 +211,21 @@ def write_and_derive(
         problem = f"a number in it is beyond 64 bits ({error})"
         raise ReportError(path, facts.profiler, problem, "Create the report again") from error
     if written.new and written.kernels:
-        derive(connection, written.run_id)
+        derive_run(connection, written.run_id)
     return written
 
 
-def _estimate_calls(path: Path, report: Report) -> tuple[LayerCall, ...]:
+def _estimate_layer_calls(path: Path, report: Report) -> tuple[LayerCall, ...]:
     """Return the estimated FLOPs of the shapes in a report. Raises ReportError if the shapes
     make no sense."""
     try:
-        return engine.estimate(report.ops)
+        return engine.count_layer_calls(report.ops)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         reason = f"its shapes are invalid ({type(error).__name__}: {error})"
         raise ReportError(path, report.tool, reason, "Run this batch size again") from error
 
 
-def _why_partial(report: Report) -> str | None:
+def _explain_partial_run(report: Report) -> str | None:
     """Return errors that the tool stated, or parts that cannot be read; None without any."""
     tool_errors = [
         d for d in report.diagnostics if d.severity == "error" and d.source == report.tool
@@ -231,28 +237,28 @@ def _why_partial(report: Report) -> str | None:
     return reasons[0] + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")
 
 
-def _name_doubts(
-    connection: sqlite3.Connection, source: Source, report: Report, written: Written
-) -> Iterator[Stored | Warned]:
+def _list_stored_events(
+    connection: sqlite3.Connection, source: ReportSource, report: Report, written: WrittenRun
+) -> Iterator[RunStored | WarningSent]:
     """Yield that a run is stored, and what perfctl did not understand of a format newer than
     itself; a run without rows becomes partial."""
-    is_empty = written.new and not holds_rows(connection, written)
+    is_empty = written.new and not has_report_rows(connection, written)
     reason = ""
     if is_empty:
         gaps = [gap.reason for about in _TABLES for gap in report.gaps if gap.quantity == about]
         header = f"it was recognized as {report.form}; its header may be missing or changed"
         reason = f"no rows were read: {written.reason or next(iter(gaps), header)}"
-        set_partial(connection, written.run_id, reason)
+        mark_run_partial(connection, written.run_id, reason)
         written = replace(written, reason=reason)
-    yield Stored(source.shown, written, is_empty=is_empty)
+    yield RunStored(source.shown, written, is_empty=is_empty)
     query = "SELECT text FROM diagnostic WHERE run_id = ? AND source = ? AND severity = 'warning'"
     rows = connection.execute(query, (written.run_id, SOURCE)).fetchall() if written.new else ()
     for doubt in ("; ".join(text for (text,) in rows), reason):
         if doubt:
-            yield Warned(f"{source.shown}: {doubt}")
+            yield WarningSent(f"{source.shown}: {doubt}")
 
 
-def relative_path(path: Path, store: Path) -> str:
+def make_path_relative(path: Path, store: Path) -> str:
     """Return the path relative to the database's folder where it lies below it, so that both can be
     moved together."""
     full, home = path.resolve(), store.resolve().parent

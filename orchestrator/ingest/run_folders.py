@@ -17,22 +17,26 @@ from typing import Any
 
 from perfctl import parsers
 from perfctl.orchestrator.counts.kernels.replays import (
-    name_left_out,
-    read_first_pass,
-    with_repeats,
+    add_repeated_launches,
+    list_exclusion_gaps,
+    parse_first_pass,
 )
-from perfctl.orchestrator.ingest.context import Settings, Stored, Task
-from perfctl.orchestrator.ingest.find import sha256
-from perfctl.orchestrator.ingest.reports import mark_rank, relative_path, write_and_derive
-from perfctl.orchestrator.launch.profilers.ncu import find_filters
+from perfctl.orchestrator.ingest.context import IngestSettings, IngestTask, RunStored
+from perfctl.orchestrator.ingest.find import hash_file_or_folder
+from perfctl.orchestrator.ingest.reports import (
+    add_rank_to_variant,
+    make_path_relative,
+    write_run_and_derive,
+)
+from perfctl.orchestrator.launch.profilers.ncu import find_launch_filters
 from perfctl.orchestrator.launch.sweep.folders import (
     LAUNCHES,
     RECORD_NAME,
-    read_json,
+    read_json_object,
     read_run_record,
 )
 from perfctl.orchestrator.pool import Tell
-from perfctl.orchestrator.store.write import RunFacts, Written
+from perfctl.orchestrator.store.write import RunFacts, WrittenRun
 from perfctl.parsers import ReportError
 from perfctl.records.report import Device, Gap, Report
 from perfctl.records.run import make_parameter
@@ -58,7 +62,7 @@ _AGAIN = "Run this batch size again"
 
 
 @dataclass(frozen=True, slots=True)
-class _Rank:
+class _RankFiles:
     """What a rank left; ``report`` only where each rank has one of its own (torch)."""
 
     number: int
@@ -67,7 +71,7 @@ class _Rank:
 
 
 def ingest_run_folder(
-    connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell
+    connection: sqlite3.Connection, task: IngestTask, settings: IngestSettings, tell: Tell
 ) -> None:
     """Take what run.json, the workload's record and the profiler's report say together, and each
     other rank as a run beside it.
@@ -76,34 +80,38 @@ def ingest_run_folder(
     failed. Raises ReportError.
     """
     folder = task.source.path
-    record = _read_record(folder)
+    record = _read_checked_record(folder)
     # The record of the run that a replay put in place: transcribed and synthetic figures stay so
     # when they are replayed.
-    first = (read_json(folder / RECORD_NAME) or {}) if record["origin"] == "recorded" else record
+    first = (
+        (read_json_object(folder / RECORD_NAME) or {}) if record["origin"] == "recorded" else record
+    )
     is_made_up = first.get("origin") in ("transcribed", "synthetic")
-    other_ranks = _find_ranks(folder)
+    other_ranks = _find_other_ranks(folder)
     facts = RunFacts(
         **{name: record[name] for name in _FACTS},
         origin=str(first["origin"] if is_made_up else record["origin"]),
         command=tuple(record["commands"][0]) if record["commands"] else (),
         variant=record.get("variant"),
         parameters=tuple(
-            make_parameter(name, value) for name, value in _table(record, "parameters").items()
+            make_parameter(name, value) for name, value in _get_dict(record, "parameters").items()
         ),
         world_size=other_ranks[-1].number + 1 if other_ranks else None,
     )
     workload, report = folder / "workload.json", record["artifact"]
-    rank = _Rank(0, workload if workload.is_file() else None, folder / report if report else None)
-    rank_facts = _name_artifact(facts, rank, settings.store)
+    rank = _RankFiles(
+        0, workload if workload.is_file() else None, folder / report if report else None
+    )
+    rank_facts = _add_artifact_facts(facts, rank, settings.store)
     known_run = settings.known.get(rank_facts.artifact_sha256 or "")
     if known_run is None:
         first_rank = _read_first_rank(folder, rank, rank_facts, record, first)
-        written = write_and_derive(
+        written = write_run_and_derive(
             connection, task, settings, *first_rank, rank.record or folder, beside=False
         )
         other_ranks = other_ranks if written.new else []
     else:
-        written = Written(known_run, new=False)
+        written = WrittenRun(known_run, new=False)
         stored = settings.ranks.get(known_run)
         other_ranks = [
             other_rank
@@ -113,20 +121,22 @@ def ingest_run_folder(
         task = replace(task, sweep=stored.sweep if stored is not None else task.sweep)
     ranks = []
     for other in other_ranks:
-        first_rank = _read_other_rank(other, _name_artifact(facts, other, settings.store), record)
+        first_rank = _read_other_rank(
+            other, _add_artifact_facts(facts, other, settings.store), record
+        )
         path = other.record or folder
-        ranks.append(write_and_derive(connection, task, settings, *first_rank, path).run_id)
-    tell(Stored(task.source.shown, written, ranks=tuple(ranks)))
+        ranks.append(write_run_and_derive(connection, task, settings, *first_rank, path).run_id)
+    tell(RunStored(task.source.shown, written, ranks=tuple(ranks)))
 
 
-def _name_artifact(facts: RunFacts, rank: _Rank, store: Path) -> RunFacts:
+def _add_artifact_facts(facts: RunFacts, rank: _RankFiles, store: Path) -> RunFacts:
     if rank.report is None:
         return facts
-    path, digest = relative_path(rank.report, store), sha256(rank.report)
+    path, digest = make_path_relative(rank.report, store), hash_file_or_folder(rank.report)
     return replace(facts, artifact=path, artifact_sha256=digest)
 
 
-def _read_record(folder: Path) -> dict[str, Any]:
+def _read_checked_record(folder: Path) -> dict[str, Any]:
     """Return run.json, checked: anybody may have written it. Raises ReportError where a field
     is missing."""
     record = read_run_record(folder)
@@ -138,15 +148,15 @@ def _read_record(folder: Path) -> dict[str, Any]:
     return record
 
 
-def _find_ranks(folder: Path) -> list[_Rank]:
+def _find_other_ranks(folder: Path) -> list[_RankFiles]:
     """Return the ranks beside the first, by the files that carry their number: workload.rank1.json,
     report.rank1.pt.trace.json.gz."""
-    ranks: dict[int, _Rank] = {}
+    ranks: dict[int, _RankFiles] = {}
     for path in sorted(folder.iterdir()):
         if (match := _RANK.match(path.name)) is None or not path.is_file():
             continue
         number = int(match[2])
-        rank = ranks.setdefault(number, _Rank(number))
+        rank = ranks.setdefault(number, _RankFiles(number))
         is_source = path.suffix == ".ncu-rep" and path.with_suffix(".csv").exists()
         if match[1] == "workload":
             ranks[number] = replace(rank, record=path)
@@ -157,20 +167,20 @@ def _find_ranks(folder: Path) -> list[_Rank]:
 
 def _read_first_rank(
     folder: Path,
-    rank: _Rank,
+    rank: _RankFiles,
     facts: RunFacts,
     record: Mapping[str, Any],
     first: Mapping[str, Any],
 ) -> tuple[RunFacts, Report | None]:
     """Read rank 0, or the only one, with what lies beside its report. Raises ReportError."""
-    facts, report = _read_rank(rank, facts)
+    facts, report = _read_rank_files(rank, facts)
     if report is None:
         return facts, None
     if report.batch_size not in (None, facts.batch_size):
         sizes = f"batch size {facts.batch_size}, but the workload ran {report.batch_size}"
         raise ReportError(folder, "perfctl", f"run.json says {sizes}", _AGAIN)
-    report = add_surroundings(report, folder, record, first)
-    if facts.rank is not None and _is_shared(record):
+    report = add_folder_facts(report, folder, record, first)
+    if facts.rank is not None and _has_shared_report(record):
         reason = (
             f"{facts.profiler} wrote one report for all {facts.world_size} ranks, so times and "
             "counts of a layer are sums over the ranks. perfctl torch separates ranks"
@@ -182,7 +192,7 @@ def _read_first_rank(
 
 
 def _read_other_rank(
-    rank: _Rank, facts: RunFacts, record: Mapping[str, Any]
+    rank: _RankFiles, facts: RunFacts, record: Mapping[str, Any]
 ) -> tuple[RunFacts, Report | None]:
     """Read a rank that is a run of its own, partial where its record or its trace cannot be
     read."""
@@ -195,15 +205,15 @@ def _read_other_rank(
                 f"only rank 0 ran under {facts.profiler}, the default (use --ranks all to count "
                 "every rank)"
             )
-        elif not _is_shared(record):
+        elif not _has_shared_report(record):
             reason = f"{facts.profiler} left no report for this rank; see stderr.log"
             facts = replace(facts, status="partial", reason=facts.reason or reason)
         state = "not_collected" if only_first else "not_available"
         gaps.append(Gap("kernel", state, reason))
     try:
-        facts, report = _read_rank(rank, facts)
+        facts, report = _read_rank_files(rank, facts)
     except ReportError as error:
-        variant = mark_rank(facts.variant, rank.number, facts.world_size)
+        variant = add_rank_to_variant(facts.variant, rank.number, facts.world_size)
         failed = replace(
             facts, status="failed", reason=str(error), variant=variant, rank=rank.number
         )
@@ -211,7 +221,7 @@ def _read_other_rank(
     return facts, report and replace(report, gaps=(*report.gaps, *gaps))
 
 
-def _read_rank(rank: _Rank, facts: RunFacts) -> tuple[RunFacts, Report | None]:
+def _read_rank_files(rank: _RankFiles, facts: RunFacts) -> tuple[RunFacts, Report | None]:
     """Parse and merge the files of a rank; the facts with its number, and with what went wrong.
     Raises ReportError."""
     record = parsers.parse(rank.record) if rank.record is not None else None
@@ -222,19 +232,19 @@ def _read_rank(rank: _Rank, facts: RunFacts) -> tuple[RunFacts, Report | None]:
         except ReportError as error:
             reason = f"{facts.reason}; {error}" if facts.reason else str(error)
             facts = replace(facts, status="partial" if record else "failed", reason=reason)
-    merged = _merge(report, record) if report and record else report or record
+    merged = _merge_reports(report, record) if report and record else report or record
     if merged is not None and (report is None or record is None):
         merged = replace(merged, tool=facts.profiler)
     if facts.world_size is not None:
         variant = facts.variant or (record or report or facts).variant
-        variant = mark_rank(variant, rank.number, facts.world_size)
+        variant = add_rank_to_variant(variant, rank.number, facts.world_size)
         facts = replace(facts, variant=variant, rank=rank.number)
         numbers = {"rank": str(rank.number), "world_size": str(facts.world_size)}
         merged = merged and replace(merged, environment={**merged.environment, **numbers})
     return facts, merged
 
 
-def _merge(report: Report, record: Report) -> Report:
+def _merge_reports(report: Report, record: Report) -> Report:
     """Return a profiler's report completed by what the profiled process itself recorded."""
     version = record.environment.get("torch") if report.tool == "torch" else None
     facts = ("workload", "variant", "batch_size", "mode", "precision")
@@ -272,7 +282,7 @@ def _merge_devices(reported: tuple[Device, ...], used: tuple[Device, ...]) -> tu
     return (replace(first, **missing), *(device for device in reported if device is not same))
 
 
-def add_surroundings(
+def add_folder_facts(
     report: Report, folder: Path, record: Mapping[str, Any], first: Mapping[str, Any]
 ) -> Report:
     """Return the report with what lies beside it in its folder, and with gaps for what its profiler
@@ -292,10 +302,10 @@ def add_surroundings(
                 diagnostics=(*report.diagnostics, *samples.diagnostics),
             )
     if record["profiler"] == "ncu":
-        report, gap = _add_repeats(report, folder / LAUNCHES, first)
+        report, gap = _add_ncu_repeats(report, folder / LAUNCHES, first)
         gaps += [gap] if gap is not None else []
     recorded_environment = {
-        str(name): str(value) for name, value in _table(record, "environment").items()
+        str(name): str(value) for name, value in _get_dict(record, "environment").items()
     }
     if recorded_environment.get("ncu:not_replayed"):
         reason = (
@@ -303,7 +313,7 @@ def add_surroundings(
             "would never end"
         )
         gaps.append(Gap("collective", "not_collected", reason))
-    if layers := ", ".join(map(str, _table(first, "profiler_options").get("layers") or ())):
+    if layers := ", ".join(map(str, _get_dict(first, "profiler_options").get("layers") or ())):
         recorded_environment["ncu:layers"] = layers
         # launches that the profiler was told to leave out are not zero
         reason = f"ncu counted only in the layers of --layer: {layers}"
@@ -312,13 +322,15 @@ def add_surroundings(
     return replace(report, environment=environment, gaps=(*report.gaps, *gaps))
 
 
-def _add_repeats(report: Report, plan: Path, first: Mapping[str, Any]) -> tuple[Report, Gap | None]:
+def _add_ncu_repeats(
+    report: Report, plan: Path, first: Mapping[str, Any]
+) -> tuple[Report, Gap | None]:
     """Return ncu's report with the launches that repeat another, and with a note of the filters
     that left launches out which it still lacks."""
     gap, has_all, is_planned = None, False, False
     if plan.is_file():
         try:
-            added = with_repeats(report, read_first_pass(read_json(plan) or {}))
+            added = add_repeated_launches(report, parse_first_pass(read_json_object(plan) or {}))
         except (KeyError, TypeError, ValueError):
             reason = (
                 f"{plan.name} cannot be read, so perfctl omits the launches that repeat another one"
@@ -327,8 +339,8 @@ def _add_repeats(report: Report, plan: Path, first: Mapping[str, Any]) -> tuple[
         else:
             has_all = added.gaps == report.gaps
             report, is_planned = added, True
-    argv = _first_command(first)
-    options, filters = _table(first, "profiler_options"), find_filters(argv)
+    argv = _get_first_command(first)
+    options, filters = _get_dict(first, "profiler_options"), find_launch_filters(argv)
     excluded = "--nvtx-exclude"
     if options.get("launches") == "distinct" and excluded not in str(options.get("extra")):
         note = f"{excluded} of --launches distinct"
@@ -339,25 +351,25 @@ def _add_repeats(report: Report, plan: Path, first: Mapping[str, Any]) -> tuple[
         )
         if not is_planned:
             ranges = (value for argument, value in pairwise(argv) if argument == excluded)
-            report = replace(report, gaps=(*report.gaps, *name_left_out(ranges)))
+            report = replace(report, gaps=(*report.gaps, *list_exclusion_gaps(ranges)))
     if filters:
         environment = {**report.environment, "ncu:left_out": ", ".join(filters)}
         report = replace(report, environment=environment)
     return report, gap
 
 
-def _first_command(record: Mapping[str, Any]) -> list[str]:
+def _get_first_command(record: Mapping[str, Any]) -> list[str]:
     commands = record.get("commands")
     arguments = commands[0] if isinstance(commands, list) and commands else ()
     return list(map(str, arguments)) if isinstance(arguments, list) else []
 
 
-def _table(record: Mapping[str, Any], field: str) -> dict[str, Any]:
+def _get_dict(record: Mapping[str, Any], field: str) -> dict[str, Any]:
     value = record.get(field)
     return value if isinstance(value, dict) else {}
 
 
-def _is_shared(record: Mapping[str, Any]) -> bool:
+def _has_shared_report(record: Mapping[str, Any]) -> bool:
     """Return whether the profiler put all ranks into one report."""
     is_own = any("--under" in command for command in record["commands"][:1])
     return record["profiler"] in _ONE_REPORT and not is_own

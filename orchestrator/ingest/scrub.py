@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import IO, cast
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.files import replacing
-from perfctl.orchestrator.ingest.archives import may_be_archive
+from perfctl.orchestrator.files import replace_when_done
+from perfctl.orchestrator.ingest.archives import has_archive_name
 from perfctl.orchestrator.store.schema import quote_name
-from perfctl.parsers import ReportError, refuse_special
+from perfctl.parsers import ReportError, refuse_pipe_socket_or_device
 from perfctl.parsers.common.json import GZIP_MAGIC
-from perfctl.records.sqlite_header import is_sqlite
-from perfctl.redact import REMOVED, SECRET, kept_of, may_hold_secret
+from perfctl.records.sqlite_header import has_sqlite_magic
+from perfctl.redact import REMOVED, SECRET, can_hold_secret, get_kept_prefix
 
 EXPORTS = {
     ".nsys-rep": "nsys export --type sqlite REPORT",
@@ -109,14 +109,14 @@ def scrub_report(file: Path, out: Path | None = None, *, force: bool = False) ->
     """Write the copy. Raises UsageError, before anything is written, if it cannot be made, or is
     there and ``force`` is not given; ReportError for what cannot be edited, and if a second look at
     the copy finds anything left."""
-    target = out or scrubbed_name(file)
+    target = out or make_scrubbed_path(file)
     if not file.exists():
         raise UsageError(f"{file}: file not found", "Check the path")
-    refuse_special(file)
+    refuse_pipe_socket_or_device(file)
     if target.exists() and target.samefile(file):
         raise UsageError(f"`out`: {target} is the report to scrub", "Name another file")
-    write_copy = _copy_database if _is_database(file) else _copy_text
-    with replacing(target, force=force) as copy:
+    write_copy = _copy_scrubbed_database if _is_database(file) else _copy_scrubbed_text
+    with replace_when_done(target, force=force) as copy:
         try:
             rows, replaced = write_copy(file, copy)
             remaining = write_copy(copy, copy.with_name("second look"))
@@ -138,7 +138,7 @@ def scrub_report(file: Path, out: Path | None = None, *, force: bool = False) ->
     return ScrubOutput(target, rows, dict(sorted(replaced.items())))
 
 
-def scrubbed_name(file: Path) -> Path:
+def make_scrubbed_path(file: Path) -> Path:
     """Return where the copy goes: report.scrubbed.sqlite, trace.scrubbed.json.gz."""
     ending = "".join(file.suffixes[-2 if file.suffix == ".gz" else -1 :])
     return file.with_name(f"{file.name.removesuffix(ending)}.scrubbed{ending}")
@@ -164,9 +164,9 @@ def _is_database(file: Path) -> bool:
         raise ReportError(file, "unknown", reason, "Check the permissions") from error
     if not head:
         raise ReportError(file, "unknown", "the file is empty", "Check the path")
-    if is_sqlite(head):
+    if has_sqlite_magic(head):
         return True
-    if is_packed or may_be_archive(file):
+    if is_packed or has_archive_name(file):
         remedy = "Unpack it and scrub each report in it"
         raise ReportError(file, "unknown", "an archive cannot be edited", remedy)
     way = next((way for ending, way in EXPORTS.items() if file.name.endswith(ending)), None)
@@ -176,28 +176,30 @@ def _is_database(file: Path) -> bool:
     return False
 
 
-class _Cleaner:
+class _TextCleaner:
     """Replaces secrets and names in texts, and counts them by kind."""
 
     def __init__(self, hosts: Iterable[str] = (), users: Iterable[str] = ()) -> None:
         """``hosts``, ``users``: names to remove; a host's in a whole word, a user's in a path."""
         parts = [_HOME]
-        if alternatives := _either(host for host in hosts if re.search(r"[0-9.-]", host)):
+        if alternatives := _join_alternatives(
+            host for host in hosts if re.search(r"[0-9.-]", host)
+        ):
             parts.append(rf"(?P<host>)(?<![\w.-])(?:{alternatives})(?![\w-])")
-        if alternatives := _either(users):
+        if alternatives := _join_alternatives(users):
             parts.append(rf"(?P<user>)(?<=[/@\\])(?:{alternatives})(?![\w-])")
         self._names = re.compile("|".join(parts), re.ASCII)
         self._all = re.compile("|".join([SECRET.pattern, *parts]), re.ASCII)
         self.replaced: Counter[str] = Counter()
 
-    def pattern_for(self, text: str) -> re.Pattern[str]:
+    def choose_pattern(self, text: str) -> re.Pattern[str]:
         """Return what is to go from a text."""
-        return self._all if may_hold_secret(text) else self._names
+        return self._all if can_hold_secret(text) else self._names
 
     def replace(self, match: re.Match[str]) -> str:
         kinds = {"home": "home folder", "host": "host", "user": "user"}
         self.replaced[kinds.get(match.lastgroup or "", "secret")] += 1
-        return kept_of(match) + REMOVED
+        return get_kept_prefix(match) + REMOVED
 
     def clean_value(self, value: bytes) -> bytes:
         """Return one text of a database; as Latin-1 every byte is a character."""
@@ -206,24 +208,28 @@ class _Cleaner:
             self.replaced["environment"] += 1
             return b"{}" if value.lstrip().startswith(b"{") else REMOVED.encode()
         text = value.decode("latin-1")
-        return self.pattern_for(text).sub(self.replace, text).encode("latin-1")
+        return self.choose_pattern(text).sub(self.replace, text).encode("latin-1")
 
 
-def _either(names: Iterable[str]) -> str:
+def _join_alternatives(names: Iterable[str]) -> str:
     telling = {name for name in names if len(name) > 3 and name.lower() not in _EVERYBODY}
     return "|".join(map(re.escape, sorted(telling, key=len, reverse=True)))
 
 
-def _copy_text(source: Path, copy: Path) -> tuple[dict[str, int], Counter[str]]:
+def _copy_scrubbed_text(source: Path, copy: Path) -> tuple[dict[str, int], Counter[str]]:
     """Write a text anew, in pieces that split no secret: a trace may be one line of gigabytes."""
     with source.open("rb") as raw:
         is_zipped = raw.read(2) == GZIP_MAGIC
-    with _open(source, "rb", is_zipped=is_zipped) as binary:
+    with _open_maybe_zipped(source, "rb", is_zipped=is_zipped) as binary:
         coding = UTF_16.get(binary.read(2), "latin-1")  # as Latin-1 every byte is a character
-    cleaner = _Cleaner()
+    cleaner = _TextCleaner()
     with (
-        TextIOWrapper(_open(source, "rb", is_zipped=is_zipped), coding, newline="") as text,
-        TextIOWrapper(_open(copy, "wb", is_zipped=is_zipped), coding, newline="") as target_file,
+        TextIOWrapper(
+            _open_maybe_zipped(source, "rb", is_zipped=is_zipped), coding, newline=""
+        ) as text,
+        TextIOWrapper(
+            _open_maybe_zipped(copy, "wb", is_zipped=is_zipped), coding, newline=""
+        ) as target_file,
     ):
         buffer, piece = "", "-"
         while piece:
@@ -231,7 +237,7 @@ def _copy_text(source: Path, copy: Path) -> tuple[dict[str, int], Counter[str]]:
             buffer += piece
             cut = max(0, len(buffer) - LONGEST) if piece else len(buffer)
             offset = 0
-            for match in cleaner.pattern_for(buffer).finditer(buffer):
+            for match in cleaner.choose_pattern(buffer).finditer(buffer):
                 if piece and match.end() == len(buffer) < MOST_KEPT:
                     cut = min(cut, match.start())  # its end is still to be read
                 if match.start() >= cut:
@@ -244,11 +250,11 @@ def _copy_text(source: Path, copy: Path) -> tuple[dict[str, int], Counter[str]]:
     return {}, cleaner.replaced
 
 
-def _open(path: Path, mode: str, *, is_zipped: bool) -> IO[bytes]:
+def _open_maybe_zipped(path: Path, mode: str, *, is_zipped: bool) -> IO[bytes]:
     return cast("IO[bytes]", gzip.GzipFile(path, mode, 6) if is_zipped else path.open(mode))
 
 
-def _copy_database(source: Path, copy: Path) -> tuple[dict[str, int], Counter[str]]:
+def _copy_scrubbed_database(source: Path, copy: Path) -> tuple[dict[str, int], Counter[str]]:
     """Copy a database and rewrite the copy. Raises sqlite3.Error."""
     shutil.copyfile(source, copy)
     with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
@@ -260,39 +266,43 @@ def _copy_database(source: Path, copy: Path) -> tuple[dict[str, int], Counter[st
         for setting in ("journal_mode=OFF", "trusted_schema=OFF", "foreign_keys=OFF"):
             connection.execute(f"PRAGMA {setting}").fetchall()
         connection.execute("BEGIN")
-        for trigger in _schemas(connection, "trigger"):
+        for trigger in _read_schemas(connection, "trigger"):
             connection.execute(f"DROP TRIGGER {quote_name(trigger)}")
-        schemas = _schemas(connection, "table")
-        cleaner = _Cleaner(*_people_in(connection, schemas))
-        rows = {table: _delete_rows(connection, table) for table in KEPT if table in schemas}
+        schemas = _read_schemas(connection, "table")
+        cleaner = _TextCleaner(*_find_hosts_and_users(connection, schemas))
+        rows = {
+            table: _delete_private_rows(connection, table) for table in KEPT if table in schemas
+        }
         if STRINGS in schemas:
-            rows[STRINGS] = _delete_strings(connection, schemas)
+            rows[STRINGS] = _delete_unused_strings(connection, schemas)
         for table in schemas:
-            rows |= _empty_columns(connection, table)
-            for column in _columns(connection, table):
+            rows |= _empty_private_columns(connection, table)
+            for column in _list_columns(connection, table):
                 _clean_column(connection, quote_name(table), quote_name(column), cleaner)
         connection.execute("COMMIT")
         connection.execute("VACUUM")  # deleted rows do not remain in free pages
     return {table: count for table, count in rows.items() if count}, cleaner.replaced
 
 
-def _schemas(connection: sqlite3.Connection, kind: str) -> dict[str, str]:
+def _read_schemas(connection: sqlite3.Connection, kind: str) -> dict[str, str]:
     """Return the SQL of all tables or triggers, by name."""
     query = "SELECT name, sql FROM sqlite_master WHERE type = ? AND name NOT LIKE 'sqlite_%'"
     rows = connection.execute(query, (kind,)).fetchall()
     return {name.decode(): (schema or b"").decode() for name, schema in rows}
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+def _list_columns(connection: sqlite3.Connection, table: str) -> list[str]:
     rows = connection.execute(f"PRAGMA table_info({quote_name(table)})")
     return [row[1].decode() for row in rows]
 
 
-def _people_in(connection: sqlite3.Connection, tables: Iterable[str]) -> tuple[set[str], set[str]]:
+def _find_hosts_and_users(
+    connection: sqlite3.Connection, tables: Iterable[str]
+) -> tuple[set[str], set[str]]:
     """Return the names of hosts and users that the database states."""
     hosts, users = set[str](), set[str]()
     for table in tables:
-        columns = _columns(connection, table)
+        columns = _list_columns(connection, table)
         if table == STRINGS and "value" in columns:
             query = f"SELECT '', value FROM {STRINGS} WHERE value GLOB '[A-Z]*=*'"
         elif table in KEPT and {"name", "value"}.issubset(columns):
@@ -313,21 +323,21 @@ def _people_in(connection: sqlite3.Connection, tables: Iterable[str]) -> tuple[s
     return hosts | {host.partition(".")[0] for host in hosts}, users
 
 
-def _delete_rows(connection: sqlite3.Connection, table: str) -> int:
+def _delete_private_rows(connection: sqlite3.Connection, table: str) -> int:
     """Delete the rows; all of them where the table lacks its usual columns."""
-    is_known = {"name", "value"}.issubset(_columns(connection, table))
+    is_known = {"name", "value"}.issubset(_list_columns(connection, table))
     kept_names = ", ".join(f"'{name}'" for name in KEPT[table]) if is_known else ""
     condition = f"name IS NULL OR name NOT IN ({kept_names})" if kept_names else "1"
     return connection.execute(f"DELETE FROM {table} WHERE {condition}").rowcount
 
 
-def _delete_strings(connection: sqlite3.Connection, schemas: dict[str, str]) -> int:
+def _delete_unused_strings(connection: sqlite3.Connection, schemas: dict[str, str]) -> int:
     """Delete the strings that no column refers to: every process's environment stands there, and
     nothing names it."""
     connection.execute("CREATE TEMP TABLE kept_string (id INTEGER PRIMARY KEY)")
     for table, schema in schemas.items():
         stated = set(_COMMENT.findall(schema))
-        for column in _columns(connection, table):
+        for column in _list_columns(connection, table):
             if table != STRINGS and (column in stated or _REFERS.match(column)):
                 name = quote_name(column)
                 numbers = f"SELECT {name} FROM {quote_name(table)} WHERE typeof({name}) = 'integer'"
@@ -336,11 +346,11 @@ def _delete_strings(connection: sqlite3.Connection, schemas: dict[str, str]) -> 
     return connection.execute(query).rowcount
 
 
-def _empty_columns(connection: sqlite3.Connection, table: str) -> dict[str, int]:
+def _empty_private_columns(connection: sqlite3.Connection, table: str) -> dict[str, int]:
     """Empty what a table of rocprofv3 says about the user's machine."""
     changed = 0
     for beginning, contents in EMPTIED.items():
-        for column in _columns(connection, table) if table.startswith(beginning) else ():
+        for column in _list_columns(connection, table) if table.startswith(beginning) else ():
             if content := contents.get(column):
                 query = (
                     f"UPDATE {quote_name(table)} SET {column} = {content} WHERE {column} IS NOT "
@@ -350,7 +360,7 @@ def _empty_columns(connection: sqlite3.Connection, table: str) -> dict[str, int]
 
 
 def _clean_column(
-    connection: sqlite3.Connection, table: str, column: str, cleaner: _Cleaner
+    connection: sqlite3.Connection, table: str, column: str, cleaner: _TextCleaner
 ) -> None:
     """Replace secrets and names in every text and blob of a column."""
     values = connection.execute(

@@ -19,9 +19,9 @@ from perfctl.orchestrator import memory, pool
 from perfctl.orchestrator.counts.kernels.replays import (
     FirstPass,
     ReplayCost,
-    first_pass,
-    read_first_pass,
-    replay_cost,
+    build_first_pass,
+    estimate_replay_cost,
+    parse_first_pass,
 )
 from perfctl.orchestrator.errors import (
     Interrupted,
@@ -31,11 +31,11 @@ from perfctl.orchestrator.errors import (
     ToolMissing,
 )
 from perfctl.orchestrator.events import SILENT, Events
-from perfctl.orchestrator.faults import lost
-from perfctl.orchestrator.ingest.context import Failed, Features, Settings, Task
-from perfctl.orchestrator.ingest.find import Source
+from perfctl.orchestrator.faults import warn_left_out
+from perfctl.orchestrator.ingest.context import Features, IngestSettings, IngestTask, ReportFailed
+from perfctl.orchestrator.ingest.find import ReportSource
 from perfctl.orchestrator.ingest.ingest import ingest_run_folders
-from perfctl.orchestrator.launch.catalog import check_ready
+from perfctl.orchestrator.launch.catalog import check_sweep_can_start
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import counters
 from perfctl.orchestrator.launch.profilers.base import Command
@@ -43,16 +43,16 @@ from perfctl.orchestrator.launch.profilers.ncu import FIRST_PASS, STEPS, Ncu
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep as sweeps
 from perfctl.orchestrator.launch.sweep.folders import (
-    Setting,
-    attempts,
-    is_whole,
-    read_json,
+    SweepSetting,
+    is_run_complete,
+    list_run_folders,
+    read_json_object,
     read_run_record,
-    write_json,
+    write_json_atomically,
 )
-from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.launch.sweep.request import RunResult, SweepListener, SweepRequest
 from perfctl.orchestrator.store import database
-from perfctl.orchestrator.store.write import SweepFacts, Written
+from perfctl.orchestrator.store.write import SweepFacts, WrittenRun
 from perfctl.records.report import INPUT_SHAPE, Kernel
 from perfctl.records.run import USE_BATCH_SIZE, find_unused_batch_sizes
 
@@ -86,7 +86,7 @@ class Swept:
         """Return its runs in the database."""
         assert self.store is not None
         query = "SELECT run.id FROM run JOIN sweep ON sweep.id = sweep_id WHERE sweep.name = ?"
-        with database.reading(self.store) as connection:
+        with database.open_store_for_reading(self.store) as connection:
             return [number for (number,) in connection.execute(query, (self.name,))]
 
     @property
@@ -111,21 +111,21 @@ class Swept:
             )
             raise PartlyDone(problem, f"Logs are in {failed[0].folder}")
         unused = find_unused_batch_sizes(
-            (run.batch_size, _input_shape(run.folder)) for run in self.runs
+            (run.batch_size, _read_input_shape(run.folder)) for run in self.runs
         )
         if unused is not None and self.request.program is not None:
             raise PartlyDone(f"{self.request.workload} {unused}", USE_BATCH_SIZE)
 
 
-def _input_shape(folder: Path) -> str | None:
+def _read_input_shape(folder: Path) -> str | None:
     """Return the shape of the model's first input; None if it begins with the batch size."""
-    record = read_json(folder / "workload.json") or {}
+    record = read_json_object(folder / "workload.json") or {}
     shape: str | None = record.get("environment", {}).get(INPUT_SHAPE)
     return shape
 
 
 @dataclass(frozen=True, slots=True)
-class OfModel(Generic[Record]):
+class ModelResult(Generic[Record]):
     """The result of one model under ``perfctl infer``."""
 
     JSON_INLINED = ("result",)
@@ -135,7 +135,7 @@ class OfModel(Generic[Record]):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelSwept(OfModel[Swept]):
+class ModelSwept(ModelResult[Swept]):
     """The sweep of one model under ``perfctl infer``."""
 
 
@@ -146,7 +146,7 @@ class PlannedCommand:
     JSON_KEYS = ("batch_size", "parameters", "command")
     JSON_INLINED = ("command",)
 
-    setting: Setting
+    setting: SweepSetting
     command: Command
 
     @property
@@ -161,7 +161,7 @@ class PlannedCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelCommand(OfModel[PlannedCommand]):
+class ModelCommand(ModelResult[PlannedCommand]):
     """A command that ``perfctl infer`` would start: --dry-run."""
 
 
@@ -172,7 +172,7 @@ class NcuCost:
     JSON_KEYS = ("batch_size", "layers", "cost")
     JSON_INLINED = ("cost",)
 
-    setting: Setting
+    setting: SweepSetting
     layers: tuple[str, ...]
     """Layers that were asked for; empty for all."""
     cost: ReplayCost
@@ -183,12 +183,12 @@ class NcuCost:
         return self.setting.batch
 
 
-def planned_commands(request: SweepRequest) -> list[PlannedCommand]:
+def list_planned_commands(request: SweepRequest) -> list[PlannedCommand]:
     """Return every command that the sweep would start, in order. Raises StoreError if there is no
     folder for its database."""
     if not request.no_store:
-        database.check_folder(request.store_path)
-    return [PlannedCommand(*command) for command in sweeps.commands(request)]
+        database.check_store_folder(request.store_path)
+    return [PlannedCommand(*command) for command in sweeps.list_sweep_commands(request)]
 
 
 def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
@@ -196,15 +196,15 @@ def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
 
     Raises ToolMissing before anything runs, Interrupted when asked to stop.
     """
-    request = check_ready(request)
+    request = check_sweep_can_start(request)
     if request.profiler.name == "ncu":
-        request = with_first_pass(request, events)
-    listener = tell_events(request, events)
+        request = run_first_passes(request, events)
+    listener = make_sweep_listener(request, events)
     if request.no_store:  # others may be running other settings on other machines
-        return Swept(request, None, tuple(sweeps.run(request, listener)))
-    store, limit = request.store_path, memory.bytes_of(None)
+        return Swept(request, None, tuple(sweeps.run_settings(request, listener)))
+    store, limit = request.store_path, memory.parse_memory_limit(None)
     facts = SweepFacts(request.name, "sweep", request.command_line, request.host)
-    with storing(store, "runs"):
+    with keep_complete_runs(store, "runs"):
 
         def store_run(result: RunResult) -> None:
             again = request.again and not result.skipped
@@ -216,29 +216,31 @@ def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
                 )
             listener.finished(result)
 
-        results = sweeps.run(request, replace(listener, finished=store_run))
+        results = sweeps.run_settings(request, replace(listener, finished=store_run))
     return Swept(request, store, tuple(results))
 
 
-def tell_events(request: SweepRequest, events: Events) -> Listener:
+def make_sweep_listener(request: SweepRequest, events: Events) -> SweepListener:
     """Return what tells ``events`` how the runs of a sweep go."""
     total = len(request.settings) * request.repeat
     finished: list[RunResult] = []
 
-    def start(setting: Setting, stage: str) -> None:
+    def start_run(setting: SweepSetting, stage: str) -> None:
         if request.no_store:  # its output is the log of a job
             events.note(f"{setting}: {stage}")
         events.progress(f"{setting}: {stage}", len(finished), total)
 
-    def finish(result: RunResult) -> None:
+    def finish_run(result: RunResult) -> None:
         finished.append(result)
         events.note(describe_result(result, request.repeat))
 
-    def stop(result: RunResult) -> None:
+    def stop_run(result: RunResult) -> None:
         if request.no_store:
-            finish(result)
+            finish_run(result)
 
-    return Listener(started=start, noted=events.note, finished=finish, stopped=stop)
+    return SweepListener(
+        started=start_run, noted=events.note, finished=finish_run, stopped=stop_run
+    )
 
 
 def describe_result(result: RunResult, repeats: int) -> str:
@@ -263,25 +265,25 @@ def ingest_folder(
     store: Path,
     again: bool,
     features: Features | None = None,
-) -> Written | None:
+) -> WrittenRun | None:
     """Take a run that has ended into the database, in a worker with ``limit`` bytes of memory;
     ``features`` works out what is stored about its estimate.
 
     None if its folder cannot be read: that is said, and costs this run alone.
     """
-    task = Task(Source(folder, folder), facts, features=features)
-    ((_, outcome),) = ingest_run_folders([task], Settings(store, again=again, limit=limit))
-    if isinstance(outcome, Failed):
-        lost(outcome.text)
+    task = IngestTask(ReportSource(folder, folder), facts, features=features)
+    ((_, outcome),) = ingest_run_folders([task], IngestSettings(store, again=again, limit=limit))
+    if isinstance(outcome, ReportFailed):
+        warn_left_out(outcome.text)
         return None
     return outcome.written
 
 
 @contextmanager
-def storing(store: Path, label: str) -> Iterator[None]:
+def keep_complete_runs(store: Path, label: str) -> Iterator[None]:
     """The database can be written to, so that each run may go into it as soon as it is finished.
     ``what`` was whole is kept when a signal stops the block."""
-    with database.writing(store):
+    with database.open_store_for_writing(store):
         pass
     try:
         yield
@@ -300,7 +302,7 @@ class PlainStep:
     first_pass: FirstPass
 
 
-def plain_step(request: SweepRequest, setting: Setting, events: Events) -> PlainStep:
+def run_plain_step(request: SweepRequest, setting: SweepSetting, events: Events) -> PlainStep:
     """Run one step of the request's program under its profiler, which is not ncu.
 
     What it leaves is read by a child with a limit on memory. Raises RunFailed when the step does
@@ -319,23 +321,23 @@ def plain_step(request: SweepRequest, setting: Setting, events: Events) -> Plain
             sample="off",
         )
         events.progress(f"{setting}: one step without ncu", 0, 1)
-        result = sweeps.run(step, Listener())[0]
+        result = sweeps.run_settings(step, SweepListener())[0]
         if result.status == "failed":
             raise RunFailed(
                 f"the step without ncu failed: {result.reason}",
                 "Run 'perfctl torch --steps 1' to see the reason",
             )
         try:
-            kernels, launches = pool.call(
+            kernels, launches = pool.call_in_worker(
                 "the step without ncu",
                 partial(_read_plain_step, result.folder),
-                memory.bytes_of(None),
+                memory.parse_memory_limit(None),
             )
         except PerfctlError as error:
             raise RunFailed(
                 f"the output of the step without ncu cannot be read: {error}"
             ) from error
-        return PlainStep(tuple(kernels), read_first_pass(launches))
+        return PlainStep(tuple(kernels), parse_first_pass(launches))
 
 
 def _read_plain_step(folder: Path) -> tuple[list[Kernel], dict[str, Any]]:
@@ -346,10 +348,10 @@ def _read_plain_step(folder: Path) -> tuple[list[Kernel], dict[str, Any]]:
     kernels = list(report.kernels)
     workload_record = folder / "workload.json"
     ops = parsers.parse(workload_record).ops if workload_record.is_file() else ()
-    return kernels, first_pass(kernels, ops, report.ranges).as_json()
+    return kernels, build_first_pass(kernels, ops, report.ranges).as_json()
 
 
-def with_first_pass(request: SweepRequest, events: Events) -> SweepRequest:
+def run_first_passes(request: SweepRequest, events: Events) -> SweepRequest:
     """Return the request with a file for each setting of what its plain step launched, if ncu
     is to leave out launches that repeat another; any other request as it is. The files are in the
     sweep's folder."""
@@ -359,13 +361,15 @@ def with_first_pass(request: SweepRequest, events: Events) -> SweepRequest:
     request = replace(request, sweep_name=request.name)
     folder = request.folder.absolute() / FIRST_PASS
     for setting in request.settings:
-        complete_runs = [path for path in attempts(request.folder, setting) if is_whole(path)]
+        complete_runs = [
+            path for path in list_run_folders(request.folder, setting) if is_run_complete(path)
+        ]
         if len(complete_runs) >= request.repeat and not request.again:
             continue
         folder.mkdir(parents=True, exist_ok=True)
         plain = replace(request, profiler=TorchProfiler())
-        launches = plain_step(plain, setting, events).first_pass
-        write_json(folder / f"{setting.file_name}.json", launches.as_json())
+        launches = run_plain_step(plain, setting, events).first_pass
+        write_json_atomically(folder / f"{setting.file_name}.json", launches.as_json())
         events.note(
             f"{setting}: {launches.all_launches:,} launches; {launches.saved:,} repeat another "
             "launch and are not replayed"
@@ -389,13 +393,13 @@ def estimate_ncu_cost(
             "`estimate_cost` needs an NVIDIA GPU, and this run has none",
             "Run it on the machine on which ncu will count, with `device` cuda",
         )
-    step = plain_step(check_ready(plain), setting, events)
+    step = run_plain_step(check_sweep_can_start(plain), setting, events)
     layers, kernels = ncu.layers, step.kernels
-    cost = replay_cost(
+    cost = estimate_replay_cost(
         kernels,
         layers=layers,
         steps=request.steps or STEPS,
-        counters=len(counters.choose(ncu.metrics, request.visible).names),
+        counters=len(counters.choose_counters(ncu.metrics, request.visible).names),
         repeated=0 if layers else step.first_pass.saved,
     )
     if not cost.launches:

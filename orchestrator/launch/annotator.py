@@ -63,19 +63,19 @@ _SLOTS = re.compile(r", slots=True\b|\bslots=True(?:, )?")
 """Of dataclasses: from Python 3.10, and only to save memory."""
 
 
-def write(path: Path, version: str) -> None:
+def write_annotator_archive(path: Path, version: str) -> None:
     """Write the file, complete or not at all; the same ``version`` of perfctl always gives the
     same bytes."""
     part = path.with_name(f".{os.getpid()}.{path.name}")
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in sources(version).items():
+        for name, text in read_annotator_sources(version).items():
             archive.writestr(
                 zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0)), text, zipfile.ZIP_DEFLATED
             )
     part.replace(path)
 
 
-def sources(version: str) -> dict[str, str]:
+def read_annotator_sources(version: str) -> dict[str, str]:
     """Path in the file -> source text."""
     packages = {module.rpartition(".")[0] for module in MODULES} | {"perfctl"}
     texts = {f"{name.replace('.', '/')}/__init__.py": "" for name in sorted(packages)}

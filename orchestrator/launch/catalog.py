@@ -15,19 +15,23 @@ from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
 from perfctl.version import __version__
 
 
-def check_tools(profiler: Profiler, device: str = "cpu", *, but: tuple[str, ...] = ()) -> None:
+def require_profiler_tools(
+    profiler: Profiler, device: str = "cpu", *, but: tuple[str, ...] = ()
+) -> None:
     """Raises ToolMissing when this machine lacks something that ``profiler`` needs: what, why, how
     to get it.
 
     ``but`` names tools that are not needed here, because the program has its own interpreter.
     """
-    runs_in = run.inside()
-    missing = images_check.lacking(profiler, device) if runs_in else profiler.missing()
+    runs_in = run.find_surrounding_container()
+    missing = (
+        images_check.list_missing_image_tools(profiler, device) if runs_in else profiler.missing()
+    )
     lacks = tuple(tool for tool in missing if tool.name not in but)
-    images_check.refuse(lacks, f"here, inside {runs_in}" if runs_in else "here")
+    images_check.require_no_missing_tools(lacks, f"here, inside {runs_in}" if runs_in else "here")
 
 
-def check_ready(request: SweepRequest) -> SweepRequest:
+def check_sweep_can_start(request: SweepRequest) -> SweepRequest:
     """Return the request, ready to run; writes the file that an interpreter without perfctl needs.
 
     Raises ToolMissing if what the profiler or the program's own interpreter needs is neither on
@@ -35,21 +39,25 @@ def check_ready(request: SweepRequest) -> SweepRequest:
     """
     image, program = request.container, request.program
     if image is not None:
-        profiler = images_check.check(image, request.profiler, request.device, __version__)
+        profiler = images_check.check_image_tools(
+            image, request.profiler, request.device, __version__
+        )
         if program is not None and program.python is not None:
-            interpreter.check(program, __version__, image.prefix(request.other_folders, Path.cwd()))
+            interpreter.check_program_interpreter(
+                program, __version__, image.prefix(request.list_folders_to_bind, Path.cwd())
+            )
         return replace(request, profiler=profiler, sweep_name=request.name)
     elsewhere = program is not None and program.python != sys.executable
-    check_tools(request.profiler, request.device, but=("torch",) if elsewhere else ())
+    require_profiler_tools(request.profiler, request.device, but=("torch",) if elsewhere else ())
     if program is not None and program.python is not None:
-        interpreter.check(program, __version__)
+        interpreter.check_program_interpreter(program, __version__)
     if request.annotator is not None:
         request.folder.mkdir(parents=True, exist_ok=True)
-        annotator.write(request.annotator, __version__)
+        annotator.write_annotator_archive(request.annotator, __version__)
     return request
 
 
-def printable(command: Command) -> str:
+def format_shell_command(command: Command) -> str:
     """One line for a shell: environment variables, then the quoted arguments."""
     assignments = (
         f"{name}={shlex.quote(value)}" for name, value in sorted(command.environment.items())

@@ -21,7 +21,7 @@ import msgspec
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.launch.annotator import OLDEST_PYTHON, OLDEST_TORCH
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.program import Program
+from perfctl.orchestrator.launch.program import UserProgram
 
 _PROBE = """
 import json, sys
@@ -48,7 +48,7 @@ print(json.dumps({
 """Run with -c: reports what an interpreter has; imports perfctl if asked to, and nothing else."""
 
 
-class _Interpreter(msgspec.Struct, frozen=True):
+class _InterpreterFacts(msgspec.Struct, frozen=True):
     python: tuple[int, ...]
     torch: str | None
     """Its version; "" when unknown, None without torch."""
@@ -58,25 +58,31 @@ class _Interpreter(msgspec.Struct, frozen=True):
     """Its version, if asked for."""
 
 
-def choose_interpreter(program: Program, typed: str) -> Program:
+def replace_python_without_torch(program: UserProgram, typed: str) -> UserProgram:
     """The program with perfctl's own interpreter where a bare ``python`` on PATH has no torch, as
     when perfctl is called by its path. ``typed``: the first word of the command; an interpreter
     given as a path is kept."""
-    if program.python == sys.executable or os.sep in typed or not tools.has_package("torch"):
+    if (
+        program.python == sys.executable
+        or os.sep in typed
+        or not tools.is_package_importable("torch")
+    ):
         return program
     with suppress(ToolMissing):
-        if _ask(program.python, program.flags, "").torch is not None:
+        if _query_interpreter(program.python, program.flags, "").torch is not None:
             return program
     return replace(program, python=sys.executable)
 
 
-def check(program: Program, version: str, prefix: tuple[str, ...] = ()) -> None:
+def check_program_interpreter(
+    program: UserProgram, version: str, prefix: tuple[str, ...] = ()
+) -> None:
     """Raises ToolMissing or UsageError unless the program's interpreter can run it under perfctl,
     and has the module to run. ``prefix``: words before the interpreter, for one inside an image,
     which must have this ``version`` of perfctl."""
     module = program.name if program.words[0] == "-m" else ""
     python, remedy = program.python, f"Put another interpreter before {program.name}"
-    interpreter = _ask(python, program.flags, module, prefix)
+    interpreter = _query_interpreter(python, program.flags, module, prefix)
     if prefix and interpreter.perfctl != version:
         raise ToolMissing(
             f"{python} has perfctl {interpreter.perfctl}, but this is {version}: the versions must "
@@ -85,8 +91,8 @@ def check(program: Program, version: str, prefix: tuple[str, ...] = ()) -> None:
         )
     if interpreter.python < OLDEST_PYTHON:
         raise ToolMissing(
-            f"{python} is Python {_dotted(interpreter.python)}: layers are marked in Python "
-            f"{_dotted(OLDEST_PYTHON)} and later",
+            f"{python} is Python {_format_version(interpreter.python)}: layers are marked in Python "
+            f"{_format_version(OLDEST_PYTHON)} and later",
             remedy,
         )
     if interpreter.torch is None:
@@ -99,7 +105,7 @@ def check(program: Program, version: str, prefix: tuple[str, ...] = ()) -> None:
     if numbers is not None and (int(numbers[1]), int(numbers[2])) < OLDEST_TORCH:
         raise ToolMissing(
             f"{python} has torch {interpreter.torch}: layers are marked in torch "
-            f"{_dotted(OLDEST_TORCH)} and later",
+            f"{_format_version(OLDEST_TORCH)} and later",
             remedy,
         )
     if not interpreter.module:
@@ -108,22 +114,22 @@ def check(program: Program, version: str, prefix: tuple[str, ...] = ()) -> None:
         )
 
 
-def _dotted(version: tuple[int, ...]) -> str:
+def _format_version(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
 @cache
-def _ask(
+def _query_interpreter(
     python: str, flags: tuple[str, ...], module: str, prefix: tuple[str, ...] = ()
-) -> _Interpreter:
+) -> _InterpreterFacts:
     argv = (*prefix, python, *flags, "-c", _PROBE, module, *(("perfctl",) if prefix else ()))
     try:
-        code, output, lines = tools.run(argv, 60.0)
+        code, output, lines = tools.run_with_time_limit(argv, 60.0)
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolMissing(f"{python} does not run: {error}", "Use another interpreter") from error
     with suppress(IndexError, msgspec.MsgspecError):
         if code == 0:
-            return msgspec.json.decode(output[-1], type=_Interpreter)
+            return msgspec.json.decode(output[-1], type=_InterpreterFacts)
     reason = lines[-1] if lines else f"exit code {code}"
     if prefix:
         raise ToolMissing(

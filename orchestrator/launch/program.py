@@ -16,7 +16,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.workloads.spec import LAUNCHERS, SpecError, count_python_options, is_python, utf8
+from perfctl.workloads.spec import (
+    LAUNCHERS,
+    SpecError,
+    count_python_options,
+    escape_non_utf8,
+    is_python_interpreter,
+)
 
 BATCH = "{batch}"
 """Placeholder of the batch size, anywhere in any argument. Other parameters that vary have
@@ -26,7 +32,7 @@ LAUNCHER_NAMES = tuple(words[0] for words in LAUNCHERS.values())
 _EXAMPLE = "For example: -- python train.py --batch-size {batch}"
 
 
-def fill(text: str, parameters: Mapping[str, str]) -> str:
+def fill_parameters(text: str, parameters: Mapping[str, str]) -> str:
     """Return ``text`` with the values of parameters in place of their names in braces."""
     for name, value in parameters.items():
         text = text.replace(f"{{{name}}}", value)
@@ -34,7 +40,7 @@ def fill(text: str, parameters: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class UserProgram:
     """The checked command after ``--``. A Python program runs as
     ``python FLAGS -m perfctl.workloads ... -- WORDS``, any other as it is."""
 
@@ -54,11 +60,11 @@ class Program:
     variables: tuple[tuple[str, str], ...] = ()
     """(parameter, environment variable that is set to its value)."""
 
-    def words_at(self, parameters: Mapping[str, str]) -> tuple[str, ...]:
+    def fill_command(self, parameters: Mapping[str, str]) -> tuple[str, ...]:
         """The words at one value of each parameter."""
-        return tuple(fill(argument, parameters) for argument in self.words)
+        return tuple(fill_parameters(argument, parameters) for argument in self.words)
 
-    def receives(self, parameter: str) -> bool:
+    def passes_parameter(self, parameter: str) -> bool:
         """Whether the value of a parameter reaches the program."""
         variables = {"batch": self.batch_env, **dict(self.variables)}
         is_set = variables.get(parameter) is not None
@@ -70,7 +76,7 @@ class Program:
         script; None without any."""
         arguments = self.words[2 if self.words[0] in ("-m", "accelerate") else 1 :]
         variables = (f"{variable}={{{name}}}" for name, variable in self.variables)
-        return utf8(" ".join((*arguments, *variables))) or None
+        return escape_non_utf8(" ".join((*arguments, *variables))) or None
 
     def identity(self) -> list[object]:
         """Values that identify the program: its words and the content of the script. Editing the
@@ -84,7 +90,7 @@ class Program:
         return [*([self.variables] if self.variables else []), *values]
 
 
-def read_program(
+def parse_program(
     command: Sequence[str],
     batch_env: str | None,
     parameters: Mapping[str, int],
@@ -92,7 +98,7 @@ def read_program(
     sweep_env: Sequence[str] = (),
     as_is: bool | None = False,
     is_here: bool = True,
-) -> Program:
+) -> UserProgram:
     """The command after ``--``; starts nothing.
 
     ``parameters``: parameter -> number of its values. ``as_is``: True for a program of any kind,
@@ -102,7 +108,7 @@ def read_program(
     """
     if not command:
         raise UsageError("no command was given after --", _EXAMPLE)
-    variables = tuple(map(_read_variable, sweep_env))
+    variables = tuple(map(_parse_sweep_env, sweep_env))
     for name in (*([batch_env] if batch_env is not None else []), *dict(variables).values()):
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             field = "batch_env" if name == batch_env else "sweep_env"
@@ -111,22 +117,24 @@ def read_program(
                 "For example BATCH",
             )
     python, flags, command_line = (
-        (None, (), tuple(command)) if as_is else _interpreter(tuple(command), is_any=as_is is None)
+        (None, (), tuple(command))
+        if as_is
+        else _split_interpreter(tuple(command), is_any=as_is is None)
     )
     if python is not None:
-        name, script = _what_runs(command_line, parameters)
+        name, script = _find_script_or_module(command_line, parameters)
     else:
-        command_line, name, script = _any_program(command_line, is_here)
-    program = Program(python, flags, command_line, name, script, batch_env, variables)
+        command_line, name, script = _parse_non_python_program(command_line, is_here)
+    program = UserProgram(python, flags, command_line, name, script, batch_env, variables)
     for parameter, count in parameters.items():
-        if parameter == "batch" and count > 1 and not program.receives("batch"):
+        if parameter == "batch" and count > 1 and not program.passes_parameter("batch"):
             raise UsageError(
                 f"`batches`: {count} sizes, but '{shlex.join(command)}' does not use the batch "
                 "size",
                 "Put {batch} in its arguments (--batch-size {batch}), set `batch_env`, or use one "
                 "batch size",
             )
-        if parameter != "batch" and not program.receives(parameter):
+        if parameter != "batch" and not program.passes_parameter(parameter):
             raise UsageError(
                 f"`sweep`: '{shlex.join(command)}' does not use {parameter}",
                 f"Put {{{parameter}}} in its arguments, or set `sweep_env` {parameter}=VARIABLE",
@@ -139,21 +147,21 @@ def read_program(
     return program
 
 
-def _read_variable(text: str) -> tuple[str, str]:
+def _parse_sweep_env(text: str) -> tuple[str, str]:
     name, equals, variable = text.partition("=")
     if not equals:
         raise UsageError(f"`sweep_env`: '{text}' is not NAME=VARIABLE", "For example N=SIZE")
     return name, variable
 
 
-def _any_program(
+def _parse_non_python_program(
     command: tuple[str, ...], is_here: bool
 ) -> tuple[tuple[str, ...], str, Path | None]:
     """(words, name, file) of a program that is not Python. The name is that of the file which is
     run, also behind a shell or launcher from PATH (bash run.sh, mpirun -n 2 ./solver)."""
     first, *arguments = command
     if not is_here:
-        return command, utf8(Path(first).name), None
+        return command, escape_non_utf8(Path(first).name), None
     path = shutil.which(first)
     if path is None:
         exists = Path(first).is_file()
@@ -171,29 +179,37 @@ def _any_program(
     # nsys does not search PATH as a shell does
     argv = (os.path.abspath(path), *arguments)  # noqa: PTH100 - resolve() would follow links
     script = Path(files[0]).absolute() if files else None
-    return argv, utf8(script.name if script else Path(first).name), script
+    return argv, escape_non_utf8(script.name if script else Path(first).name), script
 
 
-def _interpreter(
+def _split_interpreter(
     command: tuple[str, ...], *, is_any: bool
 ) -> tuple[str | None, tuple[str, ...], tuple[str, ...]]:
     """(interpreter, its options, the rest) of a command; no interpreter for one that is not Python,
     if it may be ``is_any``."""
     first = Path(command[0]).name
-    if is_python(first):
+    if is_python_interpreter(first):
         try:
             count = count_python_options(command[1:])
         except SpecError as error:
             raise UsageError(str(error), _EXAMPLE) from error
         if count == len(command) - 1:
             raise UsageError("no script was given after python", _EXAMPLE)
-        return resolve(command[0]), command[1 : 1 + count], _module_words(command[1 + count :])
+        return (
+            resolve_interpreter_path(command[0]),
+            command[1 : 1 + count],
+            _normalize_module_options(command[1 + count :]),
+        )
     if first in LAUNCHER_NAMES:
-        return _of_shebang(shutil.which(command[0])) or sys.executable, (), (first, *command[1:])
+        return (
+            _read_shebang_interpreter(shutil.which(command[0])) or sys.executable,
+            (),
+            (first, *command[1:]),
+        )
     if command[0].startswith("-m") or first.endswith(".py") or Path(command[0]).is_dir():
-        return sys.executable, (), _module_words(command)
+        return sys.executable, (), _normalize_module_options(command)
     path = command[0] if Path(command[0]).is_file() else shutil.which(command[0])
-    python = _of_shebang(path)
+    python = _read_shebang_interpreter(path)
     if python is None or path is None:
         if is_any:
             return None, (), command
@@ -205,7 +221,7 @@ def _interpreter(
     return python, (), (path, *command[1:])
 
 
-def _module_words(arguments: tuple[str, ...]) -> tuple[str, ...]:
+def _normalize_module_options(arguments: tuple[str, ...]) -> tuple[str, ...]:
     """``-mpackage`` as two words, and launchers called as modules by name."""
     if arguments[0].startswith("-m") and len(arguments[0]) > 2:
         arguments = ("-m", arguments[0][2:], *arguments[1:])
@@ -213,7 +229,7 @@ def _module_words(arguments: tuple[str, ...]) -> tuple[str, ...]:
     return (*launcher, *arguments[2:]) if launcher else arguments
 
 
-def resolve(python: str) -> str:
+def resolve_interpreter_path(python: str) -> str:
     """Path of the interpreter ``python``; perfctl's own if it is in that folder, or if PATH has
     no ``python``.
 
@@ -235,7 +251,7 @@ def resolve(python: str) -> str:
     )
 
 
-def _of_shebang(path: str | None) -> str | None:
+def _read_shebang_interpreter(path: str | None) -> str | None:
     """The Python interpreter in a script's first line; None when there is none."""
     if path is None:
         return None
@@ -245,16 +261,18 @@ def _of_shebang(path: str | None) -> str | None:
     parts = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
     if parts and Path(parts[0]).name == "env":
         parts = [part for part in parts[1:] if not part.startswith("-")]
-    return resolve(parts[0]) if parts and is_python(parts[0]) else None
+    return resolve_interpreter_path(parts[0]) if parts and is_python_interpreter(parts[0]) else None
 
 
-def _what_runs(arguments: tuple[str, ...], parameters: Iterable[str]) -> tuple[str, Path | None]:
+def _find_script_or_module(
+    arguments: tuple[str, ...], parameters: Iterable[str]
+) -> tuple[str, Path | None]:
     """(name, file) of the script or module. Raises UsageError when there is none, or its file does
     not exist."""
     if arguments[0] not in LAUNCHER_NAMES:
         if arguments[0] != "-m":
-            name = utf8(Path(arguments[0]).name or Path(arguments[0]).absolute().name)
-            return name, _existing(arguments[0], parameters)
+            name = escape_non_utf8(Path(arguments[0]).name or Path(arguments[0]).absolute().name)
+            return name, _require_script_file(arguments[0], parameters)
         if len(arguments) < 2:
             raise UsageError(
                 "no module was given after -m",
@@ -265,14 +283,14 @@ def _what_runs(arguments: tuple[str, ...], parameters: Iterable[str]) -> tuple[s
         if argument in ("-m", "--module") and following is not None:
             return following, None
         if argument is not None and argument.endswith(".py"):
-            return utf8(Path(argument).name), _existing(argument, parameters)
+            return escape_non_utf8(Path(argument).name), _require_script_file(argument, parameters)
     raise UsageError(
         f"'{shlex.join(arguments)}' does not name a script",
         f"For example: -- {arguments[0]} train.py {BATCH}",
     )
 
 
-def _existing(script_name: str, parameters: Iterable[str]) -> Path:
+def _require_script_file(script_name: str, parameters: Iterable[str]) -> Path:
     for placeholder in (BATCH, *(f"{{{name}}}" for name in parameters)):
         if placeholder in script_name:
             raise UsageError(

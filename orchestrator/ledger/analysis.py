@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from perfctl.orchestrator.counts.hardware.peaks import Peaks
-from perfctl.orchestrator.counts.kernels.short_names import shorten
-from perfctl.orchestrator.ledger.causes.judge import Judgement, judge
-from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts, run_verdicts
+from perfctl.orchestrator.counts.hardware.peaks import DevicePeaks
+from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names
+from perfctl.orchestrator.ledger.causes.judge import StudyCauses, find_study_causes
+from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts, detect_run_verdicts
 from perfctl.orchestrator.ledger.ledger import Ledger, ledger
-from perfctl.orchestrator.ledger.prepared import Study, parts
-from perfctl.orchestrator.ledger.roofline import Roofline, roofline
-from perfctl.orchestrator.ledger.sweep import BatchPoint, points
+from perfctl.orchestrator.ledger.prepared import Study, group_studies_by_sweep
+from perfctl.orchestrator.ledger.roofline import Roofline, build_roofline
+from perfctl.orchestrator.ledger.sweep import BatchPoint, list_batch_points
 from perfctl.records.run import Run
 
 
@@ -24,7 +24,7 @@ class Analysis:
 
     study: Study
     ledger: Ledger
-    judgement: Judgement
+    judgement: StudyCauses
     roofline: Roofline
     points: tuple[BatchPoint, ...]
     parts: tuple[Study, ...] = ()
@@ -37,12 +37,12 @@ class Analysis:
     def verdicts(self) -> RunVerdicts:
         """What the timeline of each run shows could be faster."""
         usages = [prepared.usage for prepared in self.study.prepared_runs]
-        return [(usage.run, run_verdicts(usage)) for usage in usages]
+        return [(usage.run, detect_run_verdicts(usage)) for usage in usages]
 
 
-def analyse(
+def analyse_study(
     study: Study,
-    measured: Sequence[Peaks] = (),
+    measured: Sequence[DevicePeaks] = (),
     beside: Sequence[Study] | None = None,
     names: Mapping[str, str] | None = None,
 ) -> Analysis:
@@ -57,16 +57,18 @@ def analyse(
     return Analysis(
         study=study,
         ledger=entries,
-        judgement=judge(study, entries, group),
-        roofline=roofline(study, entries, measured),
-        points=points(study),
+        judgement=find_study_causes(study, entries, group),
+        roofline=build_roofline(study, entries, measured),
+        points=list_batch_points(study),
         parts=group,
-        names=short_names(study.runs) if names is None else names,
+        names=shorten_names_of_runs(study.runs) if names is None else names,
     )
 
 
-def analyse_all(
-    studies: Iterable[Study], measured: Sequence[Peaks] = (), names: Mapping[str, str] | None = None
+def analyse_studies(
+    studies: Iterable[Study],
+    measured: Sequence[DevicePeaks] = (),
+    names: Mapping[str, str] | None = None,
 ) -> list[Analysis]:
     """Each study analysed, in order. What concerns several parts of one sweep is with the first
     of them.
@@ -74,11 +76,15 @@ def analyse_all(
     ``names``: short kernel names, as :func:`analyse` takes them; by default of all these studies.
     """
     studies = tuple(studies)
-    beside = {id(group[0]): group for group in parts(studies)}
-    names = short_names(run for study in studies for run in study.runs) if names is None else names
-    return [analyse(study, measured, beside.get(id(study), ()), names) for study in studies]
+    beside = {id(group[0]): group for group in group_studies_by_sweep(studies)}
+    names = (
+        shorten_names_of_runs(run for study in studies for run in study.runs)
+        if names is None
+        else names
+    )
+    return [analyse_study(study, measured, beside.get(id(study), ()), names) for study in studies]
 
 
-def short_names(runs: Iterable[Run]) -> dict[str, str]:
+def shorten_names_of_runs(runs: Iterable[Run]) -> dict[str, str]:
     """Kernel name -> its short form, unique among these runs."""
-    return shorten(kernel.name for run in runs for kernel in run.report.kernels)
+    return shorten_kernel_names(kernel.name for run in runs for kernel in run.report.kernels)

@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, Peaks, peaks_of
+from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, DevicePeaks, find_peaks
 from perfctl.orchestrator.counts.kernels import categories
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, totals
-from perfctl.orchestrator.ledger.prepared import PreparedRun, device_label
-from perfctl.orchestrator.ledger.sweep import memory_figures
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, sum_layer_calls
+from perfctl.orchestrator.ledger.prepared import PreparedRun, get_device_label
+from perfctl.orchestrator.ledger.sweep import read_memory_peaks
 from perfctl.orchestrator.ledger.usage.intervals import (
     Intervals,
-    end_of,
-    is_timed,
-    start_of,
-    sum_ns,
+    get_end_ns,
+    get_start_ns,
+    has_start_and_duration,
+    sum_durations_ns,
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
@@ -29,7 +29,7 @@ DICE = "dice:epoch:"
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
+class EpochFigures:
     """One epoch of an arm's newest run."""
 
     number: int
@@ -44,7 +44,7 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
-class Top:
+class TopOperation:
     """One of the most expensive operations (CPU, by self time) or kernels (GPU)."""
 
     name: str
@@ -57,7 +57,7 @@ class Top:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class FlopRate:
     """Estimated FLOPs over measured time. 1 multiply-add = 2 FLOPs."""
 
     flops: int | None
@@ -68,7 +68,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmFacts:
+class ArmFigures:
     """Figures of one arm."""
 
     label: str
@@ -82,12 +82,12 @@ class ArmFacts:
     steps_per_second: float | None
     samples_per_second: float | None
     warmup: int | None
-    epochs: tuple[Epoch, ...]
+    epochs: tuple[EpochFigures, ...]
     memory: Mapping[str, int]
-    top_operations: tuple[Top, ...]
+    top_operations: tuple[TopOperation, ...]
     categories: Mapping[str, float] | None
     """Kind of work -> share of all time in the trace."""
-    rate: Rate
+    rate: FlopRate
     idle: float | None
     """Share of the measured steps without a running kernel; None on a CPU."""
     overlap: float | None
@@ -104,20 +104,22 @@ class ArmFacts:
     estimated_memory_reason: str | None = None
 
 
-def facts_of(label: str, runs: Sequence[Run], peaks: Sequence[Peaks] = ()) -> ArmFacts:
+def compute_arm_figures(
+    label: str, runs: Sequence[Run], peaks: Sequence[DevicePeaks] = ()
+) -> ArmFigures:
     """Return the figures of the newest of these complete runs; ``runs`` counts all of them."""
     run = runs[-1]
     prepared = PreparedRun(run)
     timed = prepared.step_time
     warmup = run.report.environment.get("option:warmup", "")
     step = timed[0].median if timed else None
-    course = epochs(run)
+    course = list_epochs(run)
     relevant = ("layer ranges",) if run.device_kind == "cpu" else ("layer ranges", "kernel")
     busy = prepared.usage.ways.kernels.value
     gaps = [(gap.quantity, gap.reason) for gap in run.report.gaps if gap.quantity in relevant]
-    return ArmFacts(
+    return ArmFigures(
         label=label,
-        device=device_label(run),
+        device=get_device_label(run),
         precision=run.precision,
         runs=len(runs),
         total_ns=sum(epoch.ns for epoch in course) if course else None,
@@ -129,19 +131,19 @@ def facts_of(label: str, runs: Sequence[Run], peaks: Sequence[Peaks] = ()) -> Ar
         else None,
         warmup=int(warmup) if warmup.isdecimal() else None,
         epochs=course,
-        memory=memory_figures(run),
-        top_operations=top(run),
-        categories=shares(run),
-        rate=rate(run, step, peaks),
+        memory=read_memory_peaks(run),
+        top_operations=list_top_operations(run),
+        categories=compute_category_shares(run),
+        rate=compute_flop_rate(run, step, peaks),
         idle=None if busy is None else 1 - busy,
-        overlap=overlap(run),
-        launch_bound=launch_bound(run),
-        overhead=overhead(run),
+        overlap=compute_copy_overlap_share(run),
+        launch_bound=compute_launch_bound_share(run),
+        overhead=compute_overhead_share(run),
         missing_values=tuple(dict.fromkeys(gaps)),
     )
 
 
-def epochs(run: Run) -> tuple[Epoch, ...]:
+def list_epochs(run: Run) -> tuple[EpochFigures, ...]:
     tests = {row.number: row for row in run.report.steps if row.phase == "test"}
     scored = {item.name: item.value for item in run.report.summaries if item.name.startswith(DICE)}
     rows = [row for row in run.report.steps if row.phase == "epoch" and row.duration_ns is not None]
@@ -152,21 +154,30 @@ def epochs(run: Run) -> tuple[Epoch, ...]:
         elapsed_ns += ns
         test_loss = tests[row.number].loss if row.number in tests else None
         dice = scored.get(f"{DICE}{row.number}")
-        course.append(Epoch(row.number, ns, elapsed_ns, row.loss, test_loss, row.accuracy, dice))
+        course.append(
+            EpochFigures(row.number, ns, elapsed_ns, row.loss, test_loss, row.accuracy, dice)
+        )
     return tuple(course)
 
 
-def top(run: Run, most: int = 10) -> tuple[Top, ...]:
+def list_top_operations(run: Run, most: int = 10) -> tuple[TopOperation, ...]:
     """The most expensive kernels by time; without kernels, CPU operations by self time. One line
     per name, as in torch's tables."""
     rows = [
-        Top(name, categories.kernel(name), len(kernels), sum_ns(kernels), None, 0.0)
+        TopOperation(
+            name,
+            categories.categorize_kernel(name),
+            len(kernels),
+            sum_durations_ns(kernels),
+            None,
+            0.0,
+        )
         for name, kernels in group_by(run.report.kernels, lambda kernel: kernel.name).items()
     ]
     rows = rows or [
-        Top(
+        TopOperation(
             name,
-            categories.operation(name),
+            categories.categorize_operation(name),
             sum(item.calls for item in items),
             sum(item.self_cpu_ns or 0 for item in items),
             sum(item.cpu_ns or 0 for item in items),
@@ -179,39 +190,41 @@ def top(run: Run, most: int = 10) -> tuple[Top, ...]:
     return tuple(replace(row, share=row.self_ns / total_ns) for row in rows[:most] if total_ns)
 
 
-def shares(run: Run) -> Mapping[str, float] | None:
+def compute_category_shares(run: Run) -> Mapping[str, float] | None:
     """Kind of work -> share of all time in the trace, without kinds that took none."""
     times = categories.sum_ns_by_category(run) or {}
     total = sum(times.values())
     return {kind: spent / total for kind, spent in times.items() if spent} if total else None
 
 
-def rate(run: Run, step_ns: float | None, peaks: Sequence[Peaks] = ()) -> Rate:
+def compute_flop_rate(
+    run: Run, step_ns: float | None, peaks: Sequence[DevicePeaks] = ()
+) -> FlopRate:
     """Estimated FLOPs of a step over its measured time, and the device's peak."""
     if not run.layer_calls:
-        return Rate(None, None, None, "the run did not record the shapes of the layers")
+        return FlopRate(None, None, None, "the run did not record the shapes of the layers")
     directions = ("forward", *BACKWARD) if run.mode == "train" else ("forward",)
-    total = totals(run.layer_calls, directions)
+    total = sum_layer_calls(run.layer_calls, directions)
     if total.is_lower_bound:
         names = ", ".join(name for name, _ in total.missing)
-        return Rate(
+        return FlopRate(
             None, None, None, f"at least {total.flops:,} estimated FLOPs; not included: {names}"
         )
     flops = total.flops
-    roofs = peaks_of(run.device, peaks)
+    roofs = find_peaks(run.device, peaks)
     precision = run.precision or ""
     path = precision if run.device_kind == "cpu" else PATH_OF.get(precision, precision)
     peak = roofs.flops.get(path)
     reason = None if peak else roofs.reason or f"the {path} peak of {roofs.device} is unknown"
-    return Rate(flops, flops * 1e9 / step_ns if step_ns else None, peak, reason)
+    return FlopRate(flops, flops * 1e9 / step_ns if step_ns else None, peak, reason)
 
 
-def launch_bound(run: Run) -> float | None:
+def compute_launch_bound_share(run: Run) -> float | None:
     """Share of kernels that ran for less time than the device was idle before them; None without
     kernel times."""
     spans = sorted(
-        (start_of(kernel), end_of(kernel), kernel.device_index or 0)
-        for kernel in filter(is_timed, run.report.kernels)
+        (get_start_ns(kernel), get_end_ns(kernel), kernel.device_index or 0)
+        for kernel in filter(has_start_and_duration, run.report.kernels)
     )
     waited: list[bool] = []
     reached: dict[int, int] = {}
@@ -222,23 +235,25 @@ def launch_bound(run: Run) -> float | None:
     return sum(waited) / len(waited) if waited else None
 
 
-def overlap(run: Run) -> float | None:
+def compute_copy_overlap_share(run: Run) -> float | None:
     """Share of the copies' time in which a kernel of the device ran; None without copies."""
-    if not all(map(is_timed, run.report.kernels)):
+    if not all(map(has_start_and_duration, run.report.kernels)):
         return None
     by_device = group_by(run.report.kernels, lambda kernel: kernel.device_index or 0)
     running = {device: Intervals.of(kernels) for device, kernels in by_device.items()}
-    copies = [copy for copy in run.report.copies if copy.kind != "memset" and is_timed(copy)]
+    copies = [
+        copy for copy in run.report.copies if copy.kind != "memset" and has_start_and_duration(copy)
+    ]
     covered = sum(
-        running[copy.device_index or 0].length_within(start_of(copy), end_of(copy))
+        running[copy.device_index or 0].measure_within(get_start_ns(copy), get_end_ns(copy))
         for copy in copies
         if (copy.device_index or 0) in running
     )
-    copy_ns = sum_ns(copies)
+    copy_ns = sum_durations_ns(copies)
     return covered / copy_ns if copy_ns else None
 
 
-def overhead(run: Run) -> float | None:
+def compute_overhead_share(run: Run) -> float | None:
     """Share of the measured steps outside all operations: Python, and the profiler. None on
     a GPU."""
     if run.device_kind != "cpu" or not run.report.operations:

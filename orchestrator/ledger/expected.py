@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
-from perfctl.orchestrator.counts.kernels.names import fits
-from perfctl.orchestrator.estimate.user_formulas import gemm_sizes
-from perfctl.orchestrator.ledger.timing import Key, numbered, upwards
+from perfctl.orchestrator.counts.kernels.names import is_name_match
+from perfctl.orchestrator.estimate.user_formulas import find_gemm_sizes
+from perfctl.orchestrator.ledger.timing import Key, has_step_numbers, walk_enclosing_ranges
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.run import Expectation, Run
 
@@ -23,7 +23,7 @@ pattern as its layer, and is "forward"."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedWork:
+class FormulaWork:
     """What the formulas of a run say."""
 
     keys: Sequence[Key | None]
@@ -34,22 +34,22 @@ class ExpectedWork:
     """Products of formulas such as 2*M*N*K."""
 
 
-def find_expected(run: Run, keys: Sequence[Key | None], steps: int) -> ExpectedWork:
+def match_formulas(run: Run, keys: Sequence[Key | None], steps: int) -> FormulaWork:
     """Return the run's kernels by layer and formula. ``keys``: those of its layers."""
     estimated = {(call.layer, call.direction) for call in run.layer_calls if call.flops is not None}
     ranges = {item.number: item for item in run.report.ranges}
-    is_numbered = numbered(run)
+    is_numbered = has_step_numbers(run)
     new_keys = list(keys)
     instances: dict[str, set[tuple[str, int]]] = {}
     """Pattern -> its launches and ranges in the measured steps."""
 
     @cache
-    def by_name(name: str, short_name: str | None) -> Expectation | None:
+    def find_expectation(name: str, short_name: str | None) -> Expectation | None:
         return next(
             (
                 expectation
                 for expectation in run.expectations
-                if fits(expectation.pattern, name, short_name)
+                if is_name_match(expectation.pattern, name, short_name)
             ),
             None,
         )
@@ -57,9 +57,14 @@ def find_expected(run: Run, keys: Sequence[Key | None], steps: int) -> ExpectedW
     for index, kernel in enumerate(run.report.kernels):
         if keys[index] in estimated:
             continue
-        expectation, instance = by_name(kernel.name, kernel.short_name), ("kernel", kernel.launch)
-        for item in upwards(kernel.range_number, ranges) if expectation is None else ():
-            expectation, instance = by_name(item.name, None), ("range", item.number)
+        expectation, instance = (
+            find_expectation(kernel.name, kernel.short_name),
+            ("kernel", kernel.launch),
+        )
+        for item in (
+            walk_enclosing_ranges(kernel.range_number, ranges) if expectation is None else ()
+        ):
+            expectation, instance = find_expectation(item.name, None), ("range", item.number)
             if expectation is not None:
                 break
         if expectation is None:
@@ -73,19 +78,23 @@ def find_expected(run: Run, keys: Sequence[Key | None], steps: int) -> ExpectedW
         for expected_work in run.expectations
         if expected_work.pattern in counts
     ]
-    return ExpectedWork(
+    return FormulaWork(
         new_keys,
         tuple(
-            _call(run, expected_work, count, position)
+            _build_formula_call(run, expected_work, count, position)
             for position, (expected_work, count) in enumerate(expected)
         ),
         tuple(
-            op for expected_work, count in expected for op in _product(run, expected_work, count)
+            op
+            for expected_work, count in expected
+            for op in _parse_formula_product(run, expected_work, count)
         ),
     )
 
 
-def _call(run: Run, expectation: Expectation, count: Fraction, position: int) -> LayerCall:
+def _build_formula_call(
+    run: Run, expectation: Expectation, count: Fraction, position: int
+) -> LayerCall:
     text = expectation.formula or "registered formula"
     values = ", ".join(f"{item.name}={item.value}" for item in run.parameters)
     times = f" x {float(count):g} launches or ranges" if count != 1 else ""
@@ -106,13 +115,15 @@ def _call(run: Run, expectation: Expectation, count: Fraction, position: int) ->
     )
 
 
-def _product(run: Run, expectation: Expectation, count: Fraction) -> tuple[OpShape, ...]:
+def _parse_formula_product(
+    run: Run, expectation: Expectation, count: Fraction
+) -> tuple[OpShape, ...]:
     """Return the matrix product that a formula states; () for any other."""
     text = (expectation.formula or "").partition("flops=")[2].partition(", bytes=")[0]
     numbers = {
         item.name: Fraction(item.number) for item in run.parameters if item.number is not None
     }
-    sizes = gemm_sizes(text, numbers) if text and count.denominator == 1 else None
+    sizes = find_gemm_sizes(text, numbers) if text and count.denominator == 1 else None
     if sizes is None:
         return ()
     m, n, k = sizes

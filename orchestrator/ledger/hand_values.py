@@ -6,8 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.sheets.slips import Finding, Stated, check, read_stated
-from perfctl.orchestrator.ledger.causes.study_rules import read_estimates
+from perfctl.orchestrator.estimate.sheets.slips import (
+    CheckFinding,
+    StatedValue,
+    check_stated_value,
+    parse_stated_value,
+)
+from perfctl.orchestrator.ledger.causes.study_rules import read_hand_estimates
 from perfctl.orchestrator.ledger.network import Network
 
 LAYERS_NAMED = 20
@@ -15,14 +20,14 @@ LAYERS_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class HandValue:
+class CheckedHandValue:
     """One value worked out by hand, checked."""
 
     layer: str
     network: str
     """Label of the network whose sheet explains it."""
     batch: int
-    finding: Finding
+    finding: CheckFinding
 
     @property
     def is_right(self) -> bool:
@@ -32,43 +37,43 @@ class HandValue:
 
 def check_hand_values(
     networks: Sequence[Network], texts: Sequence[str], batch: int
-) -> Iterator[HandValue]:
+) -> Iterator[CheckedHandValue]:
     """Yield each value of texts like "conv2=141557760,514112 values", and of hand estimates that
     came with the reports, with the sheet that explains it best.
 
     Exactly goes before nearly, few slips before many, ``batch`` first. Raises UsageError for a
     layer that the networks do not have.
     """
-    typed: dict[tuple[str, Stated], int | None] = {}
+    typed: dict[tuple[str, StatedValue], int | None] = {}
     for text in texts:
         layer, _, values = text.partition("=")
-        typed |= {(layer.strip(), read_stated(value)): None for value in values.split(",")}
+        typed |= {(layer.strip(), parse_stated_value(value)): None for value in values.split(",")}
     numbers = {(layer, value.value) for layer, value in typed}
-    reported: dict[tuple[str, Stated], int | None] = {}
+    reported: dict[tuple[str, StatedValue], int | None] = {}
     for run in (run for network in networks for run in network.runs):
-        for layer, _, value in read_estimates(run):
+        for layer, _, value in read_hand_estimates(run):
             if (layer, value.value) not in numbers:
                 reported.setdefault((layer, value), run.batch_size)
     for (layer, value), size in (typed | reported).items():
-        ranked: list[tuple[tuple[object, ...], HandValue]] = []
+        ranked: list[tuple[tuple[object, ...], CheckedHandValue]] = []
         for number, network in enumerate(networks):
             for other in network.batches if size is None else (size,):
                 sheet = network.sheet(other, layer)
                 if sheet is not None:
-                    finding = check(value, sheet.facts, sheet.quantities)
+                    finding = check_stated_value(value, sheet.facts, sheet.quantities)
                     slips = len(finding.mistakes)
                     rank = (not finding.is_explained, slips, number, other != batch, other)
-                    ranked.append((rank, HandValue(layer, network.label, other, finding)))
+                    ranked.append((rank, CheckedHandValue(layer, network.label, other, finding)))
         if not ranked:
-            raise unknown_layer("hand", layer, networks[0], batch)
+            raise build_unknown_layer_error("hand", layer, networks[0], batch)
         exact = [pair for pair in ranked if pair[1].finding.is_explained]
         near = [pair for pair in ranked if pair[1].batch == batch] or ranked
         yield min(exact or near, key=lambda pair: pair[0])[1]
 
 
-def unknown_layer(option: str, layer: str, network: Network, batch: int) -> UsageError:
+def build_unknown_layer_error(option: str, layer: str, network: Network, batch: int) -> UsageError:
     """Return the error of a layer that the network does not have."""
-    names = list(dict.fromkeys(line.layer for line in network.network_sheet(batch).lines))
+    names = list(dict.fromkeys(line.layer for line in network.build_network_sheet(batch).lines))
     suffix = f" and {len(names) - LAYERS_NAMED} more" if len(names) > LAYERS_NAMED else ""
     listed = f"There are {', '.join(names[:LAYERS_NAMED])}{suffix}; the runs are kept"
     return UsageError(f"`{option}`: no layer '{layer}' in these runs", listed if names else None)

@@ -10,40 +10,44 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import starmap
 
-from perfctl.orchestrator.counts.counters.sums import instructions
-from perfctl.orchestrator.counts.counters.work import NO_COUNTERS, THIS_BATCH, not_counted
+from perfctl.orchestrator.counts.counters.sums import read_instruction_counts
+from perfctl.orchestrator.counts.counters.work import (
+    NO_COUNTERS,
+    THIS_BATCH,
+    describe_missing_ncu_run,
+)
 from perfctl.orchestrator.counts.derived.run import NO_RULE
-from perfctl.orchestrator.counts.figure import Figure, missing, total_of
-from perfctl.orchestrator.counts.kernels.names import family, recognise
+from perfctl.orchestrator.counts.figure import Figure, make_missing_figure, sum_figures
+from perfctl.orchestrator.counts.kernels.names import recognise_family, recognise_kernel
 from perfctl.orchestrator.counts.kernels.replays import (
     LEFT_OUT_PART,
-    Site,
-    extrapolated,
-    reasons_left_out,
+    LaunchSite,
+    collect_exclusion_reasons,
+    find_extrapolated_launches,
 )
-from perfctl.orchestrator.estimate.flops.engine import fused_only
+from perfctl.orchestrator.estimate.flops.engine import is_fused_only
 from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
     PreparedBatch,
     PreparedRun,
     Study,
-    as_estimate,
+    mark_as_estimate,
 )
 from perfctl.orchestrator.ledger.timing import (
     GRADIENTS,
     OPTIMIZER,
     Key,
-    Spread,
-    self_times,
-    times_kernels,
-    upwards,
+    TimeSpread,
+    compute_self_times,
+    has_kernel_times,
+    walk_enclosing_ranges,
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import LayerCall
 from perfctl.records.ranges import DIRECTIONS
 from perfctl.records.report import Kernel, Range
-from perfctl.records.run import Point, Run, label_point
+from perfctl.records.run import Point, Run, format_point
 
 COMPILED = (
     "Torch-Compiled Region",
@@ -100,24 +104,24 @@ class KernelUse:
 
 
 @lru_cache(maxsize=8192)
-def _use(name: str, per_step: float) -> KernelUse:
+def _describe_kernel_use(name: str, per_step: float) -> KernelUse:
     """Return the use of a kernel; runs of a sweep mostly use the same kernels."""
-    return KernelUse(name, recognise(name).family, algorithm(name), per_step)
+    return KernelUse(name, recognise_kernel(name).family, describe_method_and_tile(name), per_step)
 
 
 @lru_cache(maxsize=8192)
-def algorithm(name: str) -> str | None:
+def describe_method_and_tile(name: str) -> str | None:
     """Return method and tile of a kernel in words; None when its name states neither."""
-    kernel = recognise(name)
+    kernel = recognise_kernel(name)
     sides = [str(side) for side in kernel.tile or () if side is not None]
     tile = f"{'x'.join(sides)} tile" if kernel.tile else None
     cores = f"{kernel.math or ''} tensor cores".strip() if kernel.tensor_core else None
     return ", ".join(filter(None, (kernel.method, tile, cores))) or None
 
 
-def at_batch(batch: Point) -> str:
+def format_at_batch(batch: Point) -> str:
     """ " at batch 16" or " at N=256", as a sentence goes on; "" for a report that says neither."""
-    return "" if batch is None else f" at {label_point(batch)}"
+    return "" if batch is None else f" at {format_point(batch)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,7 @@ class LedgerRow:
     ratio: float | None
     """Executed / estimated; a lower bound when ``executed`` is one. None when either is missing or
     the estimate is 0 or a lower bound."""
-    time: Spread | None
+    time: TimeSpread | None
     time_reason: str | None
     basis: str | None
     trusted: bool
@@ -198,7 +202,7 @@ class LedgerRow:
     @property
     def at(self) -> str:
         """ " at batch 16", as a sentence goes on; "" where the report does not say."""
-        return at_batch(self.batch)
+        return format_at_batch(self.batch)
 
     @property
     def place(self) -> str:
@@ -216,11 +220,11 @@ class LedgerRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Unattributed:
+class UnattributedWork:
     """Time and FLOPs of no layer, at one batch size."""
 
     batch: Point
-    time: Spread
+    time: TimeSpread
     share: float
     whole: str
     basis: str
@@ -232,17 +236,17 @@ class Ledger:
     """All rows of a study, in the network's order, and what is left over."""
 
     rows: tuple[LedgerRow, ...]
-    unattributed: tuple[Unattributed, ...]
+    unattributed: tuple[UnattributedWork, ...]
 
     @property
-    def any_counted(self) -> bool:
+    def has_counted_rows(self) -> bool:
         return any(row.executed.value is not None for row in self.rows)
 
 
 def ledger(study: Study) -> Ledger:
     """Return the rows for every batch size of a study."""
     points = study.points
-    by_batch = [_at_batch(batch) for batch in study.prepared_batches]
+    by_batch = [_build_batch_rows(batch) for batch in study.prepared_batches]
     rows = [row for of_batch, _ in by_batch for row in of_batch]
     # first position anywhere; layers without one come after the rest, the optimizer last
     by_place = group_by(rows, lambda row: row.place)
@@ -263,7 +267,7 @@ def ledger(study: Study) -> Ledger:
     )
 
 
-def _at_batch(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | None]:
+def _build_batch_rows(batch: PreparedBatch) -> tuple[list[LedgerRow], UnattributedWork | None]:
     """Return the rows of one batch size, and what is left over."""
     times = batch.times
     # pen and paper; a layer may hold several operations
@@ -272,24 +276,26 @@ def _at_batch(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | Non
     by_row = group_by(all_calls, lambda call: (call.layer, call.direction))
     calls = {key: tuple(of_row) for key, of_row in by_row.items()}
     _move_fused_recompute(calls, batch)
-    counted, uncounted = _counted(batch)
+    counted, uncounted = _sum_flops_of_batch(batch)
     derived: Mapping[Key | None, Figure] = {}
     if batch.derived and batch.derived.steps:
-        derived = counted if batch.counting is batch.derived else _by_key(batch.derived)
+        derived = (
+            counted if batch.counting_run is batch.derived else _sum_flops_by_row(batch.derived)
+        )
     measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
     rows = [
-        _row(
+        _build_ledger_row(
             batch,
             key,
-            _parts(calls, *key, joins_passes=key in measured),
+            _collect_row_calls(calls, *key, joins_passes=key in measured),
             counted.get(key, uncounted),
             derived.get(key),
         )
-        for key in sorted(_keys(calls, measured))
+        for key in sorted(_list_row_keys(calls, measured))
     ]
     if times is None or not times.total.mean:
         return rows, None
-    return rows, Unattributed(
+    return rows, UnattributedWork(
         batch=batch.batch,
         time=times.unattributed,
         share=times.unattributed.mean / times.total.mean,
@@ -302,43 +308,47 @@ def _at_batch(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | Non
 def _move_fused_recompute(calls: dict[Key, tuple[LayerCall, ...]], batch: PreparedBatch) -> None:
     """Move the scores that a fused attention computes again to the gradient in which its kernel
     ran: that kernel's count has them. What runs again by itself keeps its row."""
-    runs = [run for run in (batch.counting, batch.timing) if run is not None]
+    runs = [run for run in (batch.counting_run, batch.timing_run) if run is not None]
     for layer, direction in [key for key in calls if key[1] == "recompute"]:
-        fused = tuple(call for call in calls[layer, direction] if fused_only(call))
+        fused = tuple(call for call in calls[layer, direction] if is_fused_only(call))
         keys = ((layer, gradient) for gradient in ("backward", *GRADIENTS))
-        owner = next((key for key in keys if any(_has_attention(run, key) for run in runs)), None)
+        owner = next(
+            (key for key in keys if any(_has_fused_attention(run, key) for run in runs)), None
+        )
         if not fused or owner is None:
             continue
         calls[owner] = (*calls.get(owner, ()), *fused)
-        other_calls = tuple(call for call in calls.pop((layer, direction)) if not fused_only(call))
+        other_calls = tuple(
+            call for call in calls.pop((layer, direction)) if not is_fused_only(call)
+        )
         if other_calls:
             calls[layer, direction] = other_calls
 
 
-def _has_attention(run: PreparedRun, key: Key) -> bool:
+def _has_fused_attention(run: PreparedRun, key: Key) -> bool:
     """Return whether a fused attention kernel ran in this direction of the layer."""
     kernels = run.row_kernels.get(key)
     return kernels is not None and any(
-        recognise(name).family == "attention" and recognise(name).role == "main"
+        recognise_kernel(name).family == "attention" and recognise_kernel(name).role == "main"
         for name in kernels.names
     )
 
 
-def _row(
+def _build_ledger_row(
     batch: PreparedBatch,
     key: Key,
     calls: tuple[LayerCall, ...],
     counted: Figure,
     derived: Figure | None,
 ) -> LedgerRow:
-    times, timing = batch.times, batch.timing
-    source = timing if timing and timing.run.report.kernels else batch.counting
+    times, timing = batch.times, batch.timing_run
+    source = timing if timing and timing.run.report.kernels else batch.counting_run
     kernels = source.row_kernels.get(key) if source else None
-    paper, time = _paper_figure(calls), times.rows.get(key) if times else None
-    not_timed = f"no run at {_shown_point(batch.batch)} timed its layers"
+    paper, time = _sum_estimated_flops(calls), times.rows.get(key) if times else None
+    not_timed = f"no run at {_format_point(batch.batch)} timed its layers"
     if times is not None:
         not_timed = "the report has no range or kernel of it"
-    if time is not None and (mismatch := _other_launches(batch, key, calls)):
+    if time is not None and (mismatch := _explain_other_launches(batch, key, calls)):
         time, not_timed = None, mismatch
     flops = None if paper.lower_bound else paper.value
     trusted = bool(times and times.trusted)
@@ -361,16 +371,16 @@ def _row(
         share=time.mean / times.total.mean if time and times and times.total.mean else None,
         whole=times.whole if times and time else None,
         achieved=flops / time.median * 1e9 if time and trusted and time.median and flops else None,
-        kernels=tuple(starmap(_use, kernels.names.items())) if kernels else (),
+        kernels=tuple(starmap(_describe_kernel_use, kernels.names.items())) if kernels else (),
         guessed=kernels.guessed if kernels else 0.0,
         shared=kernels.shared if kernels else 0.0,
     )
 
 
-def _other_launches(batch: PreparedBatch, key: Key, calls: Sequence[LayerCall]) -> str:
+def _explain_other_launches(batch: PreparedBatch, key: Key, calls: Sequence[LayerCall]) -> str:
     """Return why the time of a formula of the user's is not that of its launches, for which it is
     worked out; "" if it is."""
-    counting, timing = batch.counting, batch.timing
+    counting, timing = batch.counting_run, batch.timing_run
     is_formula = bool(calls) and calls[0].kind == FORMULA
     if not is_formula or counting is None or timing is None or counting.run is timing.run:
         return ""
@@ -386,7 +396,7 @@ def _other_launches(batch: PreparedBatch, key: Key, calls: Sequence[LayerCall]) 
     )
 
 
-def _keys(calls: Iterable[Key], measured: set[Key]) -> set[Key]:
+def _list_row_keys(calls: Iterable[Key], measured: set[Key]) -> set[Key]:
     """Rows to show: what was measured, and what is estimated unless it is inside a
     measured "backward"."""
     keys = set(measured)
@@ -402,7 +412,7 @@ def _keys(calls: Iterable[Key], measured: set[Key]) -> set[Key]:
     return keys
 
 
-def _parts(
+def _collect_row_calls(
     calls: Mapping[Key, Sequence[LayerCall]], layer: str, direction: str, *, joins_passes: bool
 ) -> tuple[LayerCall, ...]:
     """Pen and paper for one row: a ``whole`` "backward" is the gradients and all else, the
@@ -415,9 +425,9 @@ def _parts(
     return tuple(call for part in (*gradients, direction) for call in calls.get((layer, part), ()))
 
 
-def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
+def _sum_estimated_flops(parts: Sequence[LayerCall]) -> Figure:
     if not parts:
-        return missing("not_available", NO_SHAPES)
+        return make_missing_figure("not_available", NO_SHAPES)
     known_flops = sum(call.flops or 0 for call in parts)
     lacking = [call for call in parts if call.flops is None]
     if not lacking:
@@ -430,41 +440,45 @@ def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
     )
     reasons = "; ".join(dict.fromkeys(each))
     if not known_flops:  # "at least 0" says nothing
-        return missing("not_available", reasons)
+        return make_missing_figure("not_available", reasons)
     return Figure(known_flops, "counted", reasons, missing=tuple(dict.fromkeys(names)))
 
 
-def _shown_point(batch: Point) -> str:
+def _format_point(batch: Point) -> str:
     return batch if isinstance(batch, str) else THIS_BATCH
 
 
-def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
+def _sum_flops_of_batch(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
     """FLOPs per step by (layer, direction), None for what is not attributed; and the figure for
     all others."""
-    counting = batch.counting
+    counting = batch.counting_run
     if counting is None:
         failed = next((item.run for item in batch.runs if item.run.profiler == "ncu"), None)
         if failed is not None:
             reason = (failed.reason or failed.status).rstrip(".")
-            return {}, missing("not_collected", f"the ncu run has no counters: {reason}")
+            return {}, make_missing_figure(
+                "not_collected", f"the ncu run has no counters: {reason}"
+            )
         if batch.on_cpu:
-            return {}, missing("not_available", NO_COUNTERS)
+            return {}, make_missing_figure("not_available", NO_COUNTERS)
         if batch.batch is None:
-            return {}, missing("not_collected", NEITHER)
-        return {}, missing("not_collected", not_counted(_shown_point(batch.batch)))
+            return {}, make_missing_figure("not_collected", NEITHER)
+        return {}, make_missing_figure(
+            "not_collected", describe_missing_ncu_run(_format_point(batch.batch))
+        )
     profiler = counting.run.profiler
     if counting.steps is None:
-        return {}, missing("not_collected", _without_steps(counting))
+        return {}, make_missing_figure("not_collected", _explain_missing_steps(counting))
     layers = counting.run.report.environment.get("ncu:layers")
     unseen = (
         f"ncu measured {layers} only (--layer)"
         if layers
         else f"{profiler} recorded no kernel of it"
     )
-    return _by_key(counting), missing("not_collected", unseen)
+    return _sum_flops_by_row(counting), make_missing_figure("not_collected", unseen)
 
 
-def _without_steps(run: PreparedRun) -> str:
+def _explain_missing_steps(run: PreparedRun) -> str:
     """ "ncu counted FADD only, and the report does not say how many steps it covers"."""
     profiler = run.run.profiler
     if isinstance(run, DerivedRun):
@@ -472,7 +486,7 @@ def _without_steps(run: PreparedRun) -> str:
     if any(figure.total.value is not None for figure in run.flops.values()):
         return f"{profiler} measured its kernels, but {NO_STEPS}"
     measured_kinds = dict.fromkeys(
-        name.upper() for values in run.values.values() for name in instructions(values)
+        name.upper() for values in run.values.values() for name in read_instruction_counts(values)
     )
     return (
         f"{profiler} measured {' and '.join(measured_kinds)} only, and {NO_STEPS}"
@@ -481,7 +495,7 @@ def _without_steps(run: PreparedRun) -> str:
     )
 
 
-def _without_left_out(figure: Figure, reason: str, *, is_listed: bool) -> Figure:
+def _as_lower_bound(figure: Figure, reason: str, *, is_listed: bool) -> Figure:
     """Return a sum as the lower bound that it is. ``is_listed``: the launches that ncu left out are
     among the figure's; else not even their number is known."""
     return replace(
@@ -492,37 +506,37 @@ def _without_left_out(figure: Figure, reason: str, *, is_listed: bool) -> Figure
     )
 
 
-def _by_key(run: PreparedRun) -> dict[Key | None, Figure]:
+def _sum_flops_by_row(run: PreparedRun) -> dict[Key | None, Figure]:
     """Return the FLOPs per step of each (layer, direction) whose kernels the run saw."""
     is_derived = isinstance(run, DerivedRun)
     lacking = (
-        missing("not_available", NO_RULE)
+        make_missing_figure("not_available", NO_RULE)
         if is_derived
-        else missing("not_collected", "no counters for this launch")
+        else make_missing_figure("not_collected", "no counters for this launch")
     )
     is_replayed = not is_derived and "ncu:extrapolated" in run.run.report.environment
-    repeats = extrapolated(run.run.report.counters) if is_replayed else frozenset()
-    left_out = {} if is_derived else reasons_left_out(run.run.report.gaps)
+    repeats = find_extrapolated_launches(run.run.report.counters) if is_replayed else frozenset()
+    left_out = {} if is_derived else collect_exclusion_reasons(run.run.report.gaps)
     groups: dict[Key | None, list[Figure]] = defaultdict(list)
     with_unknown: set[Key | None] = set()
     for kernel, key in run.launches:
         flops = run.flops.get(kernel.launch)
         figure = flops.total if flops else lacking
-        site = Site(kernel.layer or "", kernel.direction or "")
+        site = LaunchSite(kernel.layer or "", kernel.direction or "")
         if flops is None and site in left_out:
             with_unknown.add(key)
-            figure = missing("not_collected", left_out[site], lacking=(NOT_TAKEN_OVER,))
+            figure = make_missing_figure("not_collected", left_out[site], lacking=(NOT_TAKEN_OVER,))
         if kernel.launch in repeats:
-            figure = as_estimate(figure, OF_ANOTHER)
-        figure = run.part_of(kernel, figure)
+            figure = mark_as_estimate(figure, OF_ANOTHER)
+        figure = run.scale_to_layer_share(kernel, figure)
         if key and kernel.layer_source == "guessed":
-            figure = as_estimate(figure, GUESSED)
+            figure = mark_as_estimate(figure, GUESSED)
         groups[key].append(figure)
-    figures = {key: total_of(group, divide_by=run.steps or 1) for key, group in groups.items()}
+    figures = {key: sum_figures(group, divide_by=run.steps or 1) for key, group in groups.items()}
     for site, reason in left_out.items():
         key = (site.layer, site.direction)
         if key in figures and figures[key].value is not None:
-            figures[key] = _without_left_out(figures[key], reason, is_listed=key in with_unknown)
+            figures[key] = _as_lower_bound(figures[key], reason, is_listed=key in with_unknown)
     if is_derived:  # at least 0 says nothing
         for key, figure in figures.items():
             if figure.lower_bound and not figure.value:
@@ -543,10 +557,10 @@ class UnattributedCause:
 def explain_unattributed(run: PreparedRun) -> tuple[UnattributedCause, ...]:
     """Return the causes of the unattributed time of a run, the largest first; their shares add up
     to 1. Empty when there is none."""
-    return _of_kernels(run) if times_kernels(run.run) else _of_ranges(run.run)
+    return _explain_kernel_time(run) if has_kernel_times(run.run) else _explain_range_time(run.run)
 
 
-def beyond_time(run: Run) -> tuple[str, ...]:
+def list_untimed_work(run: Run) -> tuple[str, ...]:
     """Return what the run's time does not hold at all: kernels of CUDA graphs, launches outside of
     all measured steps."""
     reasons = [
@@ -562,7 +576,7 @@ def beyond_time(run: Run) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def _of_kernels(run: PreparedRun) -> tuple[UnattributedCause, ...]:
+def _explain_kernel_time(run: PreparedRun) -> tuple[UnattributedCause, ...]:
     report = run.run.report
     ranges = {item.number: item for item in report.ranges}
     # ncu and DLProf give launches their layers without listing ranges
@@ -576,22 +590,24 @@ def _of_kernels(run: PreparedRun) -> tuple[UnattributedCause, ...]:
     for kernel, key in run.launches:
         if key is None and kernel.duration_ns is not None:
             if by_operator:  # rows are the operators that multiply
-                kind = family(kernel.name)
+                kind = recognise_family(kernel.name)
                 cause = f"{_KINDS.get(kind, kind)} kernels" if kind else UNRECOGNISED
             elif not directions:
                 cause = NO_FORMULA if run.run.expectations else NO_RANGES
             else:
                 lacks_backward = is_trained and not directions - {"forward", "recompute"}
-                cause = _cause(kernel, ranges, lacks_backward=lacks_backward)
+                cause = _explain_unattributed_kernel(kernel, ranges, lacks_backward=lacks_backward)
             times[cause] += kernel.duration_ns
             launches[cause] += 1
-    return _ranked(times, launches)
+    return _rank_unattributed_causes(times, launches)
 
 
-def _cause(kernel: Kernel, ranges: Mapping[int, Range], *, lacks_backward: bool) -> str:
+def _explain_unattributed_kernel(
+    kernel: Kernel, ranges: Mapping[int, Range], *, lacks_backward: bool
+) -> str:
     """Return why a kernel has no layer. ``lacks_backward``: the run trains, and no kernel is of a
     backward pass."""
-    enclosing = list(upwards(kernel.range_number, ranges))
+    enclosing = list(walk_enclosing_ranges(kernel.range_number, ranges))
     if kernel.name.startswith("triton_") or any(
         item.name.startswith(COMPILED) for item in enclosing
     ):
@@ -604,7 +620,7 @@ def _cause(kernel: Kernel, ranges: Mapping[int, Range], *, lacks_backward: bool)
     return BETWEEN if any(item.step is not None for item in enclosing) else NO_CALL
 
 
-def _of_ranges(run: Run) -> tuple[UnattributedCause, ...]:
+def _explain_range_time(run: Run) -> tuple[UnattributedCause, ...]:
     ranges = {item.number: item for item in run.report.ranges}
     if not any(item.layer for item in ranges.values()):
         return ()
@@ -619,16 +635,16 @@ def _of_ranges(run: Run) -> tuple[UnattributedCause, ...]:
         if item.name.startswith(("perfctl:step:", "perfctl:phase:"))
     }
     times: defaultdict[str, float] = defaultdict(float)
-    for number, own_ns in self_times(ranges, opened | attributed).items():
+    for number, own_ns in compute_self_times(ranges, opened | attributed).items():
         item = ranges[number]
         if number not in attributed and item.step is not None:
             phase = item.phase if item.name.startswith("perfctl:phase:") else None
             cause = _PHASES.get(phase, f"the phase {phase}") if phase else BETWEEN
             times[cause] += max(own_ns, 0)
-    return _ranked(times, None)
+    return _rank_unattributed_causes(times, None)
 
 
-def _ranked(
+def _rank_unattributed_causes(
     times: Mapping[str, float], launches: Mapping[str, int] | None
 ) -> tuple[UnattributedCause, ...]:
     """Return the causes with a share, the largest first."""

@@ -12,17 +12,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from perfctl.orchestrator.counts.counters.sums import instructions
-from perfctl.orchestrator.counts.derived.run import as_flops
-from perfctl.orchestrator.counts.figure import Figure, missing
-from perfctl.orchestrator.estimate.sheets.network import NetworkSheet, network_sheet
-from perfctl.orchestrator.estimate.sheets.sheet import Sheet, sheet_for
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse_all
+from perfctl.orchestrator.counts.counters.sums import read_instruction_counts
+from perfctl.orchestrator.counts.derived.run import convert_to_flops
+from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
+from perfctl.orchestrator.estimate.sheets.network import NetworkSheet, build_network_sheet
+from perfctl.orchestrator.estimate.sheets.sheet import Sheet, build_layer_sheet
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse_studies
 from perfctl.orchestrator.ledger.ledger import LedgerRow
-from perfctl.orchestrator.ledger.prepared import PreparedBatch, studies
+from perfctl.orchestrator.ledger.prepared import PreparedBatch, group_into_studies
 from perfctl.orchestrator.ledger.sweep import NOT_COUNTED
-from perfctl.orchestrator.ledger.timing import GRADIENTS, Spread, host_times, spread
-from perfctl.records.paper import ModuleSeen, OpShape
+from perfctl.orchestrator.ledger.timing import (
+    GRADIENTS,
+    TimeSpread,
+    compute_spread,
+    list_host_times,
+)
+from perfctl.records.paper import OpShape, TracedModule
 from perfctl.records.run import Run
 from perfctl.workloads.models.mnist_cnn import CONV2
 
@@ -36,12 +41,12 @@ _BACKWARD = (*GRADIENTS, "backward")
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
+class ClockPair:
     """One piece of work by both clocks; None where one did not time it."""
 
-    synchronised: Spread | None
+    synchronised: TimeSpread | None
     """By a clock that waits for the device, with no profiler."""
-    profiled: Spread | None
+    profiled: TimeSpread | None
     """By a profiler."""
     basis: str | None
     """Which profiler, and what of it."""
@@ -61,7 +66,7 @@ class Clocks:
         return max((time.high / time.low for time in both if time and time.low), default=1.0)
 
 
-class LooseWork(NamedTuple):
+class UnclaimedLaunches(NamedTuple):
     """Launches that no layer claims."""
 
     flops: float | None
@@ -74,7 +79,7 @@ class LooseWork(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LayerPoint:
+class LayerAtBatch:
     """The layer's forward pass, and the whole step, at one batch size. FLOPs: 1
     multiply-add = 2."""
 
@@ -84,15 +89,15 @@ class LayerPoint:
     """By hardware counters; never a derived value."""
     derived: Figure
     """From kernel names, grids and shapes."""
-    loose: LooseWork
+    loose: UnclaimedLaunches
     """Only if the layer has no count."""
     row: LedgerRow | None
     """The ledger's row that ``counted`` stands in; None where no run saw the layer."""
     step_paper: Figure
     step_counted: Figure
-    forward: Clocks
-    backward: Clocks
-    step: Clocks
+    forward: ClockPair
+    backward: ClockPair
+    step: ClockPair
     host: tuple[tuple[str, float], ...]
     """(profiler of the run, ns) of each time that a report states for the layer by the host's
     clock, without waiting for the device; one a profiler, of its newest run."""
@@ -130,42 +135,44 @@ class Network:
 
     def sheet(self, batch: int, layer: str) -> Sheet | None:
         """The worked sheet of a layer; None where its shapes are not known."""
-        return sheet_for(self.ops(batch), layer)
+        return build_layer_sheet(self.ops(batch), layer)
 
-    def network_sheet(self, batch: int) -> NetworkSheet:
+    def build_network_sheet(self, batch: int) -> NetworkSheet:
         """A line for every layer that computes something, and the totals."""
         calls = [run.layer_calls for run in self.runs if run.batch_size == batch]
-        return network_sheet(modules_of(self.ops(batch)), max(calls, key=len, default=()))
+        return build_network_sheet(list_modules(self.ops(batch)), max(calls, key=len, default=()))
 
     def step_paper(self, batch: int) -> Figure:
         """Estimated FLOPs of a step; unknown if the backward pass of a training run was not
         recorded."""
-        sheet, mode = self.network_sheet(batch), self.analyses[0].study.mode
+        sheet, mode = self.build_network_sheet(batch), self.analyses[0].study.mode
         if not sheet.lines:
-            return missing("not_available", "no run recorded the shapes of the layers")
+            return make_missing_figure("not_available", "no run recorded the shapes of the layers")
         if mode != "infer" and not sheet.backward:
-            return missing("not_available", NO_BACKWARD)
+            return make_missing_figure("not_available", NO_BACKWARD)
         parts = sheet.total.flops, sheet.total.backward_flops
         return Figure(sum(part or 0 for part in parts), "counted", missing=sheet.missing)
 
-    def main_layer(self) -> str | None:
+    def find_main_layer(self) -> str | None:
         """The layer with the most multiply-adds in forward; None where no shapes are known."""
         macs: Counter[str] = Counter()
         for batch in self.batches[-1:]:
-            for line in self.network_sheet(batch).lines:
+            for line in self.build_network_sheet(batch).lines:
                 macs[line.layer] += line.macs or 0
         return max(macs, key=macs.__getitem__, default=None)
 
-    def points(self, layer: str) -> tuple[LayerPoint, ...]:
+    def points(self, layer: str) -> tuple[LayerAtBatch, ...]:
         """One a batch size."""
-        return tuple(_point(self, batch, layer) for batch in self.batches)
+        return tuple(_build_layer_point(self, batch, layer) for batch in self.batches)
 
 
-def networks_of(runs: Sequence[Run], workload: str | None = None) -> tuple[Network, ...]:
+def group_into_networks(runs: Sequence[Run], workload: str | None = None) -> tuple[Network, ...]:
     """Return the networks of one workload, that of the first run if none is named, each with the
     analyses of its runs."""
     studies_ = [
-        study for study in studies(runs) if not study.foreign and workload in (None, study.workload)
+        study
+        for study in group_into_studies(runs)
+        if not study.is_foreign and workload in (None, study.workload)
     ]
     shaped = [study for study in studies_ if any(run.report.ops for run in study.runs)]
     if not shaped:
@@ -180,7 +187,7 @@ def networks_of(runs: Sequence[Run], workload: str | None = None) -> tuple[Netwo
     variants = dict.fromkeys(
         [first.variant, *(study_.variant for study_ in shaped if study_ in alike)]
     )
-    analyses = analyse_all(alike)
+    analyses = analyse_studies(alike)
     return tuple(
         Network(_name_network(variant_analyses[0].study.runs), tuple(variant_analyses))
         for variant in variants
@@ -207,22 +214,22 @@ def _name_network(runs: Sequence[Run]) -> str:
     return (variant or first.workload or "").replace("=", " ")
 
 
-def modules_of(ops: Iterable[OpShape]) -> tuple[ModuleSeen, ...]:
+def list_modules(ops: Iterable[OpShape]) -> tuple[TracedModule, ...]:
     """The layers that ran an operation, with the shape of the last one's first output, in the
     network's order."""
-    modules: dict[str, ModuleSeen] = {}
+    modules: dict[str, TracedModule] = {}
     for op in ops:
         if op.layer and op.direction == "forward":
             output = next((shape for shape in op.outputs if shape is not None), None)
             depth, count = op.layer.count(".") + 1, op.parameters
             size = PARAMETER_BYTES * count
-            modules[op.layer] = ModuleSeen(
+            modules[op.layer] = TracedModule(
                 op.layer, op.kind, depth, output, count, count, size, called=True
             )
     return tuple(modules.values())
 
 
-def _point(network: Network, batch: int, layer: str) -> LayerPoint:
+def _build_layer_point(network: Network, batch: int, layer: str) -> LayerAtBatch:
     runs = [run for run in network.runs if run.batch_size == batch]
     batches = [
         item
@@ -236,7 +243,7 @@ def _point(network: Network, batch: int, layer: str) -> LayerPoint:
         for row in analysis.ledger.rows
         if (row.batch, row.layer, row.direction) == (batch, layer, "forward")
     ]
-    nothing = missing("not_collected", "no run at this batch size recorded the layer")
+    nothing = make_missing_figure("not_collected", "no run at this batch size recorded the layer")
     counted_rows = [
         row for row in rows if row.executed.value is not None and row.executed.state != "derived"
     ]
@@ -250,18 +257,22 @@ def _point(network: Network, batch: int, layer: str) -> LayerPoint:
         for figure in (row.derived, row.executed)
         if figure and figure.state == "derived" and figure.value is not None
     ]
-    loose = _loose_work(batches) if counted.value is None else LooseWork(None, (), None)
+    loose = (
+        _collect_unclaimed_launches(batches)
+        if counted.value is None
+        else UnclaimedLaunches(None, (), None)
+    )
     reason = "the run recorded no kernel"
     if loose.names:
         reason = "its kernels belong to no layer"
     elif any(item.run.report.kernels for of_batch in batches for item in of_batch.runs):
         reason = "perfctl has no rule for its kernels"
     whole_works = [item.counted.whole_work for item in batches if item.counted is not None]
-    return LayerPoint(
+    return LayerAtBatch(
         batch=batch,
         estimated=next((row.estimated for row in rows if row.estimated.value is not None), nothing),
         executed=counted,
-        derived=next(iter(derived), missing("not_available", reason)),
+        derived=next(iter(derived), make_missing_figure("not_available", reason)),
         loose=loose,
         row=row,
         step_paper=network.step_paper(batch),
@@ -269,25 +280,27 @@ def _point(network: Network, batch: int, layer: str) -> LayerPoint:
             (work.total for work in whole_works if work is not None),
             counted if counted.value is None else nothing,
         ),
-        forward=_layer_clocks(runs, batches, layer, ("forward",)),
-        backward=_layer_clocks(runs, batches, layer, _BACKWARD),
-        step=_step_clocks(batches),
+        forward=_time_layer_by_clocks(runs, batches, layer, ("forward",)),
+        backward=_time_layer_by_clocks(runs, batches, layer, _BACKWARD),
+        step=_time_step_by_clocks(batches),
         host=tuple(
             {
                 time.run.profiler: time.nanoseconds
-                for time in host_times(runs)
+                for time in list_host_times(runs)
                 if (time.layer, time.direction) == (layer, "forward")
             }.items()
         ),
     )
 
 
-def _loose_work(batches: Iterable[PreparedBatch]) -> LooseWork:
+def _collect_unclaimed_launches(batches: Iterable[PreparedBatch]) -> UnclaimedLaunches:
     for batch in batches:
         if batch.counted is None:
             continue
         launches = [kernel.launch for kernel, key in batch.counted.launches if key is None]
-        counts = [instructions(batch.counted.values.get(launch, {})) for launch in launches]
+        counts = [
+            read_instruction_counts(batch.counted.values.get(launch, {})) for launch in launches
+        ]
         names = tuple(dict.fromkeys(name.upper() for by_name in counts for name in by_name))
         if names:
             total = sum(
@@ -296,17 +309,18 @@ def _loose_work(batches: Iterable[PreparedBatch]) -> LooseWork:
             completed = [
                 flops
                 for launch in launches
-                if launch in batch.completed
-                and (flops := as_flops(batch.completed[launch]).fp32.value) is not None
+                if launch in batch.completed_counts
+                and (flops := convert_to_flops(batch.completed_counts[launch]).fp32.value)
+                is not None
             ]
-            return LooseWork(total, names, sum(completed) if completed else None)
-    return LooseWork(None, (), None)
+            return UnclaimedLaunches(total, names, sum(completed) if completed else None)
+    return UnclaimedLaunches(None, (), None)
 
 
-def _layer_clocks(
+def _time_layer_by_clocks(
     runs: Sequence[Run], batches: Iterable[PreparedBatch], layer: str, directions: Sequence[str]
-) -> Clocks:
-    synchronised: Spread | None = None
+) -> ClockPair:
+    synchronised: TimeSpread | None = None
     for run in reversed(runs):
         timed = [
             item
@@ -316,7 +330,7 @@ def _layer_clocks(
         if timed:
             middle = float(sum(item.duration_ns for item in timed))
             low, high = sum(item.low_ns for item in timed), sum(item.high_ns for item in timed)
-            synchronised = Spread(middle, float(low), float(high), timed[0].steps, middle)
+            synchronised = TimeSpread(middle, float(low), float(high), timed[0].steps, middle)
             break
     for times in (batch.times for batch in batches):
         if times is None or not times.trusted:
@@ -329,17 +343,17 @@ def _layer_clocks(
         if parts:
             # step by step: a median of sums is no sum of medians
             steps = zip(*(part.values for part in parts), strict=True)
-            profiled = parts[0] if len(parts) == 1 else spread(list(map(sum, steps)))
-            return Clocks(synchronised, profiled, times.basis)
-    return Clocks(synchronised, None, None)
+            profiled = parts[0] if len(parts) == 1 else compute_spread(list(map(sum, steps)))
+            return ClockPair(synchronised, profiled, times.basis)
+    return ClockPair(synchronised, None, None)
 
 
-def _step_clocks(batches: Iterable[PreparedBatch]) -> Clocks:
-    plain: Spread | None = None
-    profiled: tuple[Spread, str] | tuple[None, None] = (None, None)
+def _time_step_by_clocks(batches: Iterable[PreparedBatch]) -> ClockPair:
+    plain: TimeSpread | None = None
+    profiled: tuple[TimeSpread, str] | tuple[None, None] = (None, None)
     for item in (item for batch in batches for item in batch.runs):
         if item.step_time is not None and item.run.profiler == "none":
             plain = item.step_time[0]
         elif item.step_time is not None:
             profiled = item.step_time
-    return Clocks(plain, *profiled)
+    return ClockPair(plain, *profiled)

@@ -15,33 +15,33 @@ from pathlib import PurePath
 from typing import TypeVar
 
 from perfctl.orchestrator.counts.counters import work as counters
-from perfctl.orchestrator.counts.counters.amd import is_amd
-from perfctl.orchestrator.counts.counters.sums import instructions
+from perfctl.orchestrator.counts.counters.amd import is_amd_run
+from perfctl.orchestrator.counts.counters.sums import read_instruction_counts
 from perfctl.orchestrator.counts.counters.work import (
     CountedWork,
     Parts,
-    counted_work,
-    launch_parts,
+    list_launch_figures,
+    sum_work_by_key,
 )
-from perfctl.orchestrator.counts.derived.records import Derived, Launch
+from perfctl.orchestrator.counts.derived.records import DerivedInstructions, Launch
 from perfctl.orchestrator.counts.derived.run import (
-    as_flops,
-    as_values,
-    complete,
-    derived_counts,
-    from_code,
-    layer_work,
+    collect_layer_work,
+    complete_launch_counts,
+    convert_to_counter_values,
+    convert_to_flops,
+    derive_from_code_counts,
+    derive_launches,
 )
 from perfctl.orchestrator.counts.figure import Figure
-from perfctl.orchestrator.counts.kernels.layers import SHARED, SHARED_OUT, by_layer
+from perfctl.orchestrator.counts.kernels.layers import SHARED, SHARED_OUT, split_shared_kernels
 from perfctl.orchestrator.ledger import timing
-from perfctl.orchestrator.ledger.expected import ExpectedWork, find_expected
+from perfctl.orchestrator.ledger.expected import FormulaWork, match_formulas
 from perfctl.orchestrator.ledger.timing import (
     GRADIENTS,
     Key,
-    LayerTimes,
-    Spread,
-    preference,
+    TimesByLayer,
+    TimeSpread,
+    rank_profiler_clock,
 )
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.paper import OpShape
@@ -54,7 +54,7 @@ V = TypeVar("V")
 _NO_VALUES: Mapping[str, float | None] = {}
 
 
-def _has_layers(run: Run) -> bool:
+def _is_trace_with_layers(run: Run) -> bool:
     """Return whether a run is a trace of torch.profiler, read in full, with kernels that have
     layers."""
     kernels = run.report.kernels
@@ -65,7 +65,7 @@ def _has_layers(run: Run) -> bool:
     )
 
 
-def heading(study: Study) -> str:
+def format_study_heading(study: Study) -> str:
     """ "mnist_cnn, training, fp32", or the name of the report's file."""
     if study.workload is None:
         run = study.runs[0]
@@ -79,12 +79,12 @@ def heading(study: Study) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def device_label(run: Run) -> str | None:
+def get_device_label(run: Run) -> str | None:
     """Name of the device, or its kind; None when no record says."""
     return next((device.name or device.kind for device in run.devices), None)
 
 
-def studies(runs: Iterable[Run]) -> tuple[Study, ...]:
+def group_into_studies(runs: Iterable[Run]) -> tuple[Study, ...]:
     """Group runs, in order of first appearance.
 
     A run that failed before it knew its device or precision joins the study of its workload
@@ -95,27 +95,27 @@ def studies(runs: Iterable[Run]) -> tuple[Study, ...]:
     for run in runs:
         if run.workload is None or run.point is None:
             groups[("foreign", run.id, len(groups))] = [run]
-        elif run.status == "failed" and (device_label(run) is None or run.precision is None):
+        elif run.status == "failed" and (get_device_label(run) is None or run.precision is None):
             unsure.append(run)
         else:
-            groups.setdefault(_key(run), []).append(run)
+            groups.setdefault(_get_study_key(run), []).append(run)
     for run in unsure:
-        home = next((key for key in groups if _fits(key, run)), _key(run))
+        home = next((key for key in groups if _can_join_study(key, run)), _get_study_key(run))
         groups.setdefault(home, []).append(run)
     return tuple(
         Study(
             first.workload,
             first.mode,
             first.precision,
-            device_label(first),
+            get_device_label(first),
             first.variant if len({run.variant for run in members}) == 1 else None,
-            tuple(sorted(members, key=lambda run: (_order(run), run.profiler, run.id))),
+            tuple(sorted(members, key=lambda run: (_get_run_order(run), run.profiler, run.id))),
         )
         for first, *members in ((group[0], *group) for group in groups.values())
     )
 
 
-def parts(studies: Iterable[Study]) -> tuple[tuple[Study, ...], ...]:
+def group_studies_by_sweep(studies: Iterable[Study]) -> tuple[tuple[Study, ...], ...]:
     """Return studies of one sweep or ingest with the same workload and mode, which differ in
     device, precision or options.
 
@@ -125,7 +125,7 @@ def parts(studies: Iterable[Study]) -> tuple[tuple[Study, ...], ...]:
     groups: list[list[Study]] = []
     for study in studies:
         for group in groups:
-            if any(_share_sweep(member, study) for member in group):
+            if any(_are_of_one_sweep(member, study) for member in group):
                 group.append(study)
                 break
         else:
@@ -133,24 +133,28 @@ def parts(studies: Iterable[Study]) -> tuple[tuple[Study, ...], ...]:
     return tuple(map(tuple, groups))
 
 
-def _share_sweep(first: Study, second: Study) -> bool:
+def _are_of_one_sweep(first: Study, second: Study) -> bool:
     """Return whether two studies are of one sweep, and neither is foreign or of several ranks."""
     runs = (*first.runs, *second.runs)
-    if first.foreign or second.foreign or any((run.report.world_size or 1) > 1 for run in runs):
+    if (
+        first.is_foreign
+        or second.is_foreign
+        or any((run.report.world_size or 1) > 1 for run in runs)
+    ):
         return False
     is_same = (first.workload, first.mode) == (second.workload, second.mode)
     sweeps = {run.sweep_id for run in first.runs}
     return is_same and any(run.sweep_id in sweeps for run in second.runs)
 
 
-def _key(run: Run) -> tuple[object, ...]:
+def _get_study_key(run: Run) -> tuple[object, ...]:
     variant: object = run.variant
     if run.batch_size is None:  # its arguments are those of one point
         variant = run.sweep_id, *sorted(parameter.name for parameter in run.parameters)
-    return (run.workload, run.mode, run.precision, device_label(run), variant)
+    return (run.workload, run.mode, run.precision, get_device_label(run), variant)
 
 
-def _order(run: Run) -> tuple[object, ...]:
+def _get_run_order(run: Run) -> tuple[object, ...]:
     """Return what runs of a study are sorted by: numbers by size, texts after them."""
     other_parameters = [
         (name, number is None, number or 0, v) for name, v, number in run.parameters
@@ -158,16 +162,16 @@ def _order(run: Run) -> tuple[object, ...]:
     return run.batch_size or 0, sorted(other_parameters)
 
 
-def _fits(key: tuple[object, ...], run: Run) -> bool:
+def _can_join_study(key: tuple[object, ...], run: Run) -> bool:
     """Return whether a run of which not everything is known may be of the study with that key."""
     if len(key) != 5 or key[0] != run.workload:
         return False
-    pairs = zip(_key(run)[1:], key[1:], strict=True)
+    pairs = zip(_get_study_key(run)[1:], key[1:], strict=True)
     return all(value is None or value == other for value, other in pairs)
 
 
 @dataclass(frozen=True, slots=True)
-class RowKernels:
+class RowLaunches:
     """All launches of one layer in one direction."""
 
     names: Mapping[str, float]
@@ -178,7 +182,7 @@ class RowKernels:
     """0..1: of the launches, those that are its part of a fused kernel."""
 
 
-def as_estimate(figure: Figure, reason: str) -> Figure:
+def mark_as_estimate(figure: Figure, reason: str) -> Figure:
     """Return the figure as an estimate, for ``reason`` and its own."""
     if figure.value is None:
         return figure
@@ -205,23 +209,23 @@ class PreparedRun:
         return self.expected.keys
 
     @cached_property
-    def expected(self) -> ExpectedWork:
+    def expected(self) -> FormulaWork:
         """What formulas of the user's say of the run."""
-        keys = timing.kernel_keys(self.run)
+        keys = timing.assign_kernels_to_layers(self.run)
         if not self.run.expectations:
-            return ExpectedWork(keys)
-        return find_expected(self.run, keys, self.steps or 1)
+            return FormulaWork(keys)
+        return match_formulas(self.run, keys, self.steps or 1)
 
     @cached_property
     def steps(self) -> int | None:
         """Steps that the kernels are spread over; None when nothing says so."""
-        return timing.kernel_steps(self.run)
+        return timing.count_kernel_steps(self.run)
 
     @cached_property
     def numbered(self) -> bool:
         """True when kernels say which step they belong to; those without a number are then in no
         measured step."""
-        return timing.numbered(self.run)
+        return timing.has_step_numbers(self.run)
 
     @cached_property
     def launches(self) -> Sequence[tuple[Kernel, Key | None]]:
@@ -231,7 +235,7 @@ class PreparedRun:
         return [pair for pair in pairs if not self.numbered or pair[0].step is not None]
 
     @cached_property
-    def row_kernels(self) -> Mapping[Key, RowKernels]:
+    def row_kernels(self) -> Mapping[Key, RowLaunches]:
         """Kernels of each (layer, direction), of warm-up too."""
         groups: dict[Key, list[Kernel]] = defaultdict(list)
         for kernel, key in zip(self.run.report.kernels, self.keys, strict=True):
@@ -241,7 +245,7 @@ class PreparedRun:
         for key, kernels in groups.items():
             launches = Counter([kernel.name for kernel in kernels])
             sources = Counter([kernel.layer_source for kernel in kernels])
-            rows[key] = RowKernels(
+            rows[key] = RowLaunches(
                 names={name: count / (self.steps or 1) for name, count in launches.most_common()},
                 guessed=sources["guessed"] / len(kernels),
                 shared=sources[SHARED] / len(kernels),
@@ -249,25 +253,27 @@ class PreparedRun:
         return rows
 
     @cached_property
-    def layer_times(self) -> LayerTimes | None:
+    def layer_times(self) -> TimesByLayer | None:
         """Time per step by layer and direction; None when the run has no such times.
 
         Ranges are times on a CPU only: on a GPU, they end before the kernels that they launch.
         """
-        if timing.times_kernels(self.run):
-            return timing.times_of_kernels(self.run, self.keys, self.steps)
-        return None if self.run.device_kind == "gpu" else timing.times_of_ranges(self.run)
+        if timing.has_kernel_times(self.run):
+            return timing.build_kernel_layer_times(self.run, self.keys, self.steps)
+        return None if self.run.device_kind == "gpu" else timing.build_range_layer_times(self.run)
 
     @cached_property
-    def step_time(self) -> tuple[Spread, str] | None:
+    def step_time(self) -> tuple[TimeSpread, str] | None:
         """(time of a whole step in nanoseconds, which clock); None when steps were not timed."""
-        return timing.step_time(self.run) if self.recorded is None else self.recorded.step_time
+        return (
+            timing.measure_step_time(self.run) if self.recorded is None else self.recorded.step_time
+        )
 
     @cached_property
     def values(self) -> dict[int, dict[str, float | None]]:
         """Launch -> metric -> value."""
         return (
-            counters.values_by_launch(self.run.report.counters)
+            counters.group_counters_by_launch(self.run.report.counters)
             if self.recorded is None
             else self.recorded.values
         )
@@ -276,7 +282,7 @@ class PreparedRun:
     def flops(self) -> dict[int, counters.KernelFlops]:
         """Launch -> FLOPs by path, of every launch with counters."""
         return (
-            counters.flops_by_launch(self.run, self.values)
+            counters.compute_flops_by_launch(self.run, self.values)
             if self.recorded is None
             else self.recorded.flops
         )
@@ -285,41 +291,41 @@ class PreparedRun:
     def work_by_key(self) -> dict[Key | None, CountedWork]:
         """Counted work of a step by (layer, direction); None: of no layer."""
         parts = (
-            (key, [(name, self.part_of(kernel, figure)) for name, figure in parts])
+            (key, [(name, self.scale_to_layer_share(kernel, figure)) for name, figure in parts])
             if kernel.layer_source == SHARED
             else (key, parts)
             for (kernel, key), parts in zip(self.launches, self._parts, strict=True)
         )
-        return counted_work(parts, steps=self.steps or 1)
+        return sum_work_by_key(parts, steps=self.steps or 1)
 
     @cached_property
     def shares(self) -> dict[tuple[int, str | None], float]:
         """(launch, layer) -> share of a fused kernel that belongs to several layers."""
         return {(part.launch, part.layer): part.share for part in self.run.report.kernel_parts}
 
-    def part_of(self, kernel: Kernel, figure: Figure) -> Figure:
+    def scale_to_layer_share(self, kernel: Kernel, figure: Figure) -> Figure:
         """A launch's figure; of one for a layer of a fused kernel, the layer's share of it:
         an estimate."""
         if kernel.layer_source != SHARED or figure.value is None:
             return figure
         share = self.shares.get((kernel.launch, kernel.layer), 1.0)
-        return as_estimate(replace(figure, value=share * figure.value), SHARED_OUT)
+        return mark_as_estimate(replace(figure, value=share * figure.value), SHARED_OUT)
 
     @cached_property
     def work_by_name(self) -> dict[str, CountedWork]:
         """Counted work of a step by kernel name."""
-        return self._work(lambda kernel: kernel.name)
+        return self._sum_work_by(lambda kernel: kernel.name)
 
     @cached_property
     def whole_work(self) -> CountedWork | None:
         """Counted work of a whole step; None without launches."""
-        return self._work(lambda _: 0).get(0)
+        return self._sum_work_by(lambda _: 0).get(0)
 
     @cached_property
     def _parts(self) -> list[Parts]:
         """Parts of each launch of ``launches``; the same object for launches that have name, FLOPs
         and values in common."""
-        capability = counters.compute_capability(self.run)
+        capability = counters.find_compute_capability(self.run)
         cache: dict[tuple[str, int, int], Parts] = {}
         parts = []
         for kernel, _ in self.launches:
@@ -327,17 +333,17 @@ class PreparedRun:
             values = self.values.get(kernel.launch, _NO_VALUES)
             same = kernel.name if flops else "", id(flops), id(values)
             if same not in cache:
-                cache[same] = launch_parts(
+                cache[same] = list_launch_figures(
                     kernel, flops, values, capability=capability, precision=self.precision
                 )
             parts.append(cache[same])
         return parts
 
-    def _work(self, key: Callable[[Kernel], K]) -> dict[K, CountedWork]:
+    def _sum_work_by(self, key: Callable[[Kernel], K]) -> dict[K, CountedWork]:
         """Work by ``key`` of a launch, which counts once."""
         pairs = zip(self.launches, self._parts, strict=True)
         by_launch = {kernel.launch: (key(kernel), parts) for (kernel, _), parts in pairs}
-        return counted_work(by_launch.values(), steps=self.steps or 1)
+        return sum_work_by_key(by_launch.values(), steps=self.steps or 1)
 
     @cached_property
     def usage(self) -> RunUsage:
@@ -352,21 +358,23 @@ class DerivedRun(PreparedRun):
     ops: tuple[OpShape, ...] = ()
 
     @cached_property
-    def derived(self) -> dict[int, Derived]:
+    def derived(self) -> dict[int, DerivedInstructions]:
         """Launch -> instructions, for launches that have a rule."""
-        ruled = derived_counts(self.launches, self.ops, counters.compute_capability(self.run))
-        return from_code(self.run.code_counts) | ruled
+        ruled = derive_launches(self.launches, self.ops, counters.find_compute_capability(self.run))
+        return derive_from_code_counts(self.run.code_counts) | ruled
 
     @cached_property
     def values(self) -> dict[int, dict[str, float | None]]:
-        return _convert(self.derived, as_values)
+        return _convert_derived_counts(self.derived, convert_to_counter_values)
 
     @cached_property
     def flops(self) -> dict[int, counters.KernelFlops]:
-        return _convert(self.derived, as_flops)
+        return _convert_derived_counts(self.derived, convert_to_flops)
 
 
-def _convert(derived: Mapping[int, Derived], convert: Callable[[Derived], V]) -> dict[int, V]:
+def _convert_derived_counts(
+    derived: Mapping[int, DerivedInstructions], convert: Callable[[DerivedInstructions], V]
+) -> dict[int, V]:
     """Return launch -> its converted counts: one object for all launches that have the same
     counts."""
     distinct = {id(counts): counts for counts in derived.values()}
@@ -402,8 +410,13 @@ class PreparedBatch:
     def derived(self) -> DerivedRun | None:
         """The counted run, else the timed one, with derived counts; None where none of its products
         has a rule."""
-        source = self.counted or self.timing
-        if source is None or not source.run.report.kernels or not self.ops or is_amd(source.run):
+        source = self.counted or self.timing_run
+        if (
+            source is None
+            or not source.run.report.kernels
+            or not self.ops
+            or is_amd_run(source.run)
+        ):
             return None  # the rules are of NVIDIA's kernels
         run = DerivedRun(source.run, source.precision, source.recorded, self.ops)
         has_products = any(counts.ffma or counts.tensor for counts in run.derived.values())
@@ -416,37 +429,39 @@ class PreparedBatch:
         return (*next(recorded, ()), *self.expected.ops)
 
     @cached_property
-    def expected(self) -> ExpectedWork:
+    def expected(self) -> FormulaWork:
         """What formulas of the user's say of the counted run, else of the timed one."""
-        source = self.counted or self.timing
-        return source.expected if source is not None else ExpectedWork(())
+        source = self.counted or self.timing_run
+        return source.expected if source is not None else FormulaWork(())
 
     @cached_property
-    def completed(self) -> dict[int, Derived]:
+    def completed_counts(self) -> dict[int, DerivedInstructions]:
         """Launch -> all its instructions, for launches of the counted run that lack FFMA and whose
         rule gives the others."""
-        if self.counted is None or not self.ops or is_amd(self.counted.run):
+        if self.counted is None or not self.ops or is_amd_run(self.counted.run):
             return {}
         if not isinstance(self.batch, int):
             return {}
-        works = layer_work(op for op in self.ops if op.direction == "forward").products
+        works = collect_layer_work(op for op in self.ops if op.direction == "forward").products
         names = {kernel.launch: kernel.name for kernel in self.counted.run.report.kernels}
         completed = {
-            launch: complete(Launch(names[launch]), instructions(values), works, self.batch)
+            launch: complete_launch_counts(
+                Launch(names[launch]), read_instruction_counts(values), works, self.batch
+            )
             for launch, values in self.counted.values.items()
             if launch in names
         }
         return {launch: counts for launch, counts in completed.items() if counts is not None}
 
     @property
-    def counting(self) -> PreparedRun | None:
+    def counting_run(self) -> PreparedRun | None:
         """What FLOPs are read from: the run with counters, and where there is none,
         derived counts."""
         return self.counted or self.derived
 
     @cached_property
-    def timing(self) -> PreparedRun | None:
-        """The run with the most trustworthy layer times, by ``preference``; one that knows no layer
+    def timing_run(self) -> PreparedRun | None:
+        """The run with the most trustworthy layer times, by ``rank_profiler_clock``; one that knows no layer
         after all others."""
         timed = [item for item in self.runs if item.layer_times is not None]
         candidates = [item for item in timed if item.layer_times and item.layer_times.rows]
@@ -454,7 +469,7 @@ class PreparedBatch:
         return min(
             candidates,
             key=lambda item: (
-                preference(item.run.profiler, self.clock),
+                rank_profiler_clock(item.run.profiler, self.clock),
                 item.run.status != "ok",
                 -item.run.id,
             ),
@@ -462,8 +477,8 @@ class PreparedBatch:
         )
 
     @property
-    def times(self) -> LayerTimes | None:
-        return self.timing.layer_times if self.timing else None
+    def times(self) -> TimesByLayer | None:
+        return self.timing_run.layer_times if self.timing_run else None
 
     @cached_property
     def on_cpu(self) -> bool:
@@ -491,8 +506,10 @@ class Study:
     @cached_property
     def prepared_runs(self) -> tuple[PreparedRun, ...]:
         """The runs with their fused kernels parted between layers."""
-        precision = None if self.foreign else self.precision
-        return self.prepared or tuple(parted(PreparedRun(run, precision)) for run in self.runs)
+        precision = None if self.is_foreign else self.precision
+        return self.prepared or tuple(
+            split_fused_kernels(PreparedRun(run, precision)) for run in self.runs
+        )
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -513,7 +530,7 @@ class Study:
         return ", ".join(dict.fromkeys(names)) or "batch"
 
     @property
-    def foreign(self) -> bool:
+    def is_foreign(self) -> bool:
         """True for a report without workload, or without batch size or other parameters: perfctl
         does not know what ran."""
         return self.workload is None or not self.points
@@ -523,8 +540,8 @@ class Study:
         """True where there is a ledger: of a run of perfctl's, of a report that holds its
         operators' shapes, and of a trace of torch.profiler whose kernels have layers, which has
         times without estimated FLOPs. Also of a run with formulas of the user's."""
-        return not self.foreign or any(
-            run.report.ops or run.expectations or _has_layers(run) for run in self.runs
+        return not self.is_foreign or any(
+            run.report.ops or run.expectations or _is_trace_with_layers(run) for run in self.runs
         )
 
     @cached_property
@@ -533,12 +550,12 @@ class Study:
         if len(self.points) < 2:
             return None
         runs = [item for runs in self._joined.values() for item in runs]
-        return widest(runs, lambda item: item.layer_times)
+        return pick_common_profiler(runs, lambda item: item.layer_times)
 
     @cached_property
     def step_clock(self) -> str | None:
         """Profiler whose steps are timed at most batch sizes."""
-        return widest(self.prepared_runs, lambda item: item.step_time)
+        return pick_common_profiler(self.prepared_runs, lambda item: item.step_time)
 
     @cached_property
     def prepared_batches(self) -> tuple[PreparedBatch, ...]:
@@ -549,7 +566,7 @@ class Study:
     @cached_property
     def _joined(self) -> dict[Point, tuple[PreparedRun, ...]]:
         sizes = self.points or ((None,) if self.on_paper else ())
-        return {batch: tuple(with_whole_backward(self.recorded(batch))) for batch in sizes}
+        return {batch: tuple(join_gradients_to_backward(self.recorded(batch))) for batch in sizes}
 
     def at(self, batch: Point) -> PreparedBatch:
         """Return the batch size ``batch`` of the study. Raises KeyError where there is none."""
@@ -560,17 +577,17 @@ class Study:
         return [item for item in self.prepared_runs if item.run.point == batch]
 
 
-def parted(item: PreparedRun) -> PreparedRun:
+def split_fused_kernels(item: PreparedRun) -> PreparedRun:
     """The run with one launch for each layer of the kernels that belong to several, one after the
     other, each with its share of the time."""
-    kernels = by_layer(item.run.report)
+    kernels = split_shared_kernels(item.run.report)
     if kernels is None:
         return item
     report = replace(item.run.report, kernels=kernels)
     return PreparedRun(replace(item.run, report=report), item.precision, item)
 
 
-def with_whole_backward(runs: Sequence[PreparedRun]) -> list[PreparedRun]:
+def join_gradients_to_backward(runs: Sequence[PreparedRun]) -> list[PreparedRun]:
     """Return runs of one batch size in which a layer's gradients count as "backward" where any run
     saw that layer's "backward".
 
@@ -584,10 +601,10 @@ def with_whole_backward(runs: Sequence[PreparedRun]) -> list[PreparedRun]:
         for item in items
         if item.direction == "backward" and item.layer
     }
-    return [_fold(item, layers) for item in runs] if layers else list(runs)
+    return [_join_gradients(item, layers) for item in runs] if layers else list(runs)
 
 
-def _fold(item: PreparedRun, layers: Set[str]) -> PreparedRun:
+def _join_gradients(item: PreparedRun, layers: Set[str]) -> PreparedRun:
     def is_gradient(part: Kernel | Range) -> bool:
         return part.direction in GRADIENTS and part.layer in layers
 
@@ -608,9 +625,13 @@ def _fold(item: PreparedRun, layers: Set[str]) -> PreparedRun:
     return PreparedRun(replace(item.run, report=report), item.precision, item.recorded or item)
 
 
-def widest(runs: Iterable[PreparedRun], timed: Callable[[PreparedRun], object]) -> str | None:
+def pick_common_profiler(
+    runs: Iterable[PreparedRun], timed: Callable[[PreparedRun], object]
+) -> str | None:
     """The profiler whose runs are ``timed`` at most batch sizes: one clock for a whole sweep; None
     when none is."""
     timed_points = {(item.run.profiler, item.run.point) for item in runs if timed(item) is not None}
     sizes = Counter(profiler for profiler, _ in timed_points)
-    return min(sizes, key=lambda profiler: (-sizes[profiler], preference(profiler)), default=None)
+    return min(
+        sizes, key=lambda profiler: (-sizes[profiler], rank_profiler_clock(profiler)), default=None
+    )

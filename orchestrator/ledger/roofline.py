@@ -15,18 +15,23 @@ from perfctl.orchestrator.counts.counters.work import (
     NO_WORK,
     ON_A_CPU,
     CountedWork,
-    bytes_per_cycle,
+    find_peak_bytes_per_cycle,
 )
 from perfctl.orchestrator.counts.figure import Figure
-from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, Peaks, peaks_of, with_caches
-from perfctl.orchestrator.counts.kernels.pairing import match
+from perfctl.orchestrator.counts.hardware.peaks import (
+    PATH_OF,
+    DevicePeaks,
+    add_cache_peaks,
+    find_peaks,
+)
+from perfctl.orchestrator.counts.kernels.pairing import pair_launches
 from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.ledger import NO_FORMULA, Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study
-from perfctl.orchestrator.ledger.timing import KERNEL_BASIS, covers_capture
-from perfctl.orchestrator.ledger.usage.inference import latency
+from perfctl.orchestrator.ledger.timing import KERNEL_BASIS, is_capture_one_step
+from perfctl.orchestrator.ledger.usage.inference import measure_latency
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.run import Point, Run, label_point
+from perfctl.records.run import Point, Run, format_point
 
 LAUNCH_NS = 5_000
 """About what it takes to launch a kernel; work whose launches are shorter than this on average
@@ -49,7 +54,7 @@ _MORE_BYTES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class MeasuredWork:
     """What one kernel name, one layer and direction, or a whole step did. Per step, or for the
     whole report."""
 
@@ -95,7 +100,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class LevelPoint:
+class LevelRooflinePoint:
     """Work set against the roof of one memory level and its precision."""
 
     level: str
@@ -128,7 +133,7 @@ class RooflinePoint:
     """Work set against the roofs. A share over 1 is refused: ``refused`` says so, and the shares
     are None."""
 
-    traffic: Traffic
+    traffic: MeasuredWork
     flops: float | None
     source: str
     """counted, estimated, or paper: which FLOPs ``achieved`` is made of."""
@@ -157,11 +162,11 @@ class RooflinePoint:
     over: str | None = None
     """What is over 100%: peak (then no rate is shown) or bandwidth (then only what rests on the
     bytes is not)."""
-    levels: tuple[LevelPoint, ...] = ()
+    levels: tuple[LevelRooflinePoint, ...] = ()
     """One for each memory level whose bytes were counted, from the SMs outwards."""
 
 
-class _Rates(NamedTuple):
+class _AchievedRates(NamedTuple):
     """Work and its bytes on one memory level, over its time."""
 
     intensity: float | None
@@ -170,23 +175,23 @@ class _Rates(NamedTuple):
     """The smaller of the peak and FLOPs per byte x bandwidth; None if either is not known."""
 
 
-def _rates(
-    traffic: Traffic, moved: float | None, peak: float | None, bandwidth: float | None
-) -> _Rates:
+def _compute_rates(
+    traffic: MeasuredWork, moved: float | None, peak: float | None, bandwidth: float | None
+) -> _AchievedRates:
     flops, seconds = traffic.executed.value, traffic.seconds
     if flops is None and traffic.dram.state == "estimated":  # both are of a formula
         flops = traffic.estimated
     intensity = flops / moved if flops and moved else None
-    return _Rates(
+    return _AchievedRates(
         intensity,
         moved / seconds if moved is not None and seconds else None,
         min(peak, intensity * bandwidth) if peak and intensity and bandwidth else None,
     )
 
 
-def locate_point(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
+def locate_under_roofs(traffic: MeasuredWork, peaks: DevicePeaks) -> RooflinePoint:
     """Set ``traffic`` under ``peaks``."""
-    path = roof(traffic)
+    path = find_roof_path(traffic)
     peak = peaks.flops.get(path) if path else None
     ridge = peaks.ridge(path) if path else None
     counted, seconds = traffic.executed.value, traffic.seconds
@@ -194,11 +199,11 @@ def locate_point(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
     achieved = flops / seconds if flops and seconds else None
     mfu = traffic.estimated / seconds / peak if traffic.estimated and seconds and peak else None
     hfu = counted / seconds / peak if counted and seconds and peak else None
-    dram = _rates(traffic, traffic.dram.value, peak, peaks.bandwidth)
-    refused, over = _refused(traffic, peaks, path, achieved, dram.bytes_per_second)
+    dram = _compute_rates(traffic, traffic.dram.value, peak, peaks.bandwidth)
+    refused, over = _explain_refused_rate(traffic, peaks, path, achieved, dram.bytes_per_second)
     mfu_reason = None
     if over != "peak" and mfu and mfu > 1:
-        cause = _explain_missing(traffic, peaks, mfu * (peak or 0), paper=True)
+        cause = _explain_rate_over_peak(traffic, peaks, mfu * (peak or 0), paper=True)
         mfu_reason = f"the estimated FLOPs would need {mfu * 100:.0f}% of the {path} peak: {cause}"
     attainable = dram.attainable or peak
     reached = achieved / attainable if achieved and attainable and not refused else None
@@ -214,19 +219,19 @@ def locate_point(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
         bytes_per_second=dram.bytes_per_second,
         attainable=attainable,
         reached=reached,
-        bound=None if refused else _bound(traffic, dram, ridge, reached, peaks.bandwidth),
+        bound=None if refused else _classify_bound(traffic, dram, ridge, reached, peaks.bandwidth),
         mfu=None if over == "peak" or mfu_reason else mfu,
         hfu=None if over == "peak" else hfu,
         refused=refused,
         mfu_reason=mfu_reason,
         over=over,
-        levels=tuple(_levels(traffic, peaks, peak, refused if over == "peak" else None)),
+        levels=tuple(_list_level_points(traffic, peaks, peak, refused if over == "peak" else None)),
     )
 
 
-def _levels(
-    traffic: Traffic, peaks: Peaks, peak: float | None, over_peak: str | None
-) -> Iterator[LevelPoint]:
+def _list_level_points(
+    traffic: MeasuredWork, peaks: DevicePeaks, peak: float | None, over_peak: str | None
+) -> Iterator[LevelRooflinePoint]:
     """Yield the work under the roof of each memory level. ``over_peak``: why the rate itself is
     refused."""
     counted, seconds = traffic.executed.value, traffic.seconds
@@ -238,19 +243,19 @@ def _levels(
         if level != "DRAM":
             cache = peaks.cache(level, moved.rule)
             bandwidth = cache.bandwidth if cache else None
-        rates = _rates(traffic, moved.value, peak, bandwidth)
+        rates = _compute_rates(traffic, moved.value, peak, bandwidth)
         refused, stream = over_peak, rates.bytes_per_second
         if refused is None and stream and bandwidth and stream > bandwidth:
             refused = (
                 f"{stream / bandwidth * 100:.0f}% of the {level} bandwidth of the {peaks.device}: "
-                f"{_mismatch(traffic) or _MORE_BYTES[level]}"
+                f"{_describe_count_mismatch(traffic) or _MORE_BYTES[level]}"
             )
         bound = reached = None
         if rates.intensity and peak and bandwidth and not refused:
-            bound = _side(traffic, moved, rates.intensity, peak / bandwidth, level)
+            bound = _find_ridge_side(traffic, moved, rates.intensity, peak / bandwidth, level)
         if achieved and rates.attainable and not refused:
             reached = achieved / rates.attainable
-        yield LevelPoint(
+        yield LevelRooflinePoint(
             level=level,
             moved=moved,
             intensity=rates.intensity,
@@ -263,7 +268,7 @@ def _levels(
         )
 
 
-def roof(traffic: Traffic) -> str | None:
+def find_roof_path(traffic: MeasuredWork) -> str | None:
     """The path with the most executed FLOPs; without a count, what the precision asks for; None for
     no FLOPs at all."""
     flops_by_path = {path: figure.value for path, figure in traffic.paths.items() if figure.value}
@@ -276,8 +281,8 @@ def roof(traffic: Traffic) -> str | None:
     )
 
 
-def _side(
-    traffic: Traffic, moved: Figure, intensity: float, ridge: float, level: str
+def _find_ridge_side(
+    traffic: MeasuredWork, moved: Figure, intensity: float, ridge: float, level: str
 ) -> str | None:
     """Return on which side of the ridge the work is; None if a lower bound leaves it open."""
     if intensity >= ridge:
@@ -285,9 +290,9 @@ def _side(
     return None if traffic.executed.lower_bound else level
 
 
-def _bound(
-    traffic: Traffic,
-    dram: _Rates,
+def _classify_bound(
+    traffic: MeasuredWork,
+    dram: _AchievedRates,
     ridge: float | None,
     reached: float | None,
     bandwidth: float | None,
@@ -306,30 +311,36 @@ def _bound(
     if waits:
         return "launch"
     if dram.intensity is not None and ridge is not None:
-        return _side(traffic, traffic.dram, dram.intensity, ridge, "memory")
+        return _find_ridge_side(traffic, traffic.dram, dram.intensity, ridge, "memory")
     return "memory" if traffic.executed.value == 0 and moved else None
 
 
-def _refused(
-    traffic: Traffic, peaks: Peaks, path: str | None, achieved: float | None, stream: float | None
+def _explain_refused_rate(
+    traffic: MeasuredWork,
+    peaks: DevicePeaks,
+    path: str | None,
+    achieved: float | None,
+    stream: float | None,
 ) -> tuple[str, str] | tuple[None, None]:
     """(how far a rate is over its roof and the likely cause, "peak" or "bandwidth"); (None, None)
     when none is."""
     peak = peaks.flops.get(path) if path else None
     if achieved and peak and achieved > peak:
         share = f"{achieved / peak * 100:.0f}% of the {path} peak of the {peaks.device}"
-        return f"{share}: {_explain_missing(traffic, peaks, achieved)}", "peak"
+        return f"{share}: {_explain_rate_over_peak(traffic, peaks, achieved)}", "peak"
     if stream and peaks.bandwidth and stream > peaks.bandwidth:
         share = (
             f"{stream / peaks.bandwidth * 100:.0f}% of the memory bandwidth of the {peaks.device}"
         )
-        return f"{share}: {_mismatch(traffic) or _COLD}", "bandwidth"
+        return f"{share}: {_describe_count_mismatch(traffic) or _COLD}", "bandwidth"
     return None, None
 
 
-def _explain_missing(traffic: Traffic, peaks: Peaks, rate: float, *, paper: bool = False) -> str:
+def _explain_rate_over_peak(
+    traffic: MeasuredWork, peaks: DevicePeaks, rate: float, *, paper: bool = False
+) -> str:
     """The likely cause of a rate over the peak, the most telling first."""
-    if mismatch := _mismatch(traffic):
+    if mismatch := _describe_count_mismatch(traffic):
         return mismatch
     if traffic.busy and traffic.busy > 1:
         return (
@@ -365,7 +376,7 @@ def _explain_missing(traffic: Traffic, peaks: Peaks, rate: float, *, paper: bool
     return "the wrong device, a clock above the published one, or launches without a time"
 
 
-def _mismatch(traffic: Traffic) -> str | None:
+def _describe_count_mismatch(traffic: MeasuredWork) -> str | None:
     counted, timed = traffic.counted_launches, traffic.launches
     if counted and timed and abs(counted - timed) > 0.01 * counted:
         return f"{timed:g} launches have a time and {counted:g} have counters, so the work differs"
@@ -376,17 +387,17 @@ def _mismatch(traffic: Traffic) -> str | None:
 class Roofline:
     """Every point of a study, and the roofs over them."""
 
-    peaks: Peaks
+    peaks: DevicePeaks
     above_kernels: tuple[RooflinePoint, ...]
     """Points of each batch size: the complete step, then the layers' rows."""
-    make_kernels: Sequence[Callable[[], Iterable[Traffic]]]
+    make_kernels: Sequence[Callable[[], Iterable[MeasuredWork]]]
     """One for each batch size. Kernels are many, and the rows of the ledger do not need them."""
 
     @cached_property
     def kernels(self) -> tuple[RooflinePoint, ...]:
         """Points of kernels, made at their first use."""
         return tuple(
-            locate_point(work, self.peaks) for make in self.make_kernels for work in make()
+            locate_under_roofs(work, self.peaks) for make in self.make_kernels for work in make()
         )
 
     @property
@@ -445,7 +456,7 @@ class Roofline:
         return self.by_row.get((batch, layer, direction))
 
 
-def _recorded_clock(study: Study) -> float | None:
+def _find_recorded_clock(study: Study) -> float | None:
     """Return the clock of the SMs in Hz, mean by time of the launches; None where another profiler
     than ncu timed some of the work, or a launch does not state it."""
     cycles = total_ns = 0.0
@@ -459,47 +470,53 @@ def _recorded_clock(study: Study) -> float | None:
     return cycles / total_ns if total_ns else None
 
 
-def roofline(study: Study, ledger: Ledger, measured: Sequence[Peaks] = ()) -> Roofline:
+def build_roofline(study: Study, ledger: Ledger, measured: Sequence[DevicePeaks] = ()) -> Roofline:
     """The points of a study; ``measured`` peaks take the place of published ones for devices of the
     same name."""
     recorded = next((run.device for run in study.runs if run.device), None)
     device = recorded or next(iter(study.runs[0].devices), None)
-    per_cycle = bytes_per_cycle(
+    per_cycle = find_peak_bytes_per_cycle(
         values
         for item in study.prepared_runs
         if item.run.profiler == "ncu"
         for values in item.values.values()
     )
-    peaks = with_caches(peaks_of(device, measured), device, per_cycle, _recorded_clock(study))
+    peaks = add_cache_peaks(
+        find_peaks(device, measured), device, per_cycle, _find_recorded_clock(study)
+    )
     if not study.on_paper:
         return Roofline(
-            peaks, (), [partial(_kernels, run, run, None, None) for run in study.prepared_runs]
+            peaks,
+            (),
+            [partial(_build_kernel_traffic, run, run, None, None) for run in study.prepared_runs],
         )
     rows = group_by(ledger.rows, lambda row: row.batch)
     precision = study.precision
     works = []
     for batch in study.prepared_batches:
         of_batch = rows.get(batch.batch, [])
-        by_key = batch.counting.work_by_key if batch.counting else {}
+        by_key = batch.counting_run.work_by_key if batch.counting_run else {}
         nothing = ON_A_CPU if batch.on_cpu else NO_WORK
-        works.append(_step(batch, of_batch, nothing, precision))
+        works.append(_build_step_traffic(batch, of_batch, nothing, precision))
         works += [
-            _row(row, by_key.get((row.layer, row.direction), nothing), precision)
+            _build_row_traffic(row, by_key.get((row.layer, row.direction), nothing), precision)
             for row in of_batch
             if row.whole_estimate or row.executed.value or row.time
         ]
     return Roofline(
         peaks,
-        tuple(locate_point(work, peaks) for work in works),
+        tuple(locate_under_roofs(work, peaks) for work in works),
         [
-            partial(_kernels, batch.counting, batch.timing, batch.batch, precision)
+            partial(
+                _build_kernel_traffic, batch.counting_run, batch.timing_run, batch.batch, precision
+            )
             for batch in study.prepared_batches
         ],
     )
 
 
-def _row(row: LedgerRow, work: CountedWork, precision: str | None) -> Traffic:
-    return Traffic(
+def _build_row_traffic(row: LedgerRow, work: CountedWork, precision: str | None) -> MeasuredWork:
+    return MeasuredWork(
         level="layer",
         name=row.name,
         batch=row.batch,
@@ -508,20 +525,20 @@ def _row(row: LedgerRow, work: CountedWork, precision: str | None) -> Traffic:
         paths=work.paths,
         executed=row.executed,
         estimated=row.whole_estimate,
-        dram=work.dram if work.dram.value is not None else _formula_bytes(row, work.dram),
+        dram=work.dram if work.dram.value is not None else _get_formula_bytes(row, work.dram),
         time_ns=row.time.median if row.time else None,
         basis=row.basis,
         trusted=row.trusted,
         launches=sum(use.per_step for use in row.kernels) or None,
         counted_launches=work.launches or None,
         precision=precision,
-        paper_why=_partly([row]),
+        paper_why=_describe_incomplete_estimate([row]),
         caches=work.caches,
         kernels=tuple(use.name for use in row.kernels),
     )
 
 
-def _formula_bytes(row: LedgerRow, uncounted: Figure) -> Figure:
+def _get_formula_bytes(row: LedgerRow, uncounted: Figure) -> Figure:
     """Return the bytes that formulas of the user's give for a row, as an estimate; ``uncounted`` if
     there are none."""
     sizes = [call.read_bytes for call in row.calls if row.kind == FORMULA]
@@ -531,19 +548,19 @@ def _formula_bytes(row: LedgerRow, uncounted: Figure) -> Figure:
     return Figure(sum(size or 0 for size in sizes), "estimated", reason)
 
 
-def wall_time(run: PreparedRun) -> tuple[float, str] | None:
+def get_step_time(run: PreparedRun) -> tuple[float, str] | None:
     """Return the time of a step and its basis; without the wait for images where that is known,
     since the device does not wait."""
     if run.step_time is None:
         return None
     step, basis = run.step_time
-    answers = latency(run.run)
+    answers = measure_latency(run.run)
     if answers and (median := answers.percentiles[50]) is not None:
         return median, f"{basis}, without the wait for images"
     return step.median, basis
 
 
-def _partly(rows: Sequence[LedgerRow]) -> str | None:
+def _describe_incomplete_estimate(rows: Sequence[LedgerRow]) -> str | None:
     """Return what the estimated FLOPs of rows do not include: "at least 1,024 estimated FLOPs; not
     included: fft (forward)"."""
     names = dict.fromkeys(
@@ -559,31 +576,31 @@ def _partly(rows: Sequence[LedgerRow]) -> str | None:
     return f"{least}not included: {', '.join(names)}"
 
 
-def _step(
+def _build_step_traffic(
     batch: PreparedBatch, rows: Sequence[LedgerRow], nothing: CountedWork, precision: str | None
-) -> Traffic:
+) -> MeasuredWork:
     """Return a complete step: time of the step where it was timed, or else the kernels' time."""
-    partly = _partly(rows)
-    counting = batch.counting or batch.timing
+    partly = _describe_incomplete_estimate(rows)
+    counting = batch.counting_run or batch.timing_run
     if partly is None and any(row.kind == FORMULA for row in rows) and counting is not None:
         is_whole = all(key is not None for _, key in counting.launches)
         partly = None if is_whole else f"not included: {NO_FORMULA}"
     known_flops = [row.estimated.value for row in rows if row.estimated.value is not None]
-    work = (batch.counting.whole_work if batch.counting else None) or nothing
+    work = (batch.counting_run.whole_work if batch.counting_run else None) or nothing
     name = "complete step"
     if batch.batch is not None:
-        name += f", {label_point(batch.batch)}"
-    if batch.timing and covers_capture(batch.timing.run):
+        name += f", {format_point(batch.batch)}"
+    if batch.timing_run and is_capture_one_step(batch.timing_run.run):
         name = "all kernels of the capture"
     times, inside = batch.times, None
     if times is not None and times.basis in KERNEL_BASIS.values() and times.trusted:
         inside = times.total.median
     time_ns, basis = inside, times.basis if times and inside is not None else None
     busy = None
-    if batch.timing and (wall := wall_time(batch.timing)):
+    if batch.timing_run and (wall := get_step_time(batch.timing_run)):
         time_ns, basis = wall
         busy = inside / time_ns if inside and time_ns else None
-    return Traffic(
+    return MeasuredWork(
         level="run",
         name=name,
         batch=batch.batch,
@@ -603,22 +620,22 @@ def _step(
     )
 
 
-def _kernels(
+def _build_kernel_traffic(
     counting: PreparedRun | None,
     timing: PreparedRun | None,
     batch: Point,
     precision: str | None,
-) -> list[Traffic]:
+) -> list[MeasuredWork]:
     """By kernel name. Time is that of the same launches in ``timing``; where it has none of them,
     under ncu."""
     if counting is None or not counting.values:
         return []
     own_times = {kernel.launch: kernel.duration_ns for kernel in counting.run.report.kernels}
-    means, timed_means = _mean_times(counting.run, own_times), dict[str, float]()
+    means, timed_means = _compute_mean_kernel_times(counting.run, own_times), dict[str, float]()
     if timing is not None and timing.run is not counting.run:
         clock = {kernel.launch: kernel.duration_ns for kernel in timing.run.report.kernels}
-        pairs = match(counting.run, timing.run).pairs
-        timed_means = _mean_times(
+        pairs = pair_launches(counting.run, timing.run).pairs
+        timed_means = _compute_mean_kernel_times(
             counting.run, {pair.counted: clock.get(pair.timed) for pair in pairs}
         )
     traffic = []
@@ -627,7 +644,7 @@ def _kernels(
         source = (timing if timing is not None and is_timed else counting).run.profiler
         mean = timed_means.get(name, means.get(name))
         traffic.append(
-            Traffic(
+            MeasuredWork(
                 level="kernel",
                 name=name,
                 batch=batch,
@@ -650,7 +667,7 @@ def _kernels(
     return traffic
 
 
-def _mean_times(run: Run, times: Mapping[int, float | None]) -> dict[str, float]:
+def _compute_mean_kernel_times(run: Run, times: Mapping[int, float | None]) -> dict[str, float]:
     """Return kernel name -> mean nanoseconds per launch; ``times`` are those of its launches."""
     timed = (item for item in run.report.kernels if times.get(item.launch) is not None)
     return {

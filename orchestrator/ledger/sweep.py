@@ -9,13 +9,18 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from perfctl.orchestrator.counts.counters.work import NO_BYTES
-from perfctl.orchestrator.counts.figure import Figure, missing
-from perfctl.orchestrator.counts.kernels.names import Algorithm, of_layer
+from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
+from perfctl.orchestrator.counts.kernels.names import Algorithm, choose_layer_algorithm
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study
-from perfctl.orchestrator.ledger.timing import Key, Spread, preference, step_durations
+from perfctl.orchestrator.ledger.timing import (
+    Key,
+    TimeSpread,
+    list_step_durations,
+    rank_profiler_clock,
+)
 from perfctl.orchestrator.ledger.usage.readings import max_known
-from perfctl.orchestrator.statistics import interval
+from perfctl.orchestrator.statistics import compute_interval
 from perfctl.records.report import INPUT_SHAPE
 from perfctl.records.run import (
     USE_BATCH_SIZE,
@@ -35,11 +40,11 @@ MEMORY_LINES = (
 )
 """Memory figures that a chart shows, the ones that matter first; "after" only without a "peak"."""
 
-NOT_COUNTED = missing(
+NOT_COUNTED = make_missing_figure(
     "not_collected", "no counters at this batch size; 'perfctl ncu' collects them"
 )
 
-NO_SAMPLES = missing("not_available", "the samples of a step are unknown")
+NO_SAMPLES = make_missing_figure("not_available", "the samples of a step are unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class BatchPoint:
     """One batch size of a study, or values of other parameters."""
 
     batch: Point
-    step: Spread | None
+    step: TimeSpread | None
     basis: str | None
     memory: Mapping[str, int]
     """"peak allocated" -> bytes; only what was collected. "device in use" is the highest sample."""
@@ -66,25 +71,27 @@ class BatchPoint:
     @property
     def interval(self) -> tuple[float, float] | None:
         """95% interval of the step over repeats, in nanoseconds; None without any."""
-        return interval(self.repeats)
+        return compute_interval(self.repeats)
 
     @property
     def per_sample(self) -> float | None:
         return self.step.median / self.samples if self.step and self.samples else None
 
 
-def points(study: Study) -> tuple[BatchPoint, ...]:
+def list_batch_points(study: Study) -> tuple[BatchPoint, ...]:
     """Return one point per batch size, ascending, or per value of other parameters; a failed one
     too, without figures."""
-    unused = unused_batch_sizes(study)
-    points = (_point(batch, study.recorded(batch), study.step_clock) for batch in study.points)
+    unused = find_unused_in_study(study)
+    points = (
+        _build_batch_point(batch, study.recorded(batch), study.step_clock) for batch in study.points
+    )
     return tuple(
         replace(point, samples=None) if unused and point.batch in unused.requested else point
         for point in points
     )
 
 
-def unused_batch_sizes(study: Study) -> UnusedBatchSizes | None:
+def find_unused_in_study(study: Study) -> UnusedBatchSizes | None:
     """Return the batch sizes of the study that its program did not use; None if it used all."""
     return find_unused_batch_sizes(
         (run.batch_size, run.report.environment.get(INPUT_SHAPE))
@@ -93,23 +100,23 @@ def unused_batch_sizes(study: Study) -> UnusedBatchSizes | None:
     )
 
 
-def unused_batch_finding(study: Study) -> Iterator[str]:
+def describe_unused_batch_sizes(study: Study) -> Iterator[str]:
     """Yield that the program did not use its batch sizes, if so, and what to do."""
-    if (unused := unused_batch_sizes(study)) is not None:
+    if (unused := find_unused_in_study(study)) is not None:
         remedy = USE_BATCH_SIZE.replace("`batch_env`", "--batch-env")
         yield f"{study.workload} {unused} in each step, so times per sample are unknown. {remedy}."
 
 
-def _point(batch: Point, runs: Sequence[PreparedRun], clock: str | None) -> BatchPoint:
+def _build_batch_point(batch: Point, runs: Sequence[PreparedRun], clock: str | None) -> BatchPoint:
     ranked = sorted(
         runs,
         key=lambda item: (
             item.run.status != "ok",
-            preference(item.run.profiler, clock),
+            rank_profiler_clock(item.run.profiler, clock),
             -item.run.id,
         ),
     )
-    memory = next((figures for item in ranked if (figures := memory_figures(item.run))), {})
+    memory = next((figures for item in ranked if (figures := read_memory_peaks(item.run))), {})
     problems = tuple(
         f"{item.run.profiler}: {item.run.status}, {item.run.reason or 'no reason given'}"
         for item in runs
@@ -124,20 +131,20 @@ def _point(batch: Point, runs: Sequence[PreparedRun], clock: str | None) -> Batc
                 problems,
                 samples=item.run.samples_per_step,
                 batches=item.run.batches_per_step,
-                repeats=_repeats(item.run, item.step_time[0]),
+                repeats=_list_repeat_medians(item.run, item.step_time[0]),
                 is_complete=item.run.status == "ok",
             )
     return BatchPoint(batch, None, None, memory, problems)
 
 
-def _repeats(run: Run, newest: Spread) -> tuple[float, ...]:
+def _list_repeat_medians(run: Run, newest: TimeSpread) -> tuple[float, ...]:
     """Return the median step of each repeat, the newest last; nothing without repeats."""
-    repeats = filter(None, map(step_durations, run.repeats))
+    repeats = filter(None, map(list_step_durations, run.repeats))
     medians = [statistics.median(durations) for durations in repeats]
     return (*medians, newest.median) if medians else ()
 
 
-def memory_figures(run: Run) -> dict[str, int]:
+def read_memory_peaks(run: Run) -> dict[str, int]:
     """Return "peak allocated" -> bytes, of what the run recorded; "device in use" is the highest
     sample."""
     recorded = {(figure.moment, figure.quantity): figure.bytes for figure in run.report.memory}
@@ -152,7 +159,7 @@ def memory_figures(run: Run) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelSet:
+class LayerKernelSet:
     """The kernels of one layer in one direction at one batch size."""
 
     batch: int
@@ -164,15 +171,15 @@ class KernelSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class KernelSwitch:
     """Two neighbouring batch sizes at which a layer runs on different kernels."""
 
-    before: KernelSet
-    after: KernelSet
+    before: LayerKernelSet
+    after: LayerKernelSet
     """``after.batch`` is the first batch size with the new kernels."""
 
     @property
-    def algorithm_changed(self) -> bool:
+    def is_other_algorithm(self) -> bool:
         """False where only the tile or an auxiliary kernel differs."""
         old, new = (
             (item.family, item.method, item.math, item.tensor_core)
@@ -183,46 +190,48 @@ class Switch:
     @property
     def flops_factor(self) -> float | None:
         """FLOPs per sample after / before; None without both, or where they are lower bounds."""
-        return _factor(self.before.flops_per_sample, self.after.flops_per_sample)
+        return _compute_per_sample_factor(self.before.flops_per_sample, self.after.flops_per_sample)
 
     @property
     def bytes_factor(self) -> float | None:
         """DRAM bytes per sample after / before; None without both."""
-        return _factor(self.before.bytes_per_sample, self.after.bytes_per_sample)
+        return _compute_per_sample_factor(self.before.bytes_per_sample, self.after.bytes_per_sample)
 
 
 @dataclass(frozen=True, slots=True)
-class LayerKernels:
+class LayerKernelSweep:
     """One layer in one direction along the sweep."""
 
     layer: str
     direction: str
     name: str
-    sets: tuple[KernelSet, ...]
+    sets: tuple[LayerKernelSet, ...]
 
     @property
-    def switches(self) -> tuple[Switch, ...]:
+    def switches(self) -> tuple[KernelSwitch, ...]:
         pairs = pairwise(self.sets)
-        return tuple(Switch(old, new) for old, new in pairs if set(old.kernels) != set(new.kernels))
+        return tuple(
+            KernelSwitch(old, new) for old, new in pairs if set(old.kernels) != set(new.kernels)
+        )
 
 
-def algorithm_changes(study: Study, ledger: Ledger) -> tuple[LayerKernels, ...]:
+def list_layer_kernels(study: Study, ledger: Ledger) -> tuple[LayerKernelSweep, ...]:
     """Return every layer and direction with kernels, in the ledger's order; nothing for a report
     without batch sizes."""
     by_batch = [
-        _kernel_sets(batch, batch.batch)
+        _collect_kernel_sets(batch, batch.batch)
         for batch in study.prepared_batches
         if isinstance(batch.batch, int)
     ]
     names = {(row.layer, row.direction): row.name for row in ledger.rows}
     return tuple(
-        LayerKernels(*key, name, sets)
+        LayerKernelSweep(*key, name, sets)
         for key, name in names.items()
         if (sets := tuple(of_batch[key] for of_batch in by_batch if key in of_batch))
     )
 
 
-def describe(algorithm: Algorithm) -> str:
+def describe_algorithm(algorithm: Algorithm) -> str:
     """ "implicit gemm 128x64, tf32 tensor cores": what a table shows of an algorithm."""
     if algorithm.family is None:
         return "not recognised"
@@ -234,15 +243,15 @@ def describe(algorithm: Algorithm) -> str:
     return ", ".join(filter(None, (" ".join(filter(None, part)) for part in parts)))
 
 
-def _kernel_sets(batch: PreparedBatch, size: int) -> dict[Key, KernelSet]:
-    run = batch.counting or next((item for item in batch.runs if item.run.report.kernels), None)
+def _collect_kernel_sets(batch: PreparedBatch, size: int) -> dict[Key, LayerKernelSet]:
+    run = batch.counting_run or next((item for item in batch.runs if item.run.report.kernels), None)
     if run is None:
         return {}
     names: dict[Key, dict[str, None]] = defaultdict(dict)  # in order of first launch
     for kernel, key in run.launches:
         if key is not None:
             names[key][kernel.name] = None
-    work = batch.counting.work_by_key if batch.counting else {}
+    work = batch.counting_run.work_by_key if batch.counting_run else {}
     samples = run.run.samples_per_step
     sets = {}
     for key, kernels in names.items():
@@ -255,11 +264,13 @@ def _kernel_sets(batch: PreparedBatch, size: int) -> dict[Key, KernelSet]:
             else NO_SAMPLES
             for figure in figures
         )
-        sets[key] = KernelSet(size, of_layer(kernels), tuple(kernels), *per_sample)
+        sets[key] = LayerKernelSet(
+            size, choose_layer_algorithm(kernels), tuple(kernels), *per_sample
+        )
     return sets
 
 
-def _factor(before: Figure, after: Figure) -> float | None:
+def _compute_per_sample_factor(before: Figure, after: Figure) -> float | None:
     if not before.value or after.value is None or before.lower_bound or after.lower_bound:
         return None
     return after.value / before.value

@@ -63,17 +63,19 @@ class HostTime:
         return 2 * self.macs / self.nanoseconds * 1e9 if self.macs and self.nanoseconds else None
 
 
-def host_times(runs: Iterable[Run]) -> Iterator[HostTime]:
+def list_host_times(runs: Iterable[Run]) -> Iterator[HostTime]:
     """Every time of the CPU timer that came with the runs."""
     for run in runs:
         for item in run.report.summaries:
             head, _, row_name = item.name.partition(":")
             layer, _, direction = row_name.rpartition(":")
             if head == HOST_TIME and layer and item.value is not None:
-                yield HostTime(layer, direction, run, item.value, macs_of(run, layer, direction))
+                yield HostTime(
+                    layer, direction, run, item.value, get_estimated_macs(run, layer, direction)
+                )
 
 
-def macs_of(run: Run, layer: str, direction: str = "forward") -> int | None:
+def get_estimated_macs(run: Run, layer: str, direction: str = "forward") -> int | None:
     """Estimated multiply-adds of a layer; None where a formula is missing, or the layer."""
     calls = [call for call in run.layer_calls if (call.layer, call.direction) == (layer, direction)]
     macs = [call.macs for call in calls if call.macs is not None]
@@ -81,7 +83,7 @@ def macs_of(run: Run, layer: str, direction: str = "forward") -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class TimeSpread:
     """Median over steps, with the smallest and the largest, in nanoseconds."""
 
     median: float
@@ -102,7 +104,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerTimes:
+class TimesByLayer:
     """Time per step of every layer and direction in one run."""
 
     basis: str
@@ -110,25 +112,25 @@ class LayerTimes:
     """False under ncu: clocks are locked, caches flushed, launches serialised."""
     whole: str
     """What shares refer to: KERNELS_OF_STEPS, KERNELS_OF_CAPTURE or ALL_STEPS."""
-    rows: Mapping[Key, Spread]
-    total: Spread
-    unattributed: Spread
+    rows: Mapping[Key, TimeSpread]
+    total: TimeSpread
+    unattributed: TimeSpread
 
 
-def spread(values: Sequence[float], over: int = 1) -> Spread:
+def compute_spread(values: Sequence[float], over: int = 1) -> TimeSpread:
     """Spread of at least one value; ``over``: steps that each is the mean of."""
     median, mean = statistics.median(values), statistics.fmean(values)
-    return Spread(median, min(values), max(values), len(values), mean, tuple(values), over)
+    return TimeSpread(median, min(values), max(values), len(values), mean, tuple(values), over)
 
 
-def times_kernels(run: Run) -> bool:
+def has_kernel_times(run: Run) -> bool:
     """True when kernels with durations tell the run's time by layer."""
     return run.profiler in KERNEL_BASIS and any(
         kernel.duration_ns is not None for kernel in run.report.kernels
     )
 
 
-def preference(profiler: str, first: str | None = None) -> int:
+def rank_profiler_clock(profiler: str, first: str | None = None) -> int:
     """Rank of a profiler as a clock, smaller is better: ``first`` (timed the whole sweep), nsys,
     torch, others, ncu."""
     return (
@@ -138,62 +140,67 @@ def preference(profiler: str, first: str | None = None) -> int:
     )
 
 
-def covers_capture(run: Run) -> bool:
+def is_capture_one_step(run: Run) -> bool:
     """True where the whole capture counts as one step: no range names steps, or they run
     different operators, or nothing says steps of a run with formulas of the user's."""
     return run.report.environment.get(COVERS) == WHOLE_CAPTURE or bool(
-        run.expectations and not _stated_steps(run)
+        run.expectations and not _read_stated_steps(run)
     )
 
 
-def numbered(run: Run) -> bool:
+def has_step_numbers(run: Run) -> bool:
     """True when kernels say which step they belong to."""
-    return not covers_capture(run) and any(kernel.step is not None for kernel in run.report.kernels)
+    return not is_capture_one_step(run) and any(
+        kernel.step is not None for kernel in run.report.kernels
+    )
 
 
-def kernel_steps(run: Run) -> int | None:
+def count_kernel_steps(run: Run) -> int | None:
     """Steps that the run's kernels are spread over; None when nothing says so.
 
     A profiler may record fewer steps than the workload measured, so step numbers on the kernels
     come before the workload's own count.
     """
-    return 1 if covers_capture(run) else _stated_steps(run)
+    return 1 if is_capture_one_step(run) else _read_stated_steps(run)
 
 
-def _stated_steps(run: Run) -> int | None:
+def _read_stated_steps(run: Run) -> int | None:
     numbers = {kernel.step for kernel in run.report.kernels if kernel.step is not None}
     # DLProf also records warm-up and epochs
     if numbers or run.profiler not in ("nsys", "ncu", "torch"):
         return len(numbers) or None
     steps = {step.number for step in run.report.steps if step.phase == "step"}
-    return len(steps or {item.step for item in run.report.ranges if is_step_range(item)}) or None
+    return (
+        len(steps or {item.step for item in run.report.ranges if is_measured_step_range(item)})
+        or None
+    )
 
 
-def step_time(run: Run) -> tuple[Spread, str] | None:
+def measure_step_time(run: Run) -> tuple[TimeSpread, str] | None:
     """(time of a whole step, which clock); None when steps were not timed, and always under ncu."""
     if run.profiler == "ncu":
         return None
-    if timed := step_durations(run.report.steps):
+    if timed := list_step_durations(run.report.steps):
         watched = (
             "with no profiler" if run.profiler == "none" else f"while {run.profiler} was recording"
         )
-        return spread(timed), f"CPU timer around each step, {watched}"
+        return compute_spread(timed), f"CPU timer around each step, {watched}"
     ranges = [
         item.duration_ns
         for item in run.report.ranges
-        if is_step_range(item) and item.duration_ns is not None
+        if is_measured_step_range(item) and item.duration_ns is not None
     ]
-    return (spread(ranges), f"step ranges, {run.profiler}") if ranges else None
+    return (compute_spread(ranges), f"step ranges, {run.profiler}") if ranges else None
 
 
-def step_durations(steps: Iterable[Step]) -> list[int]:
+def list_step_durations(steps: Iterable[Step]) -> list[int]:
     """Return the durations of the complete steps in ns, without phases and steps that lack one."""
     return [
         step.duration_ns for step in steps if step.phase == "step" and step.duration_ns is not None
     ]
 
 
-def upwards(number: int | None, ranges: Mapping[int, Range]) -> Iterator[Range]:
+def walk_enclosing_ranges(number: int | None, ranges: Mapping[int, Range]) -> Iterator[Range]:
     """Yield the range with this number and those around it."""
     visited: set[int] = set()
     while number is not None and number in ranges and number not in visited:
@@ -202,23 +209,23 @@ def upwards(number: int | None, ranges: Mapping[int, Range]) -> Iterator[Range]:
         number = ranges[number].parent
 
 
-def self_times(ranges: Mapping[int, Range], numbers: Iterable[int]) -> dict[int, float]:
+def compute_self_times(ranges: Mapping[int, Range], numbers: Iterable[int]) -> dict[int, float]:
     """Return the time of each of these ranges without those of them that lie inside of it."""
     own_ns = {number: float(ranges[number].duration_ns or 0) for number in numbers}
     for number in own_ns:
-        above = (item.number for item in upwards(ranges[number].parent, ranges))
+        above = (item.number for item in walk_enclosing_ranges(ranges[number].parent, ranges))
         holder = next((outer for outer in above if outer in own_ns), None)
         if holder is not None:
             own_ns[holder] -= ranges[number].duration_ns or 0
     return own_ns
 
 
-def is_step_range(item: Range) -> bool:
+def is_measured_step_range(item: Range) -> bool:
     """Return True for the range of a measured step that perfctl opened."""
     return item.step is not None and item.name.startswith("perfctl:step:")
 
 
-def folded(keys: Iterable[Key | None]) -> dict[Key, Key]:
+def map_gradients_to_backward(keys: Iterable[Key | None]) -> dict[Key, Key]:
     """(layer, gradient) -> (layer, "backward") for the layers among ``keys`` where one kernel
     computes both gradients.
 
@@ -229,7 +236,7 @@ def folded(keys: Iterable[Key | None]) -> dict[Key, Key]:
     return {(layer, part): (layer, "backward") for layer in whole_layers for part in GRADIENTS}
 
 
-def kernel_keys(run: Run) -> list[Key | None]:
+def assign_kernels_to_layers(run: Run) -> list[Key | None]:
     """(layer, direction) of each kernel, in order; None where it is not attributed.
 
     A layer's gradients are one "backward" where some kernel of it computes them together.
@@ -243,14 +250,16 @@ def kernel_keys(run: Run) -> list[Key | None]:
         else None
         for kernel in run.report.kernels
     ]
-    folded_keys = folded(keys)
+    folded_keys = map_gradients_to_backward(keys)
     return [folded_keys.get(key, key) if key is not None else None for key in keys]
 
 
-def times_of_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> LayerTimes | None:
+def build_kernel_layer_times(
+    run: Run, keys: Sequence[Key | None], count: int | None
+) -> TimesByLayer | None:
     if count is None:
         return None
-    in_steps = numbered(run)
+    in_steps = has_step_numbers(run)
     sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
     steps: dict[int | None, None] = {}
     for kernel, key in zip(run.report.kernels, keys, strict=True):
@@ -259,20 +268,22 @@ def times_of_kernels(run: Run, keys: Sequence[Key | None], count: int | None) ->
             sums[key][step] += kernel.duration_ns / (1 if in_steps else count)
             steps[step] = None
     totals = {step: sum(by_step.get(step, 0) for by_step in sums.values()) for step in steps}
-    return _gather(
+    return _take_medians_over_steps(
         sums,
         totals,
         KERNEL_BASIS[run.profiler],
         run.profiler != "ncu",
-        KERNELS_OF_CAPTURE if covers_capture(run) else KERNELS_OF_STEPS,
+        KERNELS_OF_CAPTURE if is_capture_one_step(run) else KERNELS_OF_STEPS,
         1 if in_steps else count,
     )
 
 
-def times_of_ranges(run: Run) -> LayerTimes | None:
+def build_range_layer_times(run: Run) -> TimesByLayer | None:
     ranges = {item.number: item for item in run.report.ranges if item.duration_ns is not None}
     steps = {
-        item.step: item for item in ranges.values() if item.step is not None and is_step_range(item)
+        item.step: item
+        for item in ranges.values()
+        if item.step is not None and is_measured_step_range(item)
     }
     if not steps:
         return None
@@ -286,31 +297,33 @@ def times_of_ranges(run: Run) -> LayerTimes | None:
             keys[number] = (item.layer, item.direction)
         elif item.name == "perfctl:phase:optimizer":
             keys[number] = OPTIMIZER
-    folded_keys = folded(keys.values())
+    folded_keys = map_gradients_to_backward(keys.values())
     every = {item.number: item for item in run.report.ranges}
     sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
-    for number, own_ns in self_times(every, keys).items():
+    for number, own_ns in compute_self_times(every, keys).items():
         start = ranges[number].start_ns
         index = bisect.bisect_right(bounds, (start, float("inf"), 0)) - 1
         if index >= 0 and start < bounds[index][1]:  # on any thread
             sums[folded_keys.get(keys[number], keys[number])][bounds[index][2]] += own_ns
     totals: dict[int | None, float] = {step: item.duration_ns or 0 for step, item in steps.items()}
-    return _gather(sums, totals, f"host ranges, {run.profiler} on the CPU", True, ALL_STEPS)
+    return _take_medians_over_steps(
+        sums, totals, f"host ranges, {run.profiler} on the CPU", True, ALL_STEPS
+    )
 
 
-def _gather(
+def _take_medians_over_steps(
     sums: Mapping[Key | None, Mapping[int | None, float]],
     totals: Mapping[int | None, float],
     basis: str,
     trusted: bool,
     total_name: str,
     over: int = 1,
-) -> LayerTimes | None:
+) -> TimesByLayer | None:
     """Medians over the steps of ``totals``. A layer that did not run in a step took 0 in it."""
     if not totals:
         return None
     rows = {
-        key: spread([by_step.get(step, 0) for step in totals], over)
+        key: compute_spread([by_step.get(step, 0) for step in totals], over)
         for key, by_step in sums.items()
         if key is not None
     }
@@ -318,5 +331,8 @@ def _gather(
         max(total - sum(sums[key].get(step, 0) for key in rows), 0)
         for step, total in totals.items()
     ]
-    total, unattributed_ns = spread([*totals.values()], over), spread(unattributed, over)
-    return LayerTimes(basis, trusted, total_name, rows, total, unattributed_ns)
+    total, unattributed_ns = (
+        compute_spread([*totals.values()], over),
+        compute_spread(unattributed, over),
+    )
+    return TimesByLayer(basis, trusted, total_name, rows, total, unattributed_ns)

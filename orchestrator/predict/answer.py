@@ -13,8 +13,8 @@ from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.memory import MemoryLine, StepMemory
 from perfctl.orchestrator.estimate.parallel import Plan
-from perfctl.orchestrator.options import Option, check_batches, read_batches
-from perfctl.orchestrator.predict.cost import Training
+from perfctl.orchestrator.options import Option, check_batches, parse_batches
+from perfctl.orchestrator.predict.cost import TrainingCost
 from perfctl.orchestrator.predict.operations import Operation
 from perfctl.orchestrator.predict.predict import PRECISIONS, Evidence, StepTime
 from perfctl.orchestrator.predict.prices import Price, PriceTable
@@ -108,7 +108,7 @@ class Question:
             "Samples per step and GPU (generation: sequences), or several for a table: 16,32,64.",
             names=("--batch", "--batches", "-b"),
             metavar="N,...",
-            parse=partial(read_batches, field="batch"),
+            parse=partial(parse_batches, field="batch"),
         ),
     ] = ()
     device: Annotated[
@@ -242,7 +242,7 @@ class Question:
             self._check_generation(self.prompt)
             return
         for name in GENERATION_ONLY:
-            if self._has(name):
+            if self._is_set(name):
                 remedy = "Set the prompt length in tokens, for example `prompt` 512"
                 raise UsageError(f"`{name}` needs `prompt`", remedy)
         if self.number_type not in PRECISIONS:
@@ -257,7 +257,7 @@ class Question:
             remedy = "Set the samples per epoch, for example `dataset_size` 1281167"
             raise UsageError("`epochs` needs `dataset_size`", remedy)
 
-    def _has(self, name: str) -> bool:
+    def _is_set(self, name: str) -> bool:
         """Whether the field was given another value than its default."""
         value = getattr(self, name)
         return any(
@@ -325,7 +325,7 @@ class Question:
 
     def _check_generation(self, prompt: int) -> None:
         for name in TRAINING_ONLY:
-            if self._has(name):
+            if self._is_set(name):
                 raise UsageError(f"`{name}` and `prompt` exclude each other", f"Omit `{name}`")
         for name, tokens in (("prompt", prompt), ("generate", self.generate)):
             if tokens < 1:
@@ -361,7 +361,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class DeviceAndPrices:
     """The device and the prices of a question, looked up once."""
 
     device: Device
@@ -372,7 +372,7 @@ class Setting:
     unused_offers: int
     """Offers of this device that are not used for want of a date."""
 
-    def unused_note(self) -> str | None:
+    def describe_unused_offers(self) -> str | None:
         """Return a sentence about offers of this device that are not used; None without any."""
         if not self.unused_offers:
             return None
@@ -386,7 +386,7 @@ class Setting:
 @dataclass(frozen=True, slots=True)
 class AnswerPoint:
     step: StepTime
-    training: Training
+    training: TrainingCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,5 +407,5 @@ class Answer:
         return self.points[0].step
 
     @property
-    def training(self) -> Training:
+    def training(self) -> TrainingCost:
         return self.points[0].training

@@ -13,15 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from perfctl.orchestrator.counts.hardware.machines import machine_name
-from perfctl.orchestrator.predict.fit import computed_ns
-from perfctl.orchestrator.predict.operations import Measured, StepSpec, operations_of_plan
-from perfctl.orchestrator.statistics import fisher_interval
+from perfctl.orchestrator.counts.hardware.machines import format_machine_name
+from perfctl.orchestrator.predict.fit import list_step_durations
+from perfctl.orchestrator.predict.operations import StepMeasurement, StepSpec, list_plan_operations
+from perfctl.orchestrator.statistics import compute_fisher_interval
 from perfctl.records.bench import WORKLOAD, BenchMachine, BenchPoint
 from perfctl.records.paper import Plan
 from perfctl.records.report import LayerTime
 from perfctl.records.run import Run
-from perfctl.workloads.models.plan import plan
+from perfctl.workloads.models.plan import plan_model
 from perfctl.workloads.spec import SpecError
 
 TIME, MEMORY, FLOPS = "time", "memory", "FLOPs"
@@ -38,7 +38,7 @@ LEAST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class SizeObservation:
     """One network at one batch size."""
 
     family: str
@@ -59,7 +59,7 @@ class Coefficient(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class SizeRelation:
     """One quantity against one size, in one family or in all."""
 
     family: str
@@ -83,27 +83,27 @@ class Relation:
         return self.points < FEW
 
 
-def flops_of(point: BenchPoint) -> float | None:
+def sum_point_flops(point: BenchPoint) -> float | None:
     """Return the FLOPs of one step, forward and backward; None if the point has no estimate."""
     names = ("flops:forward", "flops:backward")
     parts = [point.features[name] for name in names if name in point.features]
     return sum(parts) if parts else None
 
 
-def observations(points: Iterable[BenchPoint]) -> list[Observation]:
+def list_observations(points: Iterable[BenchPoint]) -> list[SizeObservation]:
     """Return sizes and quantities of each point; a network that this version cannot plan has those
     of its features alone.
 
     Memory is the peak of what torch allocated on a GPU; on a CPU it is what the process grew by in
     the steps, because its whole also holds Python and torch.
     """
-    return list(map(_observation, points))
+    return list(map(_build_observation, points))
 
 
-def _observation(point: BenchPoint) -> Observation:
+def _build_observation(point: BenchPoint) -> SizeObservation:
     settings: Mapping[str, int | str] = {}
     with suppress(SpecError):
-        settings = plan(point.model).settings
+        settings = plan_model(point.model).settings
     sizes = {
         "depth": settings.get("depth", settings.get("blocks")),
         "width": settings.get("width"),
@@ -116,8 +116,8 @@ def _observation(point: BenchPoint) -> Observation:
     if point.machine.kind == "cpu" and memory is not None:
         before = point.memory_bytes.get("before")
         memory = None if before is None else memory - before
-    values = {TIME: point.step_ns[0] / 1e9, MEMORY: memory, FLOPS: flops_of(point)}
-    return Observation(
+    values = {TIME: point.step_ns[0] / 1e9, MEMORY: memory, FLOPS: sum_point_flops(point)}
+    return SizeObservation(
         point.family,
         point.model,
         point.batch,
@@ -126,13 +126,13 @@ def _observation(point: BenchPoint) -> Observation:
     )
 
 
-def relations(observations: Sequence[Observation]) -> list[Relation]:
+def relate_all_sizes(observations: Sequence[SizeObservation]) -> list[SizeRelation]:
     """Every quantity against every size: in each family that has it, then in all where it means the
     same in all."""
     has = {(observation.family, size) for observation in observations for size in observation.sizes}
     families = list(dict.fromkeys(observation.family for observation in observations))
     return [
-        relation(family, quantity, size, observations)
+        relate_size(family, quantity, size, observations)
         for family in (*families, *([ALL] if len(families) > 1 else []))
         for quantity in QUANTITIES
         for size in SIZES
@@ -140,9 +140,9 @@ def relations(observations: Sequence[Observation]) -> list[Relation]:
     ]
 
 
-def relation(
-    family: str, quantity: str, size: str, observations: Iterable[Observation]
-) -> Relation:
+def relate_size(
+    family: str, quantity: str, size: str, observations: Iterable[SizeObservation]
+) -> SizeRelation:
     selected = [
         observation
         for observation in observations
@@ -165,15 +165,17 @@ def relation(
     elif len(set(xs)) == 1 or len(set(ys)) == 1:
         reason = ONE_VALUE
     if reason:
-        return Relation(family, quantity, size, len(selected), networks, None, None, None, reason)
-    association = associate(xs, ys)
+        return SizeRelation(
+            family, quantity, size, len(selected), networks, None, None, None, reason
+        )
+    association = compute_association(xs, ys)
     ranked, linear = (
         None
         if value is None
-        else Coefficient(value, fisher_interval(value, len(xs), ranked=is_ranked))
+        else Coefficient(value, compute_fisher_interval(value, len(xs), ranked=is_ranked))
         for value, is_ranked in ((association.spearman, True), (association.pearson, False))
     )
-    return Relation(
+    return SizeRelation(
         family,
         quantity,
         size,
@@ -186,12 +188,12 @@ def relation(
     )
 
 
-def points_of(runs: Iterable[Run]) -> list[BenchPoint]:
+def select_bench_points(runs: Iterable[Run]) -> list[BenchPoint]:
     """The complete runs of the families' networks without a profiler, in order."""
-    return [point for run in runs if (point := point_of(run)) is not None]
+    return [point for run in runs if (point := build_bench_point(run)) is not None]
 
 
-def fastest(points: Iterable[BenchPoint]) -> list[BenchPoint]:
+def keep_fastest_points(points: Iterable[BenchPoint]) -> list[BenchPoint]:
     """Of several runs of one point on one machine, the one with the least median: disturbances only
     make runs slower."""
     best: dict[tuple[object, ...], BenchPoint] = {}
@@ -201,11 +203,11 @@ def fastest(points: Iterable[BenchPoint]) -> list[BenchPoint]:
     return list(best.values())
 
 
-def point_of(run: Run) -> BenchPoint | None:
+def build_bench_point(run: Run) -> BenchPoint | None:
     """None for a run that failed, of another workload, or with a profiler."""
     facts = run.report.environment
     model = facts.get("option:model")
-    times = computed_ns(run.report.steps)
+    times = list_step_durations(run.report.steps)
     if (run.workload, run.profiler, run.status) != (WORKLOAD, "none", "ok") or not times:
         return None
     if not (
@@ -223,7 +225,7 @@ def point_of(run: Run) -> BenchPoint | None:
     sizes = {
         sample.moment: sample.bytes for sample in memory if sample.moment in ("before", "peak")
     }
-    forward, backward = layer_times(run.report.layer_times)
+    forward, backward = sum_layer_times(run.report.layer_times)
     low, median, high = (
         statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
     )
@@ -236,7 +238,7 @@ def point_of(run: Run) -> BenchPoint | None:
         steps=len(times),
         step_ns=(round(median), round(low), round(high)),
         fastest_ns=min(times),
-        phase_ns=_phases(run),
+        phase_ns=_compute_phase_medians(run),
         memory_bytes=sizes,
         forward_ns=forward,
         backward_ns=backward,
@@ -244,7 +246,7 @@ def point_of(run: Run) -> BenchPoint | None:
     )
 
 
-def layer_times(rows: Iterable[LayerTime]) -> tuple[dict[str, int], dict[str, int]]:
+def sum_layer_times(rows: Iterable[LayerTime]) -> tuple[dict[str, int], dict[str, int]]:
     """Layer -> nanoseconds forward, and of all its other directions together."""
     forward, backward = Counter[str](), Counter[str]()
     for row in rows:
@@ -252,7 +254,7 @@ def layer_times(rows: Iterable[LayerTime]) -> tuple[dict[str, int], dict[str, in
     return dict(forward), dict(backward)
 
 
-def measured_of(point: BenchPoint, plan: Plan) -> Measured:
+def convert_bench_point(point: BenchPoint, plan: Plan) -> StepMeasurement:
     """What a predictor is fitted on; ``plan`` is the point's model's. Seconds."""
     training = point.mode == "train"
     median, low, high = (nanoseconds / 1e9 for nanoseconds in point.step_ns)
@@ -263,18 +265,20 @@ def measured_of(point: BenchPoint, plan: Plan) -> Measured:
         for phase, times in layers
         for layer, nanoseconds in times.items()
     }
-    return Measured(
+    return StepMeasurement(
         case=StepSpec(
             model=point.model,
             family=point.family,
-            works=operations_of_plan(plan),
+            works=list_plan_operations(plan),
             batch=point.batch,
             training=training,
             precision=point.precision,
             optimizer=plan.optimizer if training else "",
             parameters=plan.parameters,
         ),
-        machine=machine_name(point.machine.device, point.machine.kind, point.machine.threads),
+        machine=format_machine_name(
+            point.machine.device, point.machine.kind, point.machine.threads
+        ),
         seconds=median,
         low=low,
         high=high,
@@ -286,7 +290,7 @@ def measured_of(point: BenchPoint, plan: Plan) -> Measured:
     )
 
 
-def _phases(run: Run) -> dict[str, int]:
+def _compute_phase_medians(run: Run) -> dict[str, int]:
     durations: dict[str, list[int]] = defaultdict(list)
     for row in run.report.steps:
         if (
@@ -298,7 +302,7 @@ def _phases(run: Run) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Correlation:
+class TimeCorrelation:
     """One figure against the step's time, in one family."""
 
     family: str
@@ -314,35 +318,35 @@ class Correlation:
     """Of the line through the logarithms: 1 where time is proportional to the figure."""
 
 
-def correlations(points: Sequence[BenchPoint]) -> list[Correlation]:
+def correlate_all_features(points: Sequence[BenchPoint]) -> list[TimeCorrelation]:
     """Each family, then all together; in each the closest figure (by rank) first."""
     families = list(dict.fromkeys(point.family for point in points))
-    names = sorted({name for point in points for name in figures(point)})
+    names = sorted({name for point in points for name in list_point_features(point)})
     rows_ = []
     for family in (*families, *([ALL] if len(families) > 1 else [])):
         family_points = [point for point in points if family in (ALL, point.family)]
         rows = [
             row
             for name in names
-            if (row := correlation(family, name, family_points)).spearman is not None
+            if (row := correlate_feature(family, name, family_points)).spearman is not None
         ]
         rows_ += sorted(rows, key=lambda row: -abs(row.spearman or 0.0))
     return rows_
 
 
-def figures(point: BenchPoint) -> dict[str, float]:
+def list_point_features(point: BenchPoint) -> dict[str, float]:
     return {**point.features, "batch": float(point.batch)}
 
 
-def correlation(family: str, feature: str, points: Iterable[BenchPoint]) -> Correlation:
+def correlate_feature(family: str, feature: str, points: Iterable[BenchPoint]) -> TimeCorrelation:
     """Return one figure against the step's time, over the points that have it."""
     pairs = [
-        (figures(point)[feature], point.step_ns[0] / 1e9)
+        (list_point_features(point)[feature], point.step_ns[0] / 1e9)
         for point in points
-        if feature in figures(point)
+        if feature in list_point_features(point)
     ]
     xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
-    return Correlation(family, feature, len(pairs), *associate(xs, ys))
+    return TimeCorrelation(family, feature, len(pairs), *compute_association(xs, ys))
 
 
 class Association(NamedTuple):
@@ -354,16 +358,18 @@ class Association(NamedTuple):
     slope_log: float | None
 
 
-def associate(xs: Sequence[float], ys: Sequence[float]) -> Association:
+def compute_association(xs: Sequence[float], ys: Sequence[float]) -> Association:
     """Return the coefficients of these points; those of the logarithms are of the points where both
     figures are above 0."""
     logs = [(math.log(x), math.log(y)) for x, y in zip(xs, ys, strict=True) if x > 0 and y > 0]
     log_xs, log_ys = [x for x, _ in logs], [y for _, y in logs]
-    by_rank = pearson(ranks(xs), ranks(ys))
-    return Association(pearson(xs, ys), pearson(log_xs, log_ys), by_rank, slope(log_xs, log_ys))
+    by_rank = compute_pearson(compute_ranks(xs), compute_ranks(ys))
+    return Association(
+        compute_pearson(xs, ys), compute_pearson(log_xs, log_ys), by_rank, fit_slope(log_xs, log_ys)
+    )
 
 
-def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+def compute_pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
     """Return the coefficient of the values; None as in :class:`Correlation`."""
     if len(xs) < LEAST:
         return None
@@ -374,7 +380,7 @@ def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
     return max(-1.0, min(1.0, math.fsum(x * y for x, y in zip(off_x, off_y, strict=True)) / along))
 
 
-def ranks(values: Sequence[float]) -> list[float]:
+def compute_ranks(values: Sequence[float]) -> list[float]:
     """From 1; equal values share the mean of their ranks."""
     ordered = sorted(values)
     return [
@@ -382,7 +388,7 @@ def ranks(values: Sequence[float]) -> list[float]:
     ]
 
 
-def slope(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+def fit_slope(xs: Sequence[float], ys: Sequence[float]) -> float | None:
     """Of the line of least squares through the points; None with fewer than three, or one value of
     x everywhere."""
     if len(xs) < LEAST or len(set(xs)) == 1:

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from perfctl.orchestrator.estimate.memory import (
     MemoryLine,
-    largest_fitting,
-    peak_at,
+    compute_peak_at,
+    find_largest_fitting,
 )
 from perfctl.orchestrator.predict.prices import Price
 
@@ -39,7 +39,7 @@ class Span:
         return Span(self.value + amount, self.low + amount, self.high + amount)
 
 
-def steps_of(samples: int, batch: int, gpus: int = 1) -> int:
+def count_epoch_steps(samples: int, batch: int, gpus: int = 1) -> int:
     """Steps of an epoch, with a partial last batch."""
     return ceil(samples / (batch * gpus))
 
@@ -60,7 +60,7 @@ class Rental:
     such price."""
 
 
-def rental(price: Price, gpus: int, seconds: Span) -> Rental:
+def price_rental(price: Price, gpus: int, seconds: Span) -> Rental:
     """``gpus`` at work for ``seconds`` on whole instances, billed by the second."""
     instances = ceil(gpus / price.count)
     hours = seconds.times(instances / HOUR)
@@ -70,17 +70,17 @@ def rental(price: Price, gpus: int, seconds: Span) -> Rental:
     return Rental(price, instances, instances * price.count - gpus, on_demand, spot)
 
 
-def rentals(prices: Sequence[Price], gpus: int, seconds: Span) -> tuple[Rental, ...]:
+def rank_rentals(prices: Sequence[Price], gpus: int, seconds: Span) -> tuple[Rental, ...]:
     """The cheapest on demand first, those with a spot price alone last."""
 
-    def rank(offer: Rental) -> tuple[bool, float]:
+    def get_sort_key(offer: Rental) -> tuple[bool, float]:
         return offer.on_demand is None, (offer.on_demand or offer.spot or seconds).value
 
-    return tuple(sorted((rental(price, gpus, seconds) for price in prices), key=rank))
+    return tuple(sorted((price_rental(price, gpus, seconds) for price in prices), key=get_sort_key))
 
 
 @dataclass(frozen=True, slots=True)
-class Energy:
+class EnergyUse:
     """Of the GPUs, without host, cooling and power supply losses."""
 
     watts: float
@@ -89,15 +89,15 @@ class Energy:
     cost: Span | None
 
 
-def energy(
+def compute_energy(
     watts: float, source: str, gpus: int, seconds: Span, tariff: float | None = None
-) -> Energy:
+) -> EnergyUse:
     kwh = seconds.times(watts * gpus / (1000 * HOUR))
-    return Energy(watts, source, kwh, kwh.times(tariff) if tariff is not None else None)
+    return EnergyUse(watts, source, kwh, kwh.times(tariff) if tariff is not None else None)
 
 
 @dataclass(frozen=True, slots=True)
-class Parallel:
+class ParallelStep:
     """One step on several GPUs. Communication and link are None where the efficiency was given."""
 
     gpus: int
@@ -116,12 +116,12 @@ class Parallel:
     """Assumed share of the communication that overlaps the backward pass."""
 
 
-def ring_bytes(parameters: int, gpus: int) -> float:
+def count_ring_bytes(parameters: int, gpus: int) -> float:
     """Bytes that each GPU sends in an all-reduce of the gradients."""
     return 2 * (gpus - 1) / gpus * parameters * GRADIENT_BYTES
 
 
-def over_link(
+def compute_step_over_link(
     step: Span,
     parameters: int,
     gpus: int,
@@ -129,14 +129,14 @@ def over_link(
     link: str,
     overlap: float = 0.0,
     backward: float | None = None,
-) -> Parallel:
+) -> ParallelStep:
     """A step with its all-reduce. The overlap is at most ``backward`` seconds, if known."""
-    moved = ring_bytes(parameters, gpus)
+    moved = count_ring_bytes(parameters, gpus)
     communication = moved / (link_gbs * 1e9)
     hidden = min(overlap * communication, backward if backward is not None else step.value)
     exposed = communication - hidden
     longer = step.plus(exposed)
-    return Parallel(
+    return ParallelStep(
         gpus,
         longer,
         step.value / longer.value,
@@ -150,7 +150,7 @@ def over_link(
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class OfferChoice:
     """One offer at one batch size: how long the training takes and what it costs."""
 
     JSON_NAMES: ClassVar = {
@@ -176,10 +176,10 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Frontier:
+class CostFrontier:
     """The choices that no other beats in both time and cost."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[OfferChoice, ...]
     compared: int
     """Pairs of an offer and a batch size."""
     too_large: int
@@ -189,10 +189,10 @@ class Frontier:
     """Offers that do not state their GPU model."""
 
 
-def frontier(choices: Iterable[Choice]) -> tuple[Choice, ...]:
+def select_frontier(choices: Iterable[OfferChoice]) -> tuple[OfferChoice, ...]:
     """The choices that no other beats in both time and cost, the fastest first; of equal ones
     the first."""
-    best: list[Choice] = []
+    best: list[OfferChoice] = []
     for choice in sorted(choices, key=lambda choice: (choice.seconds.value, choice.dollars.value)):
         if not best or choice.dollars.value < best[-1].dollars.value:
             best.append(choice)
@@ -200,7 +200,7 @@ def frontier(choices: Iterable[Choice]) -> tuple[Choice, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingJob:
     """The training to cost."""
 
     batch: int
@@ -218,7 +218,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class MemoryNeed:
     """Memory of a step on one device, in bytes; ``limit`` is the device's. None: not known."""
 
     JSON_KEYS = ("needed", "reserve", "limit", "fits", "lacking", "largest")
@@ -257,7 +257,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingCost:
     """Time, cost, energy and memory of a job."""
 
     JSON_KEYS = (
@@ -283,18 +283,18 @@ class Training:
         "room": "memory",
     }
 
-    job: Job
+    job: TrainingJob
     step: Span
     alone: Span
     """Seconds of a step on one GPU; ``step``: on all."""
-    parallel: Parallel | None
+    parallel: ParallelStep | None
     steps: int | None
     epoch: Span | None
     total: Span | None
     """Seconds of all epochs."""
     rentals: tuple[Rental, ...] = ()
-    energy: Energy | None = None
-    room: Room | None = None
+    energy: EnergyUse | None = None
+    room: MemoryNeed | None = None
 
     @property
     def samples_per_second(self) -> Span:
@@ -307,54 +307,58 @@ class Training:
         return self.total or self.epoch
 
 
-def training(
+def compute_training_cost(
     single_step: Span,
-    job: Job,
+    job: TrainingJob,
     *,
     backward: float | None = None,
     prices: Sequence[Price] = (),
     power: tuple[float, str] | None = None,
     tariff: float | None = None,
-    room: Room | None = None,
-) -> Training:
+    room: MemoryNeed | None = None,
+) -> TrainingCost:
     """``alone``: seconds of a step on one GPU; ``backward``: of its backward pass, which
     communication may overlap.
 
     ``power``: (W of one GPU, source). Intervals grow with the steps: prediction errors do not
     average out over an epoch. Raises ValueError for several GPUs without link and efficiency.
     """
-    parallel = parallel_step(single_step, job, backward)
+    parallel = compute_parallel_step(single_step, job, backward)
     step = parallel.step if parallel is not None else single_step
-    steps = steps_of(job.samples, job.batch, job.gpus) if job.samples is not None else None
+    steps = count_epoch_steps(job.samples, job.batch, job.gpus) if job.samples is not None else None
     epoch = step.times(steps) if steps is not None else None
     total = epoch.times(job.epochs) if epoch is not None and job.epochs is not None else None
     billed = total or epoch
-    offers = rentals(prices, job.gpus, billed) if billed is not None else ()
+    offers = rank_rentals(prices, job.gpus, billed) if billed is not None else ()
     used = (
-        energy(*power, job.gpus, billed, tariff)
+        compute_energy(*power, job.gpus, billed, tariff)
         if billed is not None and power is not None
         else None
     )
-    return Training(job, step, single_step, parallel, steps, epoch, total, offers, used, room)
+    return TrainingCost(job, step, single_step, parallel, steps, epoch, total, offers, used, room)
 
 
-def parallel_step(single_step: Span, job: Job, backward: float | None = None) -> Parallel | None:
+def compute_parallel_step(
+    single_step: Span, job: TrainingJob, backward: float | None = None
+) -> ParallelStep | None:
     """Return the step on several GPUs, by the stated efficiency or over the link; None on one.
     Raises ValueError without either."""
     if job.gpus == 1:
         return None
     if job.efficiency is not None:
-        moved = ring_bytes(job.parameters, job.gpus)
+        moved = count_ring_bytes(job.parameters, job.gpus)
         step = single_step.times(1 / job.efficiency)
-        return Parallel(job.gpus, step, job.efficiency, moved, None, None, None, "as said", 0.0)
+        return ParallelStep(job.gpus, step, job.efficiency, moved, None, None, None, "as said", 0.0)
     if job.link_gbs is None:
         raise ValueError("the bandwidth between the GPUs is unknown")
-    return over_link(
+    return compute_step_over_link(
         single_step, job.parameters, job.gpus, job.link_gbs, job.link, job.overlap, backward
     )
 
 
-def room_of(lines: Sequence[MemoryLine], batch: int, limit: float | None, reserve: int = 0) -> Room:
+def compute_memory_need(
+    lines: Sequence[MemoryLine], batch: int, limit: float | None, reserve: int = 0
+) -> MemoryNeed:
     """By the tensors alone. ``reserve``: bytes of ``limit`` that stay free."""
-    largest = largest_fitting(lines, limit - reserve) if limit is not None else None
-    return Room(batch, peak_at(lines, batch), limit, largest, reserve)
+    largest = find_largest_fitting(lines, limit - reserve) if limit is not None else None
+    return MemoryNeed(batch, compute_peak_at(lines, batch), limit, largest, reserve)

@@ -45,7 +45,7 @@ class Regressor(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class FitSettings:
     """Settings of a fit. The defaults suit a few hundred to some thousand rows."""
 
     power: int = 6
@@ -65,7 +65,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class FitSample:
     """Measured rows to learn from."""
 
     features: tuple[str, ...]
@@ -81,7 +81,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedEfficiency:
     """A fit, in memory."""
 
     name: str
@@ -108,7 +108,7 @@ class Fitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class TimePrediction:
     """One time, in seconds."""
 
     seconds: float
@@ -123,13 +123,15 @@ class Prediction:
         return self.floor / self.seconds
 
 
-def require_learner() -> None:
+def require_scikit_learn() -> None:
     """Raise ToolMissing without scikit-learn."""
     if find_spec("sklearn") is None:
         raise ToolMissing("fitted predictions need scikit-learn: pip install 'perfctl[predict]'")
 
 
-def fit(name: str, sample: Sample, settings: Settings | None = None) -> Fitted:
+def fit_efficiency(
+    name: str, sample: FitSample, settings: FitSettings | None = None
+) -> FittedEfficiency:
     """Learn efficiency from measured seconds.
 
     Raises ToolMissing without scikit-learn, UsageError for too few rows or figures that are
@@ -137,16 +139,19 @@ def fit(name: str, sample: Sample, settings: Settings | None = None) -> Fitted:
     """
     import numpy as np
 
-    settings = settings or Settings()
-    rows, floors, _, _ = _checked(name, sample, settings)
-    seconds, predicted_logs = np.asarray(sample.seconds, dtype=float), held_out(sample, settings)
-    spread, low, high, quantile = interval(
+    settings = settings or FitSettings()
+    rows, floors, _, _ = _check_sample(name, sample, settings)
+    seconds, predicted_logs = (
+        np.asarray(sample.seconds, dtype=float),
+        predict_held_out(sample, settings),
+    )
+    spread, low, high, quantile = fit_interval(
         rows, abs(predicted_logs - np.log(seconds)), sample.groups, settings
     )
     least, most, middle = (
         tuple(each(rows, axis=0).tolist()) for each in (np.min, np.max, np.median)
     )
-    return Fitted(
+    return FittedEfficiency(
         name,
         sample.features,
         least,
@@ -155,7 +160,7 @@ def fit(name: str, sample: Sample, settings: Settings | None = None) -> Fitted:
         settings.power,
         float(floors.min()),
         float(floors.max()),
-        learn_model(sample, settings),
+        learn_efficiency_model(sample, settings),
         spread,
         low,
         high,
@@ -166,20 +171,21 @@ def fit(name: str, sample: Sample, settings: Settings | None = None) -> Fitted:
     )
 
 
-def held_out(sample: Sample, settings: Settings) -> Floats:
+def predict_held_out(sample: FitSample, settings: FitSettings) -> Floats:
     """Logarithm of the seconds predicted for each row by a fit that did not see its group."""
     import numpy as np
 
-    rows, floors, base, targets = _checked("held out", sample, settings)
+    rows, floors, base, targets = _check_sample("held out", sample, settings)
     logs = np.zeros(len(rows))
-    for train, test in folds(sample.groups, settings.folds, settings.seed):
+    for train, test in split_into_folds(sample.groups, settings.folds, settings.seed):
         logs[test] = (
-            _boosted(rows[train], targets[train], settings, sample).predict(rows[test]) + base[test]
+            _fit_boosted_trees(rows[train], targets[train], settings, sample).predict(rows[test])
+            + base[test]
         )
     return np.maximum(logs, np.log(floors))
 
 
-def folds(
+def split_into_folds(
     groups: Sequence[Any], count: int, seed: int
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """(rows to learn from, rows held out), each held out once, whole groups together. Raises
@@ -198,20 +204,20 @@ def folds(
         yield np.flatnonzero(fold_numbers != fold), np.flatnonzero(fold_numbers == fold)
 
 
-def learn_model(sample: Sample, settings: Settings) -> Regressor:
+def learn_efficiency_model(sample: FitSample, settings: FitSettings) -> Regressor:
     """Return the model of :func:`fit`, without range and interval: exp(model) times the floor's
     power is seconds."""
-    rows, _, _, targets = _checked("model", sample, settings)
-    return _boosted(rows, targets, settings, sample)
+    rows, _, _, targets = _check_sample("model", sample, settings)
+    return _fit_boosted_trees(rows, targets, settings, sample)
 
 
-def _checked(
-    name: str, sample: Sample, settings: Settings
+def _check_sample(
+    name: str, sample: FitSample, settings: FitSettings
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """(rows, floors, logarithms of the floors' powers, what the model learns)."""
     import numpy as np
 
-    require_learner()
+    require_scikit_learn()
     rows = np.asarray(sample.rows, dtype=float)
     floors, seconds = (np.asarray(each, dtype=float) for each in (sample.floors, sample.seconds))
     if len(rows) < FEWEST:
@@ -231,8 +237,10 @@ def _checked(
     return rows, floors, base, np.log(seconds) - base
 
 
-def _boosted(rows: Floats, targets: Floats, settings: Settings, sample: Sample) -> Regressor:
-    return _learned(
+def _fit_boosted_trees(
+    rows: Floats, targets: Floats, settings: FitSettings, sample: FitSample
+) -> Regressor:
+    return _fit_on_one_thread(
         rows,
         targets,
         loss="absolute_error" if settings.absolute else "squared_error",
@@ -247,20 +255,20 @@ def _boosted(rows: Floats, targets: Floats, settings: Settings, sample: Sample) 
     )
 
 
-def _learned(rows: Floats, targets: Floats, **options: Any) -> Regressor:
+def _fit_on_one_thread(rows: Floats, targets: Floats, **options: Any) -> Regressor:
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import ThreadpoolController
 
     threads = ThreadpoolController()
     with threads.limit(limits=1):
-        return OneThread(
+        return OneThreadRegressor(
             HistGradientBoostingRegressor(early_stopping=False, **options).fit(rows, targets),
             threads,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class OneThread:
+class OneThreadRegressor:
     """A model that predicts on one thread: rows are few, so threads would wait for each other
     longer than they work."""
 
@@ -272,8 +280,8 @@ class OneThread:
             return self.model.predict(X)
 
 
-def interval(
-    rows: Floats, missed: Floats, groups: Sequence[Any], settings: Settings
+def fit_interval(
+    rows: Floats, missed: Floats, groups: Sequence[Any], settings: FitSettings
 ) -> tuple[Regressor, float, float, float]:
     """Return a model of the usual error, its bounds, and the quantile that covers.
 
@@ -284,16 +292,16 @@ def interval(
     low = float(max(np.quantile(missed, 0.2), 1e-4))
     high = float(max(np.quantile(missed, 0.98), low))
     expected = np.zeros(len(missed))
-    for train, test in folds(groups, settings.folds, settings.seed + 1):
-        expected[test] = _small(rows[train], missed[train], settings).predict(rows[test])
+    for train, test in split_into_folds(groups, settings.folds, settings.seed + 1):
+        expected[test] = _fit_error_model(rows[train], missed[train], settings).predict(rows[test])
     scores = np.sort(missed / np.clip(expected, low, high))
     rank = min(ceil((len(scores) + 1) * settings.coverage), len(scores)) - 1
-    return _small(rows, missed, settings), low, high, float(scores[rank])
+    return _fit_error_model(rows, missed, settings), low, high, float(scores[rank])
 
 
-def _small(rows: Floats, missed: Floats, settings: Settings) -> Regressor:
+def _fit_error_model(rows: Floats, missed: Floats, settings: FitSettings) -> Regressor:
     least = max(5, min(40, len(rows) // 10))
-    return _learned(
+    return _fit_on_one_thread(
         rows,
         missed,
         max_iter=30,
@@ -303,9 +311,9 @@ def _small(rows: Floats, missed: Floats, settings: Settings) -> Regressor:
     )
 
 
-def predict(
-    fitted: Fitted, rows: Sequence[Sequence[float]], floors: Sequence[float]
-) -> list[Prediction]:
+def predict_seconds(
+    fitted: FittedEfficiency, rows: Sequence[Sequence[float]], floors: Sequence[float]
+) -> list[TimePrediction]:
     """Return the seconds of each row of features over its floor (seconds, > 0).
 
     Raises ValueError if a row does not have one finite figure for each feature or a floor is
@@ -325,27 +333,30 @@ def predict(
         model.predict(figures).tolist() for model in (fitted.model, fitted.spread)
     )
     return [
-        _prediction(fitted, *each) for each in zip(rows, floors, logarithms, spreads, strict=True)
+        _build_prediction(fitted, *each)
+        for each in zip(rows, floors, logarithms, spreads, strict=True)
     ]
 
 
-def _prediction(
-    fitted: Fitted, row: Sequence[float], floor: float, logarithm: float, spread: float
-) -> Prediction:
+def _build_prediction(
+    fitted: FittedEfficiency, row: Sequence[float], floor: float, logarithm: float, spread: float
+) -> TimePrediction:
     inside = min(max(floor, fitted.floor_low), fitted.floor_high)
     learned = inside ** (fitted.power / 8) * exp(logarithm)
     seconds = max(learned * (floor / inside if floor > fitted.floor_high else 1.0), floor)
-    excesses = excess_of(fitted, row, floor)
+    excesses = measure_range_excess(fitted, row, floor)
     spread = min(max(spread, fitted.spread_low), fitted.spread_high)
     factor = exp(
         fitted.quantile * spread * (1.0 + min(max(excesses.values(), default=0.0), WIDEST))
     )
-    return Prediction(
+    return TimePrediction(
         seconds, max(seconds / factor, floor), seconds * factor, floor, tuple(excesses)
     )
 
 
-def excess_of(fitted: Fitted, row: Sequence[float], floor: float) -> dict[str, float]:
+def measure_range_excess(
+    fitted: FittedEfficiency, row: Sequence[float], floor: float
+) -> dict[str, float]:
     """Return feature (or "floor") outside the range of the fit -> its excess: 1 for twice the
     largest or half the smallest."""
     beyond = {}
@@ -363,7 +374,7 @@ def excess_of(fitted: Fitted, row: Sequence[float], floor: float) -> dict[str, f
     return beyond
 
 
-def drivers(fitted: Fitted, row: Sequence[float]) -> dict[str, float]:
+def rank_feature_effects(fitted: FittedEfficiency, row: Sequence[float]) -> dict[str, float]:
     """Return (feature, factor on seconds against the feature's median in the fit), the
     strongest first."""
     import numpy as np

@@ -19,17 +19,22 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.predict import efficiency, step_parts
 from perfctl.orchestrator.predict.efficiency import (
     FEWEST,
-    Fitted,
-    Prediction,
-    Sample,
-    Settings,
-    fit,
-    folds,
-    held_out,
-    require_learner,
+    FitSample,
+    FitSettings,
+    FittedEfficiency,
+    TimePrediction,
+    fit_efficiency,
+    predict_held_out,
+    require_scikit_learn,
+    split_into_folds,
 )
-from perfctl.orchestrator.predict.operations import Measured, StepSpec
-from perfctl.orchestrator.predict.step_parts import PARTS, accumulated, features, parts
+from perfctl.orchestrator.predict.operations import StepMeasurement, StepSpec
+from perfctl.orchestrator.predict.step_parts import (
+    PARTS,
+    add_in_order,
+    compute_step_features,
+    sum_part_seconds,
+)
 from perfctl.records.report import Step
 
 if TYPE_CHECKING:
@@ -42,7 +47,7 @@ if TYPE_CHECKING:
 HEADROOM = 0.25
 """The correction may not go below this share of the sum of parts."""
 PHASES = ("forward", "backward", "optimizer")
-SETTINGS = Settings(
+SETTINGS = FitSettings(
     power=8, rounds=200, leaves=15, rate=0.05, least=6, ridge=2.0, part=0.5, absolute=True
 )
 """For few rows whose parts explain most of the time: small trees, a low rate, absolute errors
@@ -55,7 +60,7 @@ LAYERS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class StepFitted:
+class StepFit:
     """A fit to steps measured on one machine."""
 
     name: str
@@ -68,56 +73,62 @@ class StepFitted:
     an efficiency."""
     phases: Mapping[str, tuple[float, ...]]
     """Phase -> costs of the parts. Empty: phases were not measured."""
-    fitted: Fitted
+    fitted: FittedEfficiency
     """Efficiency over the sum of parts and its interval; its floor is the sum times
     :data:`HEADROOM`."""
     families: tuple[str, ...]
     optimizers: tuple[str, ...]
 
 
-def predict_steps(fit: StepFitted, cases: Iterable[StepSpec]) -> list[Prediction]:
+def predict_step_times(fit: StepFit, cases: Iterable[StepSpec]) -> list[TimePrediction]:
     """Return the times of steps on the fit's machine. Raises ValueError without a peak for
     the precision."""
-    rows, floors = zip(*(_inputs(fit, case) for case in cases), strict=True)
-    return efficiency.predict(fit.fitted, rows, floors)
+    rows, floors = zip(*(_compute_features_and_floor(fit, case) for case in cases), strict=True)
+    return efficiency.predict_seconds(fit.fitted, rows, floors)
 
 
-def predict_step(fit: StepFitted, case: StepSpec) -> Prediction:
+def predict_one_step(fit: StepFit, case: StepSpec) -> TimePrediction:
     """Return the step's time on the fit's machine. Raises ValueError without a peak for
     the precision."""
-    return predict_steps(fit, [case])[0]
+    return predict_step_times(fit, [case])[0]
 
 
-def outside_range(fit: StepFitted, case: StepSpec) -> tuple[str, ...]:
+def list_features_outside(fit: StepFit, case: StepSpec) -> tuple[str, ...]:
     """Return the features of a step (or "floor") outside the range of the fit."""
-    return tuple(efficiency.excess_of(fit.fitted, *_inputs(fit, case)))
+    return tuple(
+        efficiency.measure_range_excess(fit.fitted, *_compute_features_and_floor(fit, case))
+    )
 
 
-def _inputs(fit: StepFitted, case: StepSpec) -> tuple[Sequence[float], float]:
+def _compute_features_and_floor(fit: StepFit, case: StepSpec) -> tuple[Sequence[float], float]:
     """Return (features, floor)."""
-    part_seconds = parts(case, fit.machine)
-    return features(case, part_seconds), weighed(fit.costs, part_seconds) * HEADROOM
+    part_seconds = sum_part_seconds(case, fit.machine)
+    return compute_step_features(case, part_seconds), sum_weighted_parts(
+        fit.costs, part_seconds
+    ) * HEADROOM
 
 
-def weighed(costs: tuple[float, ...], part_seconds: tuple[float, ...]) -> float:
-    return accumulated(cost * seconds for cost, seconds in zip(costs, part_seconds, strict=True))
+def sum_weighted_parts(costs: tuple[float, ...], part_seconds: tuple[float, ...]) -> float:
+    return add_in_order(cost * seconds for cost, seconds in zip(costs, part_seconds, strict=True))
 
 
-def phases_of(fit: StepFitted, case: StepSpec, seconds: float) -> dict[str, float]:
+def split_into_phases(fit: StepFit, case: StepSpec, seconds: float) -> dict[str, float]:
     """Seconds of forward, backward and optimizer, which add up to ``seconds``; empty when the fit
     had no phases."""
-    part_seconds = parts(case, fit.machine)
-    each = {name: weighed(costs, part_seconds) for name, costs in fit.phases.items()}
-    total = accumulated(each.values())
+    part_seconds = sum_part_seconds(case, fit.machine)
+    each = {name: sum_weighted_parts(costs, part_seconds) for name, costs in fit.phases.items()}
+    total = add_in_order(each.values())
     return {name: seconds * (value / total) for name, value in each.items()} if total > 0 else {}
 
 
-def drivers(fit: StepFitted, case: StepSpec) -> dict[str, float]:
-    return efficiency.drivers(fit.fitted, features(case, parts(case, fit.machine)))
+def rank_step_features(fit: StepFit, case: StepSpec) -> dict[str, float]:
+    return efficiency.rank_feature_effects(
+        fit.fitted, compute_step_features(case, sum_part_seconds(case, fit.machine))
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class StepTable:
     """Measured steps as arrays."""
 
     parts: Floats
@@ -135,15 +146,15 @@ class Table:
     layer_weights: Floats
 
 
-def table(
-    records: Sequence[Measured], machine: Machine, groups: Sequence[str] | None = None
-) -> Table:
+def build_step_table(
+    records: Sequence[StepMeasurement], machine: Machine, groups: Sequence[str] | None = None
+) -> StepTable:
     """Parts and features of each record. ``groups``: of each record, by default its model."""
     import numpy as np
 
-    parts_of_records = [step_parts.parts(record.case, machine) for record in records]
+    parts_of_records = [step_parts.sum_part_seconds(record.case, machine) for record in records]
     rows = [
-        step_parts.features(record.case, record_parts)
+        step_parts.compute_step_features(record.case, record_parts)
         for record, record_parts in zip(records, parts_of_records, strict=True)
     ]
     group_names = (
@@ -152,10 +163,10 @@ def table(
     timed = [
         (row_index, *row)
         for row_index, record in enumerate(records)
-        for row in layer_rows(record, machine)
+        for row in build_timed_layer_rows(record, machine)
     ]
     places, layers, *layer_columns = zip(*timed, strict=True) if timed else ((), (), (), (), ())
-    return Table(
+    return StepTable(
         np.array(parts_of_records),
         np.array(rows),
         np.array([record.seconds for record in records]),
@@ -166,7 +177,9 @@ def table(
     )
 
 
-def layer_rows(record: Measured, machine: Machine) -> list[tuple[list[float], float, float, float]]:
+def build_timed_layer_rows(
+    record: StepMeasurement, machine: Machine
+) -> list[tuple[list[float], float, float, float]]:
     """(parts, clocks, seconds, weight) of all timed layers of one kind in one direction, of
     one record.
 
@@ -174,29 +187,31 @@ def layer_rows(record: Measured, machine: Machine) -> list[tuple[list[float], fl
     """
     sums: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for work in record.case.works:
-        layer_parts = step_parts.list_fit_terms(work, record.case, machine)
+        layer_parts = step_parts.list_part_seconds(work, record.case, machine)
         for phase in ("forward", "backward"):
             seconds = record.layer_seconds.get((work.layer, phase))
             if seconds is not None and work.layer:
-                row = sums[step_parts.group_of(work), phase]
+                row = sums[step_parts.classify_operation(work), phase]
                 row["clocks"] += step_parts.MICROSECOND
                 row["seconds"] += seconds
                 for name, part in layer_parts:
                     row[name] += part if name.endswith(phase) else 0.0
     total_seconds = sum(row["seconds"] for row in sums.values())
-    rows = phase_rows(record, machine)
+    rows = build_timed_phase_rows(record, machine)
     for row in (row for row in sums.values() if row["seconds"] > 0):
         weight = LAYERS * (row["seconds"] / total_seconds) ** 0.5
         rows.append(([row[name] for name in PARTS], row["clocks"], row["seconds"], weight))
     return rows
 
 
-def phase_rows(record: Measured, machine: Machine) -> list[tuple[list[float], float, float, float]]:
+def build_timed_phase_rows(
+    record: StepMeasurement, machine: Machine
+) -> list[tuple[list[float], float, float, float]]:
     """The same of each phase that was measured; what belongs to a step as a whole is in none
     of them."""
-    seconds_by_part = dict(zip(PARTS, step_parts.parts(record.case, machine), strict=True)) | {
-        "step forward": 0.0
-    }
+    seconds_by_part = dict(
+        zip(PARTS, step_parts.sum_part_seconds(record.case, machine), strict=True)
+    ) | {"step forward": 0.0}
     phases = {phase: getattr(record, phase) for phase in PHASES if record.case.training}
     return [
         (
@@ -211,14 +226,17 @@ def phase_rows(record: Measured, machine: Machine) -> list[tuple[list[float], fl
 
 
 def fit_steps(
-    name: str, records: Sequence[Measured], machine: Machine, settings: Settings | None = None
-) -> StepFitted:
+    name: str,
+    records: Sequence[StepMeasurement],
+    machine: Machine,
+    settings: FitSettings | None = None,
+) -> StepFit:
     """Learn from steps of one machine, precision and direction; those of a model are held
     out together.
 
     Raises UsageError for too few steps or steps of several kinds; ToolMissing without scikit-learn.
     """
-    require_learner()
+    require_scikit_learn()
     if len(records) < FEWEST:
         problem = f"{name}: {len(records)} measured steps are too few to learn from"
         raise UsageError(problem, f"Measure at least {FEWEST}, of several models: perfctl bench")
@@ -233,68 +251,72 @@ def fit_steps(
                 f"{name}: steps of several {noun}: {', '.join(sorted(values))}",
                 "Fit each separately",
             )
-    rows = table(records, machine)
-    costs, fitted = fit_table(name, rows, settings)
-    return StepFitted(
+    rows = build_step_table(records, machine)
+    costs, fitted = fit_step_table(name, rows, settings)
+    return StepFit(
         name,
         machine,
         cases[0].precision,
         cases[0].training,
         costs,
-        _phases(records, rows),
+        _fit_phase_costs(records, rows),
         fitted,
         tuple(sorted({case.family for case in cases})),
         tuple(sorted({case.optimizer for case in cases})),
     )
 
 
-def fit_table(
-    name: str, rows: Table, settings: Settings | None = None
-) -> tuple[tuple[float, ...], Fitted]:
+def fit_step_table(
+    name: str, rows: StepTable, settings: FitSettings | None = None
+) -> tuple[tuple[float, ...], FittedEfficiency]:
     """Costs of the parts, and a model that learns from sums whose costs did not see the
     row's group."""
-    settings = settings or _settings(rows)
-    return _written(costs_of(rows)), fit(name, _sample(rows, settings), settings)
+    settings = settings or _choose_fit_settings(rows)
+    return _round_costs(fit_part_costs(rows)), fit_efficiency(
+        name, _build_fit_sample(rows, settings), settings
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOutErrors:
     """The errors of a fit: each network's steps as predicted by a fit that saw no step of
     this network."""
 
-    fit: StepFitted
-    rows: tuple[tuple[Measured, float], ...]
+    fit: StepFit
+    rows: tuple[tuple[StepMeasurement, float], ...]
     """(what was measured, predicted seconds)."""
 
 
-def left_out(fit: StepFitted, records: Sequence[Measured]) -> LeftOut:
+def predict_left_out_networks(fit: StepFit, records: Sequence[StepMeasurement]) -> LeftOutErrors:
     """Leave each network out once. records: those that ``fit`` was learned from. Raises as
     :func:`fit_steps`."""
     import numpy as np
 
-    rows = table(records, fit.machine)
-    one_group_folds = replace(_settings(rows), folds=len(set(rows.groups)))
-    seconds = np.exp(held_out(_sample(rows, one_group_folds), one_group_folds)).tolist()
-    return LeftOut(fit, tuple(zip(records, seconds, strict=True)))
+    rows = build_step_table(records, fit.machine)
+    one_group_folds = replace(_choose_fit_settings(rows), folds=len(set(rows.groups)))
+    seconds = np.exp(
+        predict_held_out(_build_fit_sample(rows, one_group_folds), one_group_folds)
+    ).tolist()
+    return LeftOutErrors(fit, tuple(zip(records, seconds, strict=True)))
 
 
-def _settings(rows: Table) -> Settings:
+def _choose_fit_settings(rows: StepTable) -> FitSettings:
     return SMALL if len(rows.seconds) < FEW else SETTINGS
 
 
-def _sample(rows: Table, settings: Settings) -> Sample:
+def _build_fit_sample(rows: StepTable, settings: FitSettings) -> FitSample:
     """What the model learns from: floors are sums whose costs did not see the row's group."""
     import numpy as np
 
     base = np.zeros(len(rows.seconds))
-    for train, test in folds(rows.groups, settings.folds, settings.seed + 1):
-        base[test] = rows.parts[test] @ costs_of(rows, train)
+    for train, test in split_into_folds(rows.groups, settings.folds, settings.seed + 1):
+        base[test] = rows.parts[test] @ fit_part_costs(rows, train)
     floors = np.maximum(base, 1e-9) * HEADROOM
     names, grows = step_parts.FEATURES, step_parts.INCREASING
-    return Sample(names, rows.rows, floors, rows.seconds, rows.groups, grows)  # type: ignore[arg-type]
+    return FitSample(names, rows.rows, floors, rows.seconds, rows.groups, grows)  # type: ignore[arg-type]
 
 
-def costs_of(rows: Table, chosen: Any = None, ridge: float = 0.01) -> Floats:
+def fit_part_costs(rows: StepTable, chosen: Any = None, ridge: float = 0.01) -> Floats:
     """Costs >= 0 of the parts, with the least squared relative errors (active sets: Lawson and
     Hanson, 1974).
 
@@ -309,7 +331,7 @@ def costs_of(rows: Table, chosen: Any = None, ridge: float = 0.01) -> Floats:
     inside = np.isin(rows.layer_of, places)
     layers = np.column_stack([rows.layer_parts[inside], rows.layer_clock[inside]])
     shares = rows.parts[places] / rows.seconds[places, None]
-    prior, scale = _prior(shares)
+    prior, scale = _estimate_prior_costs(shares)
     columns = np.vstack(
         [
             np.column_stack([shares, np.zeros(len(places))]),
@@ -318,10 +340,14 @@ def costs_of(rows: Table, chosen: Any = None, ridge: float = 0.01) -> Floats:
     )
     fixed = np.concatenate([np.ones(len(places)), rows.layer_weights[inside]])
     pull = np.append(np.sqrt(ridge) / scale, 1e-3)
-    return _robust(columns, fixed, np.diag(pull), pull * np.append(prior, 0.0), len(places))[:-1]
+    return _solve_robust_nnls(
+        columns, fixed, np.diag(pull), pull * np.append(prior, 0.0), len(places)
+    )[:-1]
 
 
-def _robust(columns: Floats, fixed: Floats, pull: Floats, targets: Floats, steps: int) -> Floats:
+def _solve_robust_nnls(
+    columns: Floats, fixed: Floats, pull: Floats, targets: Floats, steps: int
+) -> Floats:
     """Non-negative least squares of ``columns @ x = 1`` and ``pull @ x = wanted``; the first
     ``steps`` rows are steps."""
     import numpy as np
@@ -342,7 +368,7 @@ def _robust(columns: Floats, fixed: Floats, pull: Floats, targets: Floats, steps
     return solution
 
 
-def _prior(shares: Floats) -> tuple[Floats, Floats]:
+def _estimate_prior_costs(shares: Floats) -> tuple[Floats, Floats]:
     """(cost, size of a usual deviation) of each part, from one cost for each class of parts.
     shares: (n, parts)."""
     import numpy as np
@@ -357,7 +383,7 @@ def _prior(shares: Floats) -> tuple[Floats, Floats]:
     pull = np.diag(
         np.where(sums.mean(axis=0) > 0, 1e-3 * np.maximum(sums.mean(axis=0), 1e-12), 1.0)
     )
-    solution = _robust(sums, np.ones(len(sums)), pull, np.zeros(len(names)), len(sums))
+    solution = _solve_robust_nnls(sums, np.ones(len(sums)), pull, np.zeros(len(names)), len(sums))
     # A class whose cost came out as 0 counts as a hundredth of the steps.
     least = 0.01 / np.maximum(sums.mean(axis=0), 1e-9)
     by_class = dict(
@@ -367,7 +393,9 @@ def _prior(shares: Floats) -> tuple[Floats, Floats]:
     return np.where(extra, 0.0, scale), scale
 
 
-def _phases(records: Sequence[Measured], rows: Table) -> dict[str, tuple[float, ...]]:
+def _fit_phase_costs(
+    records: Sequence[StepMeasurement], rows: StepTable
+) -> dict[str, tuple[float, ...]]:
     import numpy as np
 
     costs_by_phase: dict[str, tuple[float, ...]] = {}
@@ -384,16 +412,16 @@ def _phases(records: Sequence[Measured], rows: Table) -> dict[str, tuple[float, 
             layer_parts=layers,
             layer_of=np.where((layers > 0).any(axis=1), rows.layer_of, -1),
         )
-        costs_by_phase[phase] = _written(costs_of(phase_rows_only) * is_of_phase)
+        costs_by_phase[phase] = _round_costs(fit_part_costs(phase_rows_only) * is_of_phase)
     return costs_by_phase
 
 
-def _written(costs: Floats) -> tuple[float, ...]:
+def _round_costs(costs: Floats) -> tuple[float, ...]:
     """Ten digits are more than is known, and keep pages small."""
     return tuple(float(f"{cost:.10g}") for cost in costs)
 
 
-def computed_ns(steps: Iterable[Step]) -> list[int]:
+def list_step_durations(steps: Iterable[Step]) -> list[int]:
     """Nanoseconds of each timed step, in order, without the phases that bring its samples."""
     waited: Counter[int] = Counter()
     durations = []

@@ -32,16 +32,16 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine
-from perfctl.orchestrator.estimate.generation import Generation, LayerWork, Phase
-from perfctl.orchestrator.estimate.memory import reserve_on
+from perfctl.orchestrator.estimate.generation import GenerationEstimate, GenerationPhase, LayerWork
+from perfctl.orchestrator.estimate.memory import get_default_reserve
 from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.orchestrator.predict import published
-from perfctl.orchestrator.predict.answer import Question, Setting
+from perfctl.orchestrator.predict.answer import DeviceAndPrices, Question
 from perfctl.orchestrator.predict.cost import Span
-from perfctl.orchestrator.predict.operations import StepSpec, operations_of
+from perfctl.orchestrator.predict.operations import StepSpec, list_operations
 from perfctl.orchestrator.predict.prices import Price, PriceTable
-from perfctl.orchestrator.predict.published import WIDER, product_of, table_machines
-from perfctl.orchestrator.predict.step_parts import peak_of
+from perfctl.orchestrator.predict.published import WIDER, list_table_machines, strip_memory_size
+from perfctl.orchestrator.predict.step_parts import get_peak_flops
 
 FORMAT = "perfctl engines 1"
 FILE = Path(__file__).with_name("engines.json")
@@ -81,7 +81,7 @@ NO_DECODE = (
 
 
 @dataclass(frozen=True, slots=True)
-class StepWork:
+class GenerationStepWork:
     """What one step of generation does, for the whole batch. FLOPs: 1 multiply-add is 2."""
 
     prefill: bool
@@ -110,7 +110,7 @@ class StepWork:
         return launch * self.layers + costs["sequence"] * self.sequences
 
 
-class Published(NamedTuple):
+class PublishedFigure(NamedTuple):
     """One published figure."""
 
     device: str
@@ -129,48 +129,50 @@ class Published(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class EngineFit:
     """The contents of engines.json."""
 
     costs: Mapping[str, float]
     spread: Mapping[str, float]
     """"known prefill", "new decode", ...: half the 90% interval, in logarithms; known: another
     model on a measured device."""
-    rows: tuple[Published, ...]
+    rows: tuple[PublishedFigure, ...]
     sources: tuple[Mapping[str, str], ...]
     devices: tuple[str, ...]
     """Of the rows, without the size of the memory."""
 
 
 @lru_cache(maxsize=1)
-def load_engines() -> Engine:
+def load_engine_fit() -> EngineFit:
     """Raises ValueError for another format."""
-    return from_json(json.loads(FILE.read_text(encoding="utf-8")))
+    return parse_engine_fit(json.loads(FILE.read_text(encoding="utf-8")))
 
 
-def from_json(document: Mapping[str, Any]) -> Engine:
+def parse_engine_fit(document: Mapping[str, Any]) -> EngineFit:
     """Raises ValueError for another format or other costs than this version's."""
     if document.get("format") != FORMAT or set(document.get("costs", ())) != set(COSTS):
         raise ValueError(
             f"published engine: format {document.get('format')!r} or its costs are not this "
             "version's"
         )
-    rows = tuple(Published(*row) for row in document["rows"])
-    devices = tuple(dict.fromkeys(product_of(row.device) for row in rows))
-    return Engine(document["costs"], document["spread"], rows, tuple(document["sources"]), devices)
+    rows = tuple(PublishedFigure(*row) for row in document["rows"])
+    devices = tuple(dict.fromkeys(strip_memory_size(row.device) for row in rows))
+    return EngineFit(
+        document["costs"], document["spread"], rows, tuple(document["sources"]), devices
+    )
 
 
-def item_bytes(precision: str) -> int:
+def get_weight_bytes(precision: str) -> int:
     """Of a weight of the layers."""
     return 1 if precision == "fp8" else 2
 
 
-def engine_seconds(
-    costs: Mapping[str, float], work: StepWork, precision: str, machine: Machine
+def predict_engine_seconds(
+    costs: Mapping[str, float], work: GenerationStepWork, precision: str, machine: Machine
 ) -> float:
     """Return the time of one step. Raises ValueError when the machine has no peak for the
     precision."""
-    peak, wide_peak = _engine_peaks(machine, precision)
+    peak, wide_peak = _get_engine_peaks(machine, precision)
     bandwidth, rate = machine.bytes_per_second, costs["products"]
     layers = rate * (costs["fp8"] if precision == "fp8" else 1.0)
     return (
@@ -182,33 +184,38 @@ def engine_seconds(
     )
 
 
-def engine_floor(work: StepWork, precision: str, machine: Machine) -> float:
+def compute_engine_floor(work: GenerationStepWork, precision: str, machine: Machine) -> float:
     """Return the least time of a step: all FLOPs at their peaks, or all bytes at the bandwidth."""
-    peak, wide_peak = _engine_peaks(machine, precision)
+    peak, wide_peak = _get_engine_peaks(machine, precision)
     arithmetic = work.products / peak + (work.head + work.attention) / wide_peak
     return max(arithmetic, work.moved_bytes / machine.bytes_per_second)
 
 
-def _engine_peaks(machine: Machine, precision: str) -> tuple[float, float]:
+def _get_engine_peaks(machine: Machine, precision: str) -> tuple[float, float]:
     """Return FLOP/s of the layers' products, and of everything that fp8 leaves in 16 bits."""
-    return peak_of(machine, precision), peak_of(
+    return get_peak_flops(machine, precision), get_peak_flops(
         machine, "fp16" if precision == "fp8" else precision
     )
 
 
-def width_of(engine: Engine, machine: Machine, prefill: bool) -> float:
+def compute_engine_interval(engine: EngineFit, machine: Machine, prefill: bool) -> float:
     """The factor from the prediction to either end of its 90% interval."""
-    is_measured = product_of(machine.name) in engine.devices
+    is_measured = strip_memory_size(machine.name) in engine.devices
     half = engine.spread[
         f"{'known' if is_measured else 'new'} {'prefill' if prefill else 'decode'}"
     ]
-    return exp(half * WIDER ** (0 if is_measured else len(tuple(unseen(engine, machine)))))
+    return exp(
+        half
+        * WIDER ** (0 if is_measured else len(tuple(list_unmeasured_engine_facts(engine, machine))))
+    )
 
 
-def unseen(engine: Engine, machine: Machine) -> Iterator[str]:
+def list_unmeasured_engine_facts(engine: EngineFit, machine: Machine) -> Iterator[str]:
     """Sentences: in what this device is unlike all that were measured."""
     measured = [
-        machine_ for machine_ in table_machines() if product_of(machine_.name) in engine.devices
+        machine_
+        for machine_ in list_table_machines()
+        if strip_memory_size(machine_.name) in engine.devices
     ]
     if machine.process_nm not in {machine_.process_nm for machine_ in measured}:
         subject = (
@@ -226,28 +233,31 @@ def unseen(engine: Engine, machine: Machine) -> Iterator[str]:
         )
 
 
-def outside_engines(
-    engine: Engine, machine: Machine, work: StepWork, precision: str
+def list_engine_extrapolations(
+    engine: EngineFit, machine: Machine, work: GenerationStepWork, precision: str
 ) -> tuple[str, ...]:
     """What was not measured, in words."""
     outside: tuple[str, ...] = ()
-    if product_of(machine.name) not in engine.devices:
-        outside = (f"the fit has no data for {machine.name}", *unseen(engine, machine))
-    elements, (least, most) = work.weight_bytes / item_bytes(precision), LAYER_WEIGHTS
+    if strip_memory_size(machine.name) not in engine.devices:
+        outside = (
+            f"the fit has no data for {machine.name}",
+            *list_unmeasured_engine_facts(engine, machine),
+        )
+    elements, (least, most) = work.weight_bytes / get_weight_bytes(precision), LAYER_WEIGHTS
     if not least <= elements <= most:
         models = f"models of {least / 1e9:g} to {most / 1e9:g} billion parameters were measured"
         outside += (f"{elements / 1e9:.3g} billion weights in the layers; {models}",)
     return outside
 
 
-def nearest_engine(
-    engine: Engine, machine: Machine, precision: str, generation: Generation
-) -> Published | None:
+def find_nearest_engine_run(
+    engine: EngineFit, machine: Machine, precision: str, generation: GenerationEstimate
+) -> PublishedFigure | None:
     """Return the published run that is most like this one."""
 
-    def distance(row: Published) -> float:
+    def measure_distance(row: PublishedFigure) -> float:
         other = next(
-            (candidate for candidate in table_machines() if candidate.name == row.device), None
+            (candidate for candidate in list_table_machines() if candidate.name == row.device), None
         )
         far = 1.0
         if other is not None:
@@ -260,17 +270,17 @@ def nearest_engine(
         )
         return (
             2 * far
-            + 0.5 * (product_of(row.device) != product_of(machine.name))
+            + 0.5 * (strip_memory_size(row.device) != strip_memory_size(machine.name))
             + 0.5 * (row.precision != precision)
             + (0.0 if row.batch else 1.0)
             + sum(abs(log(max(size, 1) / max(published, 1))) for size, published in sizes)
         )
 
-    return min(engine.rows, key=distance, default=None)
+    return min(engine.rows, key=measure_distance, default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class StepSeconds:
+class GenerationStepTime:
     """One step of prefill or decode."""
 
     JSON_NAMES: ClassVar = {"time": "seconds", "floor": "roofline_s"}
@@ -286,7 +296,7 @@ class StepSeconds:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryNeeded:
+class GenerationMemory:
     """Bytes on the device, without the activations of prefill: more is needed."""
 
     JSON_KEYS = ("weights", "cache", "reserve", "total", "limit", "fits", "largest")
@@ -364,16 +374,16 @@ class GenerationPoint:
     }
 
     batch: int
-    prefill: StepSeconds
+    prefill: GenerationStepTime
     """To the first token."""
-    first: StepSeconds | None
+    first: GenerationStepTime | None
     """First step of decode: to the second token; None where one token is asked for."""
-    last: StepSeconds | None
+    last: GenerationStepTime | None
     total: Span
     """The complete batch, from the prompt to the last token."""
     tokens_per_second: Span
     """Generated tokens of all sequences, prefill included."""
-    memory: MemoryNeeded
+    memory: GenerationMemory
     source: str
     nearest: str | None
     outside: tuple[str, ...]
@@ -421,14 +431,19 @@ class GenerationAnswer:
 
 
 def answer_generation(
-    question: Question, setting: Setting, generations: Sequence[Generation]
+    question: Question, setting: DeviceAndPrices, generations: Sequence[GenerationEstimate]
 ) -> GenerationAnswer:
     """Return the prediction for each traced batch size.
 
     Raises ValueError when the device has no peak for the precision.
     """
     first, device = generations[0], setting.device
-    notes = (device.note, *first.model_notes, *_notes(question), setting.unused_note())
+    notes = (
+        device.note,
+        *first.model_notes,
+        *_list_generation_notes(question),
+        setting.describe_unused_offers(),
+    )
     return GenerationAnswer(
         first.name,
         device,
@@ -439,7 +454,7 @@ def answer_generation(
         question.generate,
         first.parameters,
         tuple(
-            predict_point(
+            predict_generation_point(
                 generation, question.engine, question.number_type, device.machine, setting.offers
             )
             for generation in generations
@@ -449,7 +464,7 @@ def answer_generation(
     )
 
 
-def _notes(question: Question) -> Iterator[str]:
+def _list_generation_notes(question: Question) -> Iterator[str]:
     if question.engine == "eager":
         yield (
             "the prediction covers the forward pass of the model; generate() of transformers adds "
@@ -465,9 +480,9 @@ def _notes(question: Question) -> Iterator[str]:
     yield "memory: weights and cache; activations of prefill are not included"
 
 
-def steps_of(
-    generation: Generation, engine: str, precision: str, machine: Machine
-) -> tuple[StepSeconds, ...]:
+def predict_generation_steps(
+    generation: GenerationEstimate, engine: str, precision: str, machine: Machine
+) -> tuple[GenerationStepTime, ...]:
     """Prefill, and the first and the last step of decode where there is one.
 
     Raises ValueError when the machine has no peak for the precision.
@@ -476,23 +491,30 @@ def steps_of(
     if engine == "eager":
         traces = (generation.prefill, *generation.decode)
         return tuple(
-            _eager(generation, phase, trace, precision, machine)
+            _predict_eager_step(generation, phase, trace, precision, machine)
             for phase, trace in zip(phases, traces, strict=True)
         )
     return tuple(
-        _served(work_of(generation, phase, precision), phase.last_step_context, precision, machine)
+        _predict_served_step(
+            measure_step_work(generation, phase, precision),
+            phase.last_step_context,
+            precision,
+            machine,
+        )
         for phase in phases
     )
 
 
-def work_of(generation: Generation, phase: Phase, precision: str) -> StepWork:
+def measure_step_work(
+    generation: GenerationEstimate, phase: GenerationPhase, precision: str
+) -> GenerationStepWork:
     """What a server does in a step, from its trace in 16 bits."""
     products = [row for row in phase.layers if row.macs and row.weight_bytes]
-    head = [row for row in products if is_head(row)]
-    layers = [row for row in products if not is_head(row)]
+    head = [row for row in products if is_lm_head(row)]
+    layers = [row for row in products if not is_lm_head(row)]
     other_layers = [row for row in phase.layers if not (row.macs and row.weight_bytes)]
-    share = item_bytes(precision) / 2
-    return StepWork(
+    share = get_weight_bytes(precision) / 2
+    return GenerationStepWork(
         phase.name == "prefill",
         generation.batch,
         2.0 * sum(row.macs for row in layers),
@@ -505,13 +527,13 @@ def work_of(generation: Generation, phase: Phase, precision: str) -> StepWork:
     )
 
 
-def is_head(row: LayerWork) -> bool:
+def is_lm_head(row: LayerWork) -> bool:
     """The product that gives the logits: in models of transformers the one outside of the decoder
     ("lm_head")."""
     return "." not in row.layer
 
 
-def weights_of(generation: Generation, precision: str) -> float:
+def count_weight_bytes(generation: GenerationEstimate, precision: str) -> float:
     """Bytes of all weights: in fp8 of the layers' products one byte, of embeddings, norms and
     head two."""
     item = {"fp32": 4, "tf32": 4}.get(precision, 2)
@@ -520,7 +542,7 @@ def weights_of(generation: Generation, precision: str) -> float:
     layers = {
         row.layer
         for row in generation.phase("prefill").layers
-        if row.macs and row.weight_bytes and not is_head(row)
+        if row.macs and row.weight_bytes and not is_lm_head(row)
     }
     return float(
         2 * generation.parameters
@@ -528,50 +550,59 @@ def weights_of(generation: Generation, precision: str) -> float:
     )
 
 
-def _served(work: StepWork, context: int, precision: str, machine: Machine) -> StepSeconds:
-    fit = load_engines()
-    seconds = engine_seconds(fit.costs, work, precision, machine)
-    width, floor = width_of(fit, machine, work.prefill), engine_floor(work, precision, machine)
+def _predict_served_step(
+    work: GenerationStepWork, context: int, precision: str, machine: Machine
+) -> GenerationStepTime:
+    fit = load_engine_fit()
+    seconds = predict_engine_seconds(fit.costs, work, precision, machine)
+    width, floor = (
+        compute_engine_interval(fit, machine, work.prefill),
+        compute_engine_floor(work, precision, machine),
+    )
     limit = "arithmetic"
     if work.overhead_seconds(fit.costs) > seconds / 2:
         limit = "host"
     elif work.moved_bytes / machine.bytes_per_second >= floor:
         limit = "bandwidth"
     time = Span(seconds, max(seconds / width, floor), seconds * width)
-    return StepSeconds(time, floor, limit, context)
+    return GenerationStepTime(time, floor, limit, context)
 
 
-def case_of(generation: Generation, trace: Estimate, precision: str) -> StepSpec:
+def make_eager_step(generation: GenerationEstimate, trace: Estimate, precision: str) -> StepSpec:
     """A step of eager mode as the fit of whole steps sees it."""
-    works = operations_of(trace.ops, generation.batch)
+    works = list_operations(trace.ops, generation.batch)
     return StepSpec(
         generation.name, "llm", works, generation.batch, False, precision, "", generation.parameters
     )
 
 
-def _eager(
-    generation: Generation, phase: Phase, trace: Estimate, precision: str, machine: Machine
-) -> StepSeconds:
-    fit, case = published.load("gpu"), case_of(generation, trace, precision)
-    peak, _, rate = published.peaks_of(machine, precision)
+def _predict_eager_step(
+    generation: GenerationEstimate,
+    phase: GenerationPhase,
+    trace: Estimate,
+    precision: str,
+    machine: Machine,
+) -> GenerationStepTime:
+    fit, case = published.load_shipped_fit("gpu"), make_eager_step(generation, trace, precision)
+    peak, _, rate = published.get_fit_peaks(machine, precision)
     moved, flops = phase.total("bytes") / rate, phase.totals.flops / peak
-    bounds, bare = published.bounds_of(fit, case, machine), max(moved, flops)
+    bounds, bare = published.compute_step_bounds(fit, case, machine), max(moved, flops)
     # without autocast, in whatever type
-    host = published.host_seconds(fit, replace(case, precision="fp32"))
-    gpu = max(published.gpu_seconds(fit, case, machine), moved)
+    host = published.predict_host_seconds(fit, replace(case, precision="fp32"))
+    gpu = max(published.predict_gpu_seconds(fit, case, machine), moved)
     wider = 1.0 if phase.name == "prefill" else published.WIDER
     step_seconds = bounds._replace(
         host=host, gpu_width=bounds.gpu_width**wider, host_width=bounds.host_width**wider
-    ).with_gpu(gpu)
-    rates = published.on_machine(fit, case, machine).rates
+    ).combine_with_gpu(gpu)
+    rates = published.scale_fit_to_machine(fit, case, machine).rates
     fixed = sum(
         rates[part_index] * amount
-        for part_index, amount in published.amounts(case)
+        for part_index, amount in published.list_part_amounts(case)
         if published.KINDS[part_index] == "H"
     )
     works = "overhead" if fixed > gpu / 2 else "bandwidth" if moved >= flops else "arithmetic"
     limit = "host" if host > gpu else works
-    return StepSeconds(
+    return GenerationStepTime(
         Span(step_seconds.seconds, max(step_seconds.low, moved), step_seconds.high),
         bare,
         limit,
@@ -579,7 +610,7 @@ def _eager(
     )
 
 
-def add_up_steps(steps: Sequence[StepSeconds], generate: int) -> Span:
+def sum_step_times(steps: Sequence[GenerationStepTime], generate: int) -> Span:
     """Return the time of prefill and all steps of decode, which lie on a line between the first and
     the last."""
     if len(steps) < 3:
@@ -593,7 +624,7 @@ def add_up_steps(steps: Sequence[StepSeconds], generate: int) -> Span:
     )
 
 
-def token_cost(prices: Sequence[Price], rate: Span) -> TokenCost | None:
+def compute_token_cost(prices: Sequence[Price], rate: Span) -> TokenCost | None:
     """Return the cost at the lowest price an hour of one GPU; an instance of several is taken to
     have them all at work."""
     hourly_prices = [(price.on_demand / price.count, price) for price in prices if price.on_demand]
@@ -604,7 +635,7 @@ def token_cost(prices: Sequence[Price], rate: Span) -> TokenCost | None:
     return TokenCost(price, Span(dollars / rate.value, dollars / rate.high, dollars / rate.low))
 
 
-class Grounds(NamedTuple):
+class GenerationGrounds(NamedTuple):
     """What a prediction rests on, in words."""
 
     source: str
@@ -613,25 +644,35 @@ class Grounds(NamedTuple):
     coverage: float | None
 
 
-def _eager_grounds(generation: Generation, precision: str, machine: Machine) -> Grounds:
+def _describe_eager_grounds(
+    generation: GenerationEstimate, precision: str, machine: Machine
+) -> GenerationGrounds:
     """Return what a prediction of eager mode rests on: the fit of whole steps."""
-    fit, case = published.load("gpu"), case_of(generation, generation.prefill, precision)
-    outside = published.outside(fit, case, machine)
+    fit, case = (
+        published.load_shipped_fit("gpu"),
+        make_eager_step(generation, generation.prefill, precision),
+    )
+    outside = published.list_extrapolations(fit, case, machine)
     if generation.decode:
         outside = (*outside, NO_DECODE)
     coverage = published.COVERED if not outside else None
-    nearest = published.nearest_words(fit, case, machine)
-    return Grounds(published.source_words(fit), nearest, outside, coverage)
+    nearest = published.describe_nearest_step(fit, case, machine)
+    return GenerationGrounds(published.describe_fit_source(fit), nearest, outside, coverage)
 
 
-def _served_grounds(generation: Generation, precision: str, machine: Machine) -> Grounds:
-    engine = load_engines()
-    outside = outside_engines(
-        engine, machine, work_of(generation, generation.phase("prefill"), precision), precision
+def _describe_served_grounds(
+    generation: GenerationEstimate, precision: str, machine: Machine
+) -> GenerationGrounds:
+    engine = load_engine_fit()
+    outside = list_engine_extrapolations(
+        engine,
+        machine,
+        measure_step_work(generation, generation.phase("prefill"), precision),
+        precision,
     )
     if generation.active_parameters is not None:
         outside = (*outside, "no mixture of experts was measured")
-    nearest, row = None, nearest_engine(engine, machine, precision, generation)
+    nearest, row = None, find_nearest_engine_run(engine, machine, precision, generation)
     if row is not None:
         batch = f"batch {row.batch:,}" if row.batch else "as many sequences at once as fit"
         nearest = (
@@ -641,28 +682,35 @@ def _served_grounds(generation: Generation, precision: str, machine: Machine) ->
     source = (
         f"{len(engine.rows)} published figures of TensorRT-LLM on {len(engine.devices)} devices"
     )
-    return Grounds(source, nearest, outside, ENGINES_COVER if not outside else None)
+    return GenerationGrounds(source, nearest, outside, ENGINES_COVER if not outside else None)
 
 
-def predict_point(
-    generation: Generation, engine: str, precision: str, machine: Machine, offers: Sequence[Price]
+def predict_generation_point(
+    generation: GenerationEstimate,
+    engine: str,
+    precision: str,
+    machine: Machine,
+    offers: Sequence[Price],
 ) -> GenerationPoint:
     """Return the times, memory and cost of one batch size.
 
     Raises ValueError when the machine has no peak for the precision.
     """
-    steps, generated = steps_of(generation, engine, precision, machine), generation.generate + 1
-    total, tokens = add_up_steps(steps, generated), generation.batch * generated
+    steps, generated = (
+        predict_generation_steps(generation, engine, precision, machine),
+        generation.generate + 1,
+    )
+    total, tokens = sum_step_times(steps, generated), generation.batch * generated
     rate = Span(tokens / total.value, tokens / total.high, tokens / total.low)
-    memory = MemoryNeeded(
+    memory = GenerationMemory(
         generation.batch,
-        weights_of(generation, precision),
+        count_weight_bytes(generation, precision),
         float(generation.cache.bytes_at_end) if generation.cache is not None else 0.0,
-        reserve_on(machine.kind),
+        get_default_reserve(machine.kind),
         machine.memory_bytes,
     )
     first, last = (steps[1], steps[2]) if len(steps) > 2 else (None, None)
-    grounds = _eager_grounds if engine == "eager" else _served_grounds
+    grounds = _describe_eager_grounds if engine == "eager" else _describe_served_grounds
     return GenerationPoint(
         generation.batch,
         steps[0],
@@ -672,5 +720,5 @@ def predict_point(
         rate,
         memory,
         *grounds(generation, precision, machine),
-        token_cost(offers, rate) if memory.fits is not False else None,
+        compute_token_cost(offers, rate) if memory.fits is not False else None,
     )

@@ -28,29 +28,29 @@ from typing import NamedTuple, TypeVar
 from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.predict import predict, published, step_parts
 from perfctl.orchestrator.predict.fit import (
-    StepFitted,
-    outside_range,
-    phases_of,
-    predict_steps,
+    StepFit,
+    list_features_outside,
+    predict_step_times,
+    split_into_phases,
 )
 from perfctl.orchestrator.predict.operations import (
     OPTIMIZERS,
-    Measured,
     Operation,
+    StepMeasurement,
     StepSpec,
 )
 from perfctl.orchestrator.predict.predict import (
     PRECISIONS,
     Evidence,
-    OwnFit,
-    PublishedFit,
+    OwnFitSource,
+    PublishedSource,
     choose_source,
 )
-from perfctl.orchestrator.predict.published import UNIT, Published
+from perfctl.orchestrator.predict.published import UNIT, ShippedFit
 from perfctl.orchestrator.predict.step_parts import (
     LIMIT_OF,
     PARTS,
-    optimizer_seconds,
+    compute_optimizer_seconds,
 )
 
 CLOSE = 0.001
@@ -76,7 +76,7 @@ Made = TypeVar("Made")
 Point = TypeVar("Point", bound=tuple[float, ...])
 
 
-class Amount(NamedTuple):
+class GroupAmount(NamedTuple):
     """How much a group of work has of one part: FLOPs, bytes or a count (1 multiply-add =
     2 FLOPs)."""
 
@@ -88,18 +88,18 @@ class Amount(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class NetworkAmounts:
     """Of one network, in training."""
 
-    steps: Mapping[int, tuple[Amount, ...]]
+    steps: Mapping[int, tuple[GroupAmount, ...]]
     """Bytes of an activation -> everything but the optimizer."""
-    optimizers: Mapping[str, tuple[Amount, ...]]
+    optimizers: Mapping[str, tuple[GroupAmount, ...]]
     """Optimizer -> the part of its update, which is equal at every batch size: one point."""
     operations: float
     """:func:`published.started`."""
 
 
-class Cost(NamedTuple):
+class DeviceCost(NamedTuple):
     """What a step costs on one device, in one precision."""
 
     own: int
@@ -114,49 +114,67 @@ class Cost(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class DeviceCosts:
     """Rows of seconds a unit, one for each of PARTS, and the devices that they belong to."""
 
     rows: tuple[tuple[float, ...], ...]
-    of: Mapping[tuple[str, str], Cost]
+    of: Mapping[tuple[str, str], DeviceCost]
     """(device, precision) -> its rows. Without those that a device has no peak for."""
 
 
-def amounts(works: Sequence[Operation], parameters: int, largest: int) -> Amounts:
+def compute_network_amounts(
+    works: Sequence[Operation], parameters: int, largest: int
+) -> NetworkAmounts:
     """``largest``: the last batch size."""
-    case = StepSpec("", "", step_parts.merged(works), 1, True, "fp32", OPTIMIZERS[0], parameters)
-    optimizers = {name: tuple(_optimizer(replace(case, optimizer=name))) for name in OPTIMIZERS}
-    steps = {
-        size: _step(replace(case, precision=name), size, largest) for size, name in TYPES.items()
+    case = StepSpec(
+        "", "", step_parts.merge_operations(works), 1, True, "fp32", OPTIMIZERS[0], parameters
+    )
+    optimizers = {
+        name: tuple(_compute_optimizer_amounts(replace(case, optimizer=name)))
+        for name in OPTIMIZERS
     }
-    return Amounts(steps, optimizers, published.started(works, training=True))
-
-
-def _optimizer(case: StepSpec) -> Iterable[Amount]:
-    """Return the amounts of the optimizer's update, which are equal at every batch size."""
-    sums: dict[str, float] = defaultdict(float)
-    for row in step_parts.part_amounts(case, UNIT):
-        if row.group == "optimizer":
-            sums[row.part] += row.amount
-    return (
-        Amount("optimizer", PLACES[part], ((1, amount),)) for part, amount in sums.items() if amount
+    steps = {
+        size: _compute_step_amounts(replace(case, precision=name), size, largest)
+        for size, name in TYPES.items()
+    }
+    return NetworkAmounts(
+        steps, optimizers, published.count_started_operations(works, training=True)
     )
 
 
-def _step(case: StepSpec, size: int, largest: int) -> tuple[Amount, ...]:
+def _compute_optimizer_amounts(case: StepSpec) -> Iterable[GroupAmount]:
+    """Return the amounts of the optimizer's update, which are equal at every batch size."""
+    sums: dict[str, float] = defaultdict(float)
+    for row in step_parts.iterate_part_amounts(case, UNIT):
+        if row.group == "optimizer":
+            sums[row.part] += row.amount
+    return (
+        GroupAmount("optimizer", PLACES[part], ((1, amount),))
+        for part, amount in sums.items()
+        if amount
+    )
+
+
+def _compute_step_amounts(case: StepSpec, size: int, largest: int) -> tuple[GroupAmount, ...]:
     """Each operation's parts are straight between the batch sizes at which it outgrows a cache:
     they are added up as slopes."""
     starts: dict[tuple[str, str], float] = defaultdict(float)
     turns: dict[tuple[str, str], dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for work in case.works:
-        group = step_parts.group_of(work)
+        group = step_parts.classify_operation(work)
         batches = sorted(
-            {1, largest, *(bend for bend in step_parts.bends(work, size) if 1 < bend < largest)}
+            {
+                1,
+                largest,
+                *(bend for bend in step_parts.list_bend_batches(work, size) if 1 < bend < largest),
+            }
         )
         part_sums: list[dict[str, float]] = []
         for batch in batches:
             sums: dict[str, float] = defaultdict(float)
-            for part, amount in step_parts.list_fit_terms(work, replace(case, batch=batch), UNIT):
+            for part, amount in step_parts.list_part_seconds(
+                work, replace(case, batch=batch), UNIT
+            ):
                 if not part.endswith(" optimizer"):
                     sums[part] += amount
             part_sums.append(sums)
@@ -170,64 +188,69 @@ def _step(case: StepSpec, size: int, largest: int) -> tuple[Amount, ...]:
                     slope = rise
     starts["overhead", "step forward"] = step_parts.MILLISECOND
     keyed_points = (
-        (*key, _points(start, turns.get(key, {}), largest)) for key, start in starts.items()
+        (*key, _integrate_slopes(start, turns.get(key, {}), largest))
+        for key, start in starts.items()
     )
     return tuple(
-        Amount(group, PLACES[part], points) for group, part, points in keyed_points if points[-1][1]
+        GroupAmount(group, PLACES[part], points)
+        for group, part, points in keyed_points
+        if points[-1][1]
     )
 
 
-def _points(start: float, turns: Mapping[int, float], largest: int) -> Points:
+def _integrate_slopes(start: float, turns: Mapping[int, float], largest: int) -> Points:
     """From the first value and the changes of slope, with as few points as :data:`CLOSE` allows."""
     points, slope = [(1, start)], turns.get(1, 0.0)
     for batch in (*sorted(turn for turn in turns if turn > 1), largest):
         before, value = points[-1]
         points.append((batch, value + slope * (batch - before)))
         slope += turns.get(batch, 0.0)
-    return tuple(thinned(points, CLOSE))
+    return tuple(thin_points(points, CLOSE))
 
 
-def costs(fit: Published, machines: Iterable[Machine], precisions: Iterable[str]) -> Costs:
+def compute_device_costs(
+    fit: ShippedFit, machines: Iterable[Machine], precisions: Iterable[str]
+) -> DeviceCosts:
     """Of GPUs; a device without a peak for a precision is left out there."""
     rows: dict[tuple[float, ...], int] = {}
-    cost_by_pair: dict[tuple[str, str], Cost] = {}
+    cost_by_pair: dict[tuple[str, str], DeviceCost] = {}
     for precision in precisions:
         case = StepSpec("", "", ONE, 1, True, precision, OPTIMIZERS[0], 0)
         for machine in machines:
             try:
                 machine_row, other_rows = (
-                    published.on_machine(fit, case, machine).rates,
-                    published.weaker(fit, case, machine),
+                    published.scale_fit_to_machine(fit, case, machine).rates,
+                    published.list_bounding_rates(fit, case, machine),
                 )
             except ValueError:
                 continue
-            bounds = published.bounds_of(fit, case, machine)
+            bounds = published.compute_step_bounds(fit, case, machine)
             undominated = [
                 machine_row,
-                *(row for row in other_rows if not _above(row, machine_row)),
+                *(row for row in other_rows if not _is_never_cheaper(row, machine_row)),
             ]
             undominated = [
                 row
                 for row in dict.fromkeys(undominated)
-                if not any(_above(row, other) for other in undominated if other != row)
+                if not any(_is_never_cheaper(row, other) for other in undominated if other != row)
             ]
             places = tuple(rows.setdefault(row, len(rows)) for row in (machine_row, *undominated))
-            cost_by_pair[machine.name, precision] = Cost(
+            cost_by_pair[machine.name, precision] = DeviceCost(
                 places[0],
                 tuple(sorted(set(places[1:]))),
                 bounds.host,
                 bounds.gpu_width,
                 bounds.host_width,
             )
-    return Costs(tuple(rows), cost_by_pair)
+    return DeviceCosts(tuple(rows), cost_by_pair)
 
 
-def _above(row: Sequence[float], other: Sequence[float]) -> bool:
+def _is_never_cheaper(row: Sequence[float], other: Sequence[float]) -> bool:
     """True if no network could take less time by ``row`` than by ``other``."""
     return all(value >= its for value, its in zip(row, other, strict=True))
 
 
-class Knot(NamedTuple):
+class CurveKnot(NamedTuple):
     """A batch size with its value and the range around it."""
 
     batch: int
@@ -236,11 +259,11 @@ class Knot(NamedTuple):
     high: float
 
 
-Curve = tuple[Knot, ...]
+Curve = tuple[CurveKnot, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class WorkAmount:
+class WorkShare:
     """One kind of work in a step."""
 
     group: str
@@ -250,17 +273,17 @@ class WorkAmount:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class StepSplit:
     """Shares of a step's time."""
 
     batches: tuple[int, ...]
     """Amounts are straight lines between and beyond these."""
-    parts: tuple[WorkAmount, ...]
-    optimizers: Mapping[str, tuple[WorkAmount, ...]]
+    parts: tuple[WorkShare, ...]
+    optimizers: Mapping[str, tuple[WorkShare, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GridCell:
     """One device, precision and optimizer. The numbers are places in the lists of :class:`Grid`."""
 
     way: str
@@ -282,7 +305,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class GridNetwork:
     """What a grid is computed for."""
 
     name: str
@@ -300,23 +323,23 @@ class Network:
 
 
 @dataclass(slots=True)
-class Grid:
+class TimeGrid:
     """All cells of one network, in the order of machines, precisions, optimizers."""
 
-    cells: list[Cell] = field(default_factory=list)
+    cells: list[GridCell] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
-    splits: list[Split] = field(default_factory=list)
+    splits: list[StepSplit] = field(default_factory=list)
 
 
-def grid_of(
-    network: Network,
+def compute_time_grid(
+    network: GridNetwork,
     machines: Sequence[Machine],
-    measured: Sequence[Measured] = (),
-    fits: Sequence[StepFitted] = (),
-    published: Published | None = None,
-) -> Grid:
+    measured: Sequence[StepMeasurement] = (),
+    fits: Sequence[StepFit] = (),
+    published: ShippedFit | None = None,
+) -> TimeGrid:
     """The training times of one network. Equal curves are stored once."""
-    maker = _Maker(replace(network, works=step_parts.merged(network.works)))
+    maker = _GridBuilder(replace(network, works=step_parts.merge_operations(network.works)))
     for machine in machines:
         machine_steps = [step for step in measured if step.machine == machine.name]
         for precision, optimizer in product(PRECISIONS, OPTIMIZERS):
@@ -324,7 +347,7 @@ def grid_of(
     return maker.grid
 
 
-def curve_of(
+def sample_curve(
     knots_at: Callable[[Sequence[int]], Iterable[tuple[float, float, float]]], steps: int = 2
 ) -> Curve:
     """A function of batch sizes as knots. ``steps``: points sampled per octave at least.
@@ -334,7 +357,8 @@ def curve_of(
     """
     first = sorted({round(2 ** (n / steps)) for n in range(16 * steps + 1)})
     knot_at = {
-        batch: Knot(batch, *values) for batch, values in zip(first, knots_at(first), strict=True)
+        batch: CurveKnot(batch, *values)
+        for batch, values in zip(first, knots_at(first), strict=True)
     }
     open_pairs = list(pairwise(first))
     while middles := {
@@ -342,19 +366,19 @@ def curve_of(
     }:
         batches = list(middles.values())
         knot_at |= {
-            batch: Knot(batch, *values)
+            batch: CurveKnot(batch, *values)
             for batch, values in zip(batches, knots_at(batches), strict=True)
         }
         open_pairs = [
             pair
             for (a, b), middle in middles.items()
-            if not _is_line(knot_at[a], knot_at[middle], knot_at[b])
+            if not _is_straight_between(knot_at[a], knot_at[middle], knot_at[b])
             for pair in ((a, middle), (middle, b))
         ]
-    return tuple(thinned([knot_at[batch] for batch in sorted(knot_at)], TOLERANCE))
+    return tuple(thin_points([knot_at[batch] for batch in sorted(knot_at)], TOLERANCE))
 
 
-def _is_line(first: Knot, middle: Knot, right: Knot) -> bool:
+def _is_straight_between(first: CurveKnot, middle: CurveKnot, right: CurveKnot) -> bool:
     part = (middle.batch - first.batch) / (right.batch - first.batch)
     return all(
         abs(a + part * (b - a) - value) <= TOLERANCE / 2 * abs(value)
@@ -362,17 +386,17 @@ def _is_line(first: Knot, middle: Knot, right: Knot) -> bool:
     )
 
 
-def thinned(points: Sequence[Point], tolerance: float) -> Iterator[Point]:
+def thin_points(points: Sequence[Point], tolerance: float) -> Iterator[Point]:
     """Those of ``points`` (batch, values) that lines between need to be within ``tolerance`` of
     all, as a share of each."""
     yield points[0]
     index = 0
     while index < len(points) - 1:
-        index = _reach(points, index, tolerance)
+        index = _find_line_end(points, index, tolerance)
         yield points[index]
 
 
-def _reach(points: Sequence[tuple[float, ...]], start: int, tolerance: float) -> int:
+def _find_line_end(points: Sequence[tuple[float, ...]], start: int, tolerance: float) -> int:
     """The last point that a line from ``start`` reaches within the tolerance of all
     points between."""
     first, *origin = points[start]
@@ -394,16 +418,16 @@ def _reach(points: Sequence[tuple[float, ...]], start: int, tolerance: float) ->
     return reached
 
 
-class _Maker:
+class _GridBuilder:
     """Computes the cells of one network. Curves and splits that cells share are computed once."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: GridNetwork) -> None:
         self.network = network
-        self.grid = Grid()
-        self.floors = step_parts.floors(network.works, training=True)
+        self.grid = TimeGrid()
+        self.floors = step_parts.list_operation_floors(network.works, training=True)
         self.known: dict[Hashable, int] = {}
         self.floor_at = cache(
-            lambda rates, batch: step_parts.operations_floor(self.floors, batch, rates)
+            lambda rates, batch: step_parts.sum_operation_floors(self.floors, batch, rates)
         )
         self.beyond: dict[Hashable, tuple[tuple[int, tuple[str, ...]], ...]] = {}
 
@@ -412,113 +436,129 @@ class _Maker:
         machine: Machine,
         precision: str,
         optimizer: str,
-        measured: Sequence[Measured],
-        fits: Sequence[StepFitted],
-        published: Published | None,
+        measured: Sequence[StepMeasurement],
+        fits: Sequence[StepFit],
+        published: ShippedFit | None,
     ) -> None:
         case = self.network.case(PROBE, precision, optimizer)
         try:
             source, why_not = choose_source(case, machine, Evidence(measured, fits, published))
         except ValueError as error:
-            self.grid.cells.append(Cell("", str(error)))
+            self.grid.cells.append(GridCell("", str(error)))
             return
         grounds = source.grounds
-        cell = Cell(
+        cell = GridCell(
             source.way,
             why_not=why_not,
             source=grounds.source,
             coverage=grounds.coverage,
             outside=grounds.outside,
         )
-        if isinstance(source, OwnFit):
-            cell = self._fitted(cell, source.fit, case, machine)
-        elif not isinstance(source, PublishedFit):
-            cell = self._roofline(cell, case, machine)
+        if isinstance(source, OwnFitSource):
+            cell = self._add_fitted_curve(cell, source.fit, case, machine)
+        elif not isinstance(source, PublishedSource):
+            cell = self._add_roofline_curve(cell, case, machine)
         self.grid.cells.append(cell)
 
-    def _place(self, into: list[Made], key: Hashable, make: Callable[[], Made]) -> int:
+    def _add_once(self, into: list[Made], key: Hashable, make: Callable[[], Made]) -> int:
         if (id(into), key) not in self.known:
             self.known[id(into), key] = len(into)
             into.append(make())
         return self.known[id(into), key]
 
-    def _roofline(self, cell: Cell, case: StepSpec, machine: Machine) -> Cell:
-        rates = step_parts.rates_of(machine, case.precision)
-        fp32, host = case.precision == "fp32", predict.started(case, machine)
-        update = optimizer_seconds(case.parameters, case.optimizer, machine)
+    def _add_roofline_curve(self, cell: GridCell, case: StepSpec, machine: Machine) -> GridCell:
+        rates = step_parts.get_peak_rates(machine, case.precision)
+        fp32, host = case.precision == "fp32", predict.compute_start_seconds(case, machine)
+        update = compute_optimizer_seconds(case.parameters, case.optimizer, machine)
 
         def predict_batches(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
             for batch in batches:
-                yield predict.around_roofline(
+                yield predict.predict_from_roofline(
                     self.floor_at(rates, batch) + update, case.precision, host
                 )
 
-        curve = self._place(
-            self.grid.curves, (rates, fp32, host, update), lambda: curve_of(predict_batches)
+        curve = self._add_once(
+            self.grid.curves, (rates, fp32, host, update), lambda: sample_curve(predict_batches)
         )
-        split = self._place(self.grid.splits, rates, lambda: split_of(None, case, machine))
+        split = self._add_once(
+            self.grid.splits, rates, lambda: compute_step_split(None, case, machine)
+        )
         return replace(cell, curve=curve, split=split)
 
-    def _fitted(self, cell: Cell, fit: StepFitted, case: StepSpec, machine: Machine) -> Cell:
+    def _add_fitted_curve(
+        self, cell: GridCell, fit: StepFit, case: StepSpec, machine: Machine
+    ) -> GridCell:
         key, curves = (fit.name, case.optimizer), self.grid.curves
 
         def predict_batches(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
-            for time in predict_steps(fit, [replace(case, batch=batch) for batch in batches]):
+            for time in predict_step_times(fit, [replace(case, batch=batch) for batch in batches]):
                 yield time.seconds, time.low, time.high
 
-        def backward(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
+        def predict_backward(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
             for batch in batches:
-                yield (phases_of(fit, replace(case, batch=batch), 1.0).get("backward", 0.0),) * 3
+                yield (
+                    split_into_phases(fit, replace(case, batch=batch), 1.0).get("backward", 0.0),
+                ) * 3
 
         if key not in self.beyond:
-            self.beyond[key] = tuple(self._changes(fit, case))
+            self.beyond[key] = tuple(self._find_range_changes(fit, case))
         splits_phases = "backward" in fit.phases
         return replace(
             cell,
-            curve=self._place(curves, key, lambda: curve_of(predict_batches, 8)),
-            backward=self._place(curves, ("backward", key), lambda: curve_of(backward))
+            curve=self._add_once(curves, key, lambda: sample_curve(predict_batches, 8)),
+            backward=self._add_once(
+                curves, ("backward", key), lambda: sample_curve(predict_backward)
+            )
             if splits_phases
             else None,
-            split=self._place(self.grid.splits, fit.name, lambda: split_of(fit, case, machine)),
+            split=self._add_once(
+                self.grid.splits, fit.name, lambda: compute_step_split(fit, case, machine)
+            ),
             beyond=self.beyond[key],
         )
 
-    def _changes(self, fit: StepFitted, case: StepSpec) -> Iterator[tuple[int, tuple[str, ...]]]:
+    def _find_range_changes(
+        self, fit: StepFit, case: StepSpec
+    ) -> Iterator[tuple[int, tuple[str, ...]]]:
         @cache
-        def outside(batch: int) -> tuple[str, ...]:
-            return predict.beyond_range(outside_range(fit, replace(case, batch=batch)))
+        def describe_outside(batch: int) -> tuple[str, ...]:
+            return predict.describe_features_outside(
+                list_features_outside(fit, replace(case, batch=batch))
+            )
 
-        yield 1, outside(1)
+        yield 1, describe_outside(1)
         open_pairs = [(2**n, 2 ** (n + 1)) for n in range(15, -1, -1)]
         while open_pairs:
             a, b = open_pairs.pop()
-            if outside(a) == outside(b):
+            if describe_outside(a) == describe_outside(b):
                 continue
             if b - a == 1:
-                yield b, outside(b)
+                yield b, describe_outside(b)
             else:
                 middle = (a + b) // 2
                 open_pairs += ((middle, b), (a, middle))
 
 
-def split_of(fit: StepFitted | None, case: StepSpec, machine: Machine) -> Split:
+def compute_step_split(fit: StepFit | None, case: StepSpec, machine: Machine) -> StepSplit:
     """Return the shares of a step by the costs of a fit, or by the peaks alone."""
-    costs = predict.costs_of(fit)
+    costs = predict.list_part_costs(fit)
     rows: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
     for octet, batch in enumerate(OCTETS):
-        for row in step_parts.part_amounts(replace(case, batch=batch), machine, costs):
+        for row in step_parts.iterate_part_amounts(replace(case, batch=batch), machine, costs):
             if row.group != "optimizer":
                 rows[row.group, LIMIT_OF[row.part]][octet] += row.amount
-    optimizers: dict[str, tuple[WorkAmount, ...]] = {}
+    optimizers: dict[str, tuple[WorkShare, ...]] = {}
     for name in OPTIMIZERS:
         updates: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
-        for row in step_parts.part_amounts(replace(case, batch=1, optimizer=name), machine, costs):
+        for row in step_parts.iterate_part_amounts(
+            replace(case, batch=1, optimizer=name), machine, costs
+        ):
             if row.group == "optimizer":
                 key = row.group, LIMIT_OF[row.part]
                 updates[key] = [value + row.amount for value in updates[key]]
-        optimizers[name] = _parts(updates)
-    return Split(OCTETS, _parts(rows), optimizers)
+        optimizers[name] = _list_work_shares(updates)
+    return StepSplit(OCTETS, _list_work_shares(rows), optimizers)
 
 
-def _parts(amounts: Rows) -> tuple[WorkAmount, ...]:
-    return tuple(WorkAmount(*key, tuple(row)) for key, row in amounts.items() if any(row))
+def _list_work_shares(amounts: Rows) -> tuple[WorkShare, ...]:
+    return tuple(WorkShare(*key, tuple(row)) for key, row in amounts.items() if any(row))

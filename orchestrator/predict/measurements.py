@@ -12,23 +12,23 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING, NamedTuple
 
 from perfctl.orchestrator.counts.hardware import machines
-from perfctl.orchestrator.counts.hardware.machines import Device, Machine, machine_name
+from perfctl.orchestrator.counts.hardware.machines import Device, Machine, format_machine_name
 from perfctl.orchestrator.errors import ToolMissing, UsageError
-from perfctl.orchestrator.estimate.flops.formulas import state_values
-from perfctl.orchestrator.predict.fit import computed_ns, fit_steps
+from perfctl.orchestrator.estimate.flops.formulas import count_state_values
+from perfctl.orchestrator.predict.fit import fit_steps, list_step_durations
 from perfctl.orchestrator.predict.operations import (
-    Measured,
+    StepMeasurement,
     StepSpec,
-    operations_of,
-    operations_of_plan,
+    list_operations,
+    list_plan_operations,
 )
 from perfctl.orchestrator.predict.predict import Evidence, PowerDraw
 from perfctl.records.timed_run import PowerReading, TimedRun
-from perfctl.workloads.models.plan import plan
+from perfctl.workloads.models.plan import plan_model
 from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.predict.fit import StepFitted
+    from perfctl.orchestrator.predict.fit import StepFit
     from perfctl.records.paper import OpShape
 
 FEWEST = 20
@@ -43,10 +43,10 @@ BY_STATE = ("sgd", "momentum", "adam")
 as many."""
 
 
-class Measurements(NamedTuple):
+class StoreMeasurements(NamedTuple):
     """What the runs of a store say about time and power."""
 
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[StepMeasurement, ...] = ()
     """Of several runs of one step on one machine only the fastest: a disturbance makes a run
     slower, never faster."""
     kinds: Mapping[str, str] = {}
@@ -54,12 +54,14 @@ class Measurements(NamedTuple):
     power: tuple[PowerReading, ...] = ()
 
 
-def measurements_of(runs: Iterable[TimedRun], power: Sequence[PowerReading]) -> Measurements:
+def collect_measurements(
+    runs: Iterable[TimedRun], power: Sequence[PowerReading]
+) -> StoreMeasurements:
     """Return what these runs say, the fastest run of each step on each machine."""
-    best: dict[tuple[object, ...], Measured] = {}
+    best: dict[tuple[object, ...], StepMeasurement] = {}
     kinds = {}
     for run in runs:
-        measured = measured_of(run)
+        measured = convert_timed_run(run)
         if measured is None:
             continue
         kinds[measured.machine] = run.device_kind
@@ -73,13 +75,13 @@ def measurements_of(runs: Iterable[TimedRun], power: Sequence[PowerReading]) -> 
             measured.machine,
         )
         best[key] = min(best.get(key, measured), measured, key=lambda step: step.seconds)
-    return Measurements(tuple(best.values()), kinds, tuple(power))
+    return StoreMeasurements(tuple(best.values()), kinds, tuple(power))
 
 
-def measured_of(run: TimedRun) -> Measured | None:
+def convert_timed_run(run: TimedRun) -> StepMeasurement | None:
     """None when no step was timed, the shapes are not known, or torch.compile replaced
     the operations."""
-    seconds = [length * SECOND for length in computed_ns(run.steps)]
+    seconds = [length * SECOND for length in list_step_durations(run.steps)]
     if (
         not seconds
         or not run.ops
@@ -94,11 +96,11 @@ def measured_of(run: TimedRun) -> Measured | None:
     for step in run.steps:
         if step.phase in phases and step.duration_ns is not None:
             phases[step.phase].append(step.duration_ns * SECOND)
-    name, works = model_name(run.workload, run.variant), None
+    name, works = name_model_of_run(run.workload, run.variant), None
     # from its plan, as it is predicted; every other model from what was traced
     if run.workload == "families":
         with suppress(SpecError):
-            works = operations_of_plan(plan(name))
+            works = list_plan_operations(plan_model(name))
     stepped = sum(
         prod(shape)
         for op in run.ops
@@ -107,20 +109,20 @@ def measured_of(run: TimedRun) -> Measured | None:
         if shape
     )
     training = run.mode == "train"
-    return Measured(
+    return StepMeasurement(
         case=StepSpec(
             model=name,
             family=name.partition(":")[0],
-            works=works if works is not None else operations_of(run.ops, run.batch_size),
+            works=works if works is not None else list_operations(run.ops, run.batch_size),
             batch=run.batch_size,
             training=training,
             precision=run.precision,
-            optimizer=optimizer_of(run.ops) if training else "",
+            optimizer=name_optimizer(run.ops) if training else "",
             # What the optimizer updates; without an optimizer, those of every layer.
             parameters=stepped
             or sum({op.layer: op.parameters for op in run.ops if op.parameters}.values()),
         ),
-        machine=machine_name(run.device, run.device_kind, run.threads),
+        machine=format_machine_name(run.device, run.device_kind, run.threads),
         seconds=middle,
         low=low,
         high=high,
@@ -130,7 +132,7 @@ def measured_of(run: TimedRun) -> Measured | None:
     )
 
 
-def model_name(workload: str, variant: str | None) -> str:
+def name_model_of_run(workload: str, variant: str | None) -> str:
     """The specification for a family's network, "torchvision:NAME" for torchvision, else workload
     and variant."""
     options = dict(part.partition("=")[::2] for part in (variant or "").split(" "))
@@ -146,21 +148,23 @@ def model_name(workload: str, variant: str | None) -> str:
     if workload == "torchvision_infer":
         return f"torchvision:{options['model']}"
     with suppress(SpecError):  # as the plan writes it, so that equal networks have equal names
-        return plan(options["model"]).spec
+        return plan_model(options["model"]).spec
     return options["model"]
 
 
-def optimizer_of(ops: Iterable[OpShape]) -> str:
+def name_optimizer(ops: Iterable[OpShape]) -> str:
     """ "sgd", "momentum" or "adam" by how many values it keeps for each parameter; ""
     without one."""
     states = [
-        state_values(op) for op in ops if op.direction == "optimizer" and op.op.startswith("optim.")
+        count_state_values(op)
+        for op in ops
+        if op.direction == "optimizer" and op.op.startswith("optim.")
     ]
     return BY_STATE[min(max(states), 2)] if states else ""
 
 
-def evidence_of(
-    there: Measurements,
+def build_evidence(
+    there: StoreMeasurements,
     devices: Sequence[Device],
     store: Path,
     note: Callable[[str], None] = lambda text: None,
@@ -168,7 +172,7 @@ def evidence_of(
     """Return the runs of the store, and fits to those on the devices; ``note`` hears of each
     fit."""
     machine_of = {device.machine.name: device.machine for device in devices}
-    groups: dict[Group, list[Measured]] = defaultdict(list)
+    groups: dict[Group, list[StepMeasurement]] = defaultdict(list)
     for record in there.measured:
         if record.machine in machine_of:
             groups[record.machine, record.case.precision, record.case.training].append(record)
@@ -177,10 +181,10 @@ def evidence_of(
         note
         for name, machine in machine_of.items()
         if machine.kind == "cpu"
-        for note in _other_threads(name, cpus)
+        for note in _note_other_threads(name, cpus)
     ]
     large = {key: group for key, group in groups.items() if len(group) >= FEWEST}
-    fits, reasons = _fits(large, machine_of, note)
+    fits, reasons = _fit_groups(large, machine_of, note)
     if groups and not large:
         most = max(map(len, groups.values()))
         notes.append(
@@ -189,8 +193,10 @@ def evidence_of(
         )
     power = tuple(
         PowerDraw(
-            machine_name(reading.device, "gpu"),
-            model_name(reading.workload, reading.variant) if reading.workload is not None else None,
+            format_machine_name(reading.device, "gpu"),
+            name_model_of_run(reading.workload, reading.variant)
+            if reading.workload is not None
+            else None,
             reading.watts,
             reading.readings,
         )
@@ -199,21 +205,23 @@ def evidence_of(
     return Evidence(there.measured, fits, power=power, notes=(*notes, *reasons))
 
 
-def _other_threads(requested: str, names: Set[str]) -> Iterator[str]:
+def _note_other_threads(requested: str, names: Set[str]) -> Iterator[str]:
     cpu = requested.rpartition(", ")[0]
     for name in sorted(names - {requested}):
-        if machines.threads_of(cpu, requested) and (threads := machines.threads_of(cpu, name)):
+        if machines.parse_thread_count(cpu, requested) and (
+            threads := machines.parse_thread_count(cpu, name)
+        ):
             yield (
                 f"the results database has runs on {name}, which counts as another machine. Run "
                 f"'perfctl predict --threads {threads}' to use them"
             )
 
 
-def _fits(
-    groups: Mapping[Group, list[Measured]],
+def _fit_groups(
+    groups: Mapping[Group, list[StepMeasurement]],
     machine_of: Mapping[str, Machine],
     note: Callable[[str], None],
-) -> tuple[tuple[StepFitted, ...], tuple[str, ...]]:
+) -> tuple[tuple[StepFit, ...], tuple[str, ...]]:
     """(fits, why there is none of a group)."""
     fits, notes = [], []
     for (name, precision, training), group in groups.items():

@@ -17,18 +17,18 @@ from perfctl.orchestrator.estimate.flops.engine import (
     POOLING,
     PRODUCTS,
     SAMPLING,
-    formula_for,
+    find_formula,
 )
 from perfctl.orchestrator.estimate.flops.formulas import (
     ADDED,
     CONVOLUTIONS,
-    batched,
-    flag,
-    input_elements,
-    integer,
-    integers,
-    output_elements,
-    shape_of,
+    add_batch_dimension,
+    count_largest_input,
+    count_output_elements,
+    get_shape,
+    read_flag,
+    read_integer,
+    read_integers,
 )
 from perfctl.records.paper import OpShape, Plan, PlanLayer
 
@@ -143,7 +143,7 @@ class Operation:
     """The input of the operation needs no gradient: there is no grad_input."""
 
     @property
-    def of_weights(self) -> bool:
+    def is_of_weights(self) -> bool:
         """Works on parameters alone, such as their standardisation: ``weights`` is all that it
         reads and writes, once a step."""
         return bool(
@@ -183,7 +183,7 @@ class StepSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class StepMeasurement:
     """A case and how long its step took on a machine."""
 
     case: StepSpec
@@ -201,12 +201,12 @@ class Measured:
     """(layer, direction) -> seconds of a step. Empty: not measured by layer."""
 
 
-def element_bytes(precision: str) -> int:
+def get_element_bytes(precision: str) -> int:
     """Of one activation in memory: tf32 is stored as fp32."""
     return {"fp64": 8, "fp16": 2, "bf16": 2, "int8": 1, "fp8": 1}.get(precision, 4)
 
 
-def operations_of(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, ...]:
+def list_operations(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, ...]:
     """The forward operations of a step traced at ``batch`` samples, in order, each for one sample.
 
     What works on parameters is told from a result whose first size is 1 at more than one sample: at
@@ -214,33 +214,38 @@ def operations_of(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, ..
     no grad_input; without backward rows it is the first one with weights.
     """
     ordered = sorted(ops, key=lambda op: op.position)
-    forward = [op for op in ordered if op.direction == "forward" and not flag(op, "recompute")]
+    forward = [op for op in ordered if op.direction == "forward" and not read_flag(op, "recompute")]
     backward = [op for op in ordered if op.direction == "backward"]
-    makers = (_convolution, _product, _recurrent)
-    weighted = [index for index, op in enumerate(forward) if op.parameters and _maker(op) in makers]
-    needless = [index for index in weighted if not _asks_grad_input(forward[index], backward)]
+    makers = (_measure_convolution, _measure_product, _measure_recurrent)
+    weighted = [
+        index
+        for index, op in enumerate(forward)
+        if op.parameters and _choose_figure_function(op) in makers
+    ]
+    needless = [index for index in weighted if not _needs_grad_input(forward[index], backward)]
     first = needless if backward else weighted[:1]
-    return tuple(_work(op, batch, index in first) for index, op in enumerate(forward))
+    return tuple(_build_operation(op, batch, index in first) for index, op in enumerate(forward))
 
 
-def _asks_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
+def _needs_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
     layer_ops = [each for each in backward if each.layer == op.layer]
     masks = [each for each in layer_ops if "output_mask" in each.attributes]
     if op.op in CONVOLUTIONS:
         return any(
-            integers(each, "output_mask")[0] and shape_of(each.inputs, 1) == shape_of(op.inputs, 0)
+            read_integers(each, "output_mask")[0]
+            and get_shape(each.inputs, 1) == get_shape(op.inputs, 0)
             for each in masks
-            if integers(each, "output_mask")
+            if read_integers(each, "output_mask")
         )
-    if _maker(op) is _recurrent:
-        return flag(op, "needs_input")
+    if _choose_figure_function(op) is _measure_recurrent:
+        return read_flag(op, "needs_input")
     return any(
         each.op in PRODUCTS and each.attributes.get("role") == "grad_input" for each in layer_ops
     )
 
 
-def _work(op: OpShape, batch: int, first: bool) -> Operation:
-    figures = (*_maker(op)(op, batch), 1, 1, 1)[:11]
+def _build_operation(op: OpShape, batch: int, first: bool) -> Operation:
+    figures = (*_choose_figure_function(op)(op, batch), 1, 1, 1)[:11]
     kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride = figures
     if kind not in HEAVY:
         shapes = [shape for shape in (*op.inputs, *op.outputs) if shape is not None]
@@ -269,21 +274,24 @@ def _work(op: OpShape, batch: int, first: bool) -> Operation:
     )
 
 
-def _maker(op: OpShape) -> Callable[[OpShape, int], Figures]:
+def _choose_figure_function(op: OpShape) -> Callable[[OpShape, int], Figures]:
     """Return the function that gives the figures of an operation of this kind."""
     if op.op not in PRODUCTS:
-        return _elementwise
+        return _measure_elementwise
     if op.op in CONVOLUTIONS:
-        return _convolution
+        return _measure_convolution
     if op.op in ("perfctl.lstm", "perfctl.gru", "perfctl.rnn"):
-        return _recurrent
-    return _attention if "attention" in op.op else _product
+        return _measure_recurrent
+    return _measure_attention if "attention" in op.op else _measure_product
 
 
-def _convolution(op: OpShape, batch: int) -> Figures:
-    weight = shape_of(op.inputs, 1)
-    data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
-    transposed, groups = flag(op, "transposed"), integer(op, "groups", 1)
+def _measure_convolution(op: OpShape, batch: int) -> Figures:
+    weight = get_shape(op.inputs, 1)
+    data, result = (
+        add_batch_dimension(get_shape(op.inputs, 0), weight),
+        add_batch_dimension(get_shape(op.outputs, 0), weight),
+    )
+    transposed, groups = read_flag(op, "transposed"), read_integer(op, "groups", 1)
     positions = (data if transposed else result)[2:]
     rows, area = data[0] * prod(positions), prod(weight[2:])
     # In a transposed convolution every input position meets C/g inputs and (K/g x area) weights.
@@ -293,15 +301,15 @@ def _convolution(op: OpShape, batch: int) -> Figures:
         else (weight[0] / groups, prod(weight[1:]))
     )
     kind = "transposed_conv" if transposed else "grouped_conv" if groups > 1 else "conv"
-    weights = prod(weight) + (result[1] if flag(op, "bias") else 0)
-    stride = (integers(op, "stride") or (1,))[0]
+    weights = prod(weight) + (result[1] if read_flag(op, "bias") else 0)
+    stride = (read_integers(op, "stride") or (1,))[0]
     macs = rows * prod(weight)
     return kind, macs, prod(data), prod(result), weights, rows, columns, depth, groups, area, stride
 
 
-def _product(op: OpShape, batch: int) -> Figures:
+def _measure_product(op: OpShape, batch: int) -> Figures:
     offset = 1 if op.op in ADDED else 0
-    first_shape, right = shape_of(op.inputs, offset), shape_of(op.inputs, offset + 1)
+    first_shape, right = get_shape(op.inputs, offset), get_shape(op.inputs, offset + 1)
     outputs = float(sum(prod(shape) for shape in op.outputs if shape is not None))
     if op.op == "aten.linear":
         right = tuple(reversed(right))
@@ -351,8 +359,8 @@ def _product(op: OpShape, batch: int) -> Figures:
     )
 
 
-def _attention(op: OpShape, batch: int) -> Figures:
-    query, key, value = (shape_of(op.inputs, index) for index in range(3))
+def _measure_attention(op: OpShape, batch: int) -> Figures:
+    query, key, value = (get_shape(op.inputs, index) for index in range(3))
     heads, rows, columns, depth = prod(query[:-2]), query[-2], key[-2], query[-1] + value[-1]
     inputs = float(prod(query) + prod(key) + prod(value))
     macs = heads * rows * columns * depth
@@ -369,15 +377,15 @@ def _attention(op: OpShape, batch: int) -> Figures:
     )
 
 
-def _recurrent(op: OpShape, batch: int) -> Figures:
+def _measure_recurrent(op: OpShape, batch: int) -> Figures:
     part = PRODUCTS[op.op](op)[0]
-    rows = integer(op, "rows")
-    columns = {"perfctl.lstm": 4, "perfctl.gru": 3}.get(op.op, 1) * integer(op, "hidden_size")
+    rows = read_integer(op, "rows")
+    columns = {"perfctl.lstm": 4, "perfctl.gru": 3}.get(op.op, 1) * read_integer(op, "hidden_size")
     depth = part.macs / (rows * columns) if rows and columns else 0.0
     return (
         "rnn",
         part.macs,
-        input_elements(op),
+        count_largest_input(op),
         part.output_elements,
         op.parameters,
         rows,
@@ -386,7 +394,7 @@ def _recurrent(op: OpShape, batch: int) -> Figures:
     )
 
 
-def _elementwise(op: OpShape, batch: int) -> Figures:
+def _measure_elementwise(op: OpShape, batch: int) -> Figures:
     """Without multiply-adds, or without a formula (kind other)."""
     inputs = float(sum(prod(shape) for shape in op.inputs if shape is not None))
     outputs = float(sum(prod(shape) for shape in op.outputs if shape is not None))
@@ -399,33 +407,33 @@ def _elementwise(op: OpShape, batch: int) -> Figures:
         ("pool", op.op in POOLING),
         ("activation", name in ACTIVATIONS),
         ("memory", moves),
-        ("elementwise", formula_for(op) is not None),
+        ("elementwise", find_formula(op) is not None),
     )
     kind, weights = next((kind for kind, matches in kinds if matches), "other"), 0.0
     if kind == "norm":
         inputs, outputs, weights = (
-            float(input_elements(op)),
-            float(output_elements(op)),
+            float(count_largest_input(op)),
+            float(count_output_elements(op)),
             float(op.parameters),
         )
     elif op.op in ("aten.embedding", "aten._embedding_bag"):
         inputs = outputs  # the rows looked up, not the table
     kernel = stride = 1.0
     if kind == "pool":
-        area = input_elements(op) / max(output_elements(op), 1)
+        area = count_largest_input(op) / max(count_output_elements(op), 1)
         kernel, stride = max(area, 1.0), float(max(round(area**0.5), 1))
-        if window := integers(op, "kernel_size"):
-            kernel, stride = float(prod(window)), float((integers(op, "stride") or (1,))[0])
+        if window := read_integers(op, "kernel_size"):
+            kernel, stride = float(prod(window)), float((read_integers(op, "stride") or (1,))[0])
     return kind, 0, inputs, outputs, weights, 0, 0, 0, 1, kernel, stride
 
 
-def operations_of_plan(plan: Plan) -> tuple[Operation, ...]:
+def list_plan_operations(plan: Plan) -> tuple[Operation, ...]:
     """The forward operations of one sample, in order, with the loss (cross-entropy) at the end."""
     first = next((index for index, layer in enumerate(plan.layers) if layer.parameters), None)
     family_layers = [
         (index, layer) for index, layer in enumerate(plan.layers) if layer.kind in FAMILY_KINDS
     ]
-    layers = [_family_operation(layer, index == first) for index, layer in family_layers]
+    layers = [_build_plan_operation(layer, index == first) for index, layer in family_layers]
     answers = float(plan.classes)
     return (
         *layers,
@@ -435,7 +443,7 @@ def operations_of_plan(plan: Plan) -> tuple[Operation, ...]:
     )
 
 
-def _family_operation(layer: PlanLayer, first: bool) -> Operation:
+def _build_plan_operation(layer: PlanLayer, first: bool) -> Operation:
     product = layer.macs > 0
     area = float(layer.kernel**2) if layer.kind in ("conv", "max_pool") else 1.0
     # the largest of a window and its place

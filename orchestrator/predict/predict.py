@@ -16,13 +16,13 @@ from perfctl.orchestrator.predict import published as shipped
 from perfctl.orchestrator.predict import step_parts
 from perfctl.orchestrator.predict.fit import (
     PHASES,
-    StepFitted,
-    drivers,
-    phases_of,
-    predict_step,
+    StepFit,
+    predict_one_step,
+    rank_step_features,
+    split_into_phases,
 )
-from perfctl.orchestrator.predict.operations import HEAVY, Measured, StepSpec
-from perfctl.orchestrator.predict.published import OnMachine, Published
+from perfctl.orchestrator.predict.operations import HEAVY, StepMeasurement, StepSpec
+from perfctl.orchestrator.predict.published import FitOnMachine, ShippedFit
 from perfctl.orchestrator.predict.step_parts import LIMIT_OF, PARTS, PHASE_OF
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -38,7 +38,7 @@ HOST = 10e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class LayerShare:
     """One layer's part of the step's time."""
 
     layer: str
@@ -102,7 +102,7 @@ class StepTime:
     """What the fit has not seen, in words."""
     phases: Mapping[str, float] = field(default_factory=dict)
     """Seconds of forward, backward, optimizer; they add up to ``seconds``. Empty: not known."""
-    shares: tuple[Share, ...] = ()
+    shares: tuple[LayerShare, ...] = ()
     """By layer, the longest first; the optimizer and the step's own overhead have their
     own rows."""
     drivers: Mapping[str, float] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class StepTime:
         return None if self.host is None or self.gpu is None else self.host > self.gpu
 
 
-def costs_of(fit: StepFitted | OnMachine | None) -> dict[str, float]:
+def list_part_costs(fit: StepFit | FitOnMachine | None) -> dict[str, float]:
     """Return the cost of each part: by the fit, otherwise 1 for arithmetic and bytes and 0 for
     everything that adds to them."""
     if fit is None:
@@ -143,18 +143,18 @@ def costs_of(fit: StepFitted | OnMachine | None) -> dict[str, float]:
     return dict(zip(PARTS, costs, strict=True))
 
 
-def shares(
-    fit: StepFitted | OnMachine | None,
+def split_time_by_layer(
+    fit: StepFit | FitOnMachine | None,
     case: StepSpec,
     machine: Machine,
     seconds: float,
     phases: Mapping[str, float] | None = None,
-) -> tuple[Share, ...]:
+) -> tuple[LayerShare, ...]:
     """Return the layers' shares by :func:`costs_of`, scaled to ``seconds``.
 
     ``phases``: measured seconds of each phase; None: predicted.
     """
-    amounts = list(step_parts.part_amounts(case, machine, costs_of(fit)))
+    amounts = list(step_parts.iterate_part_amounts(case, machine, list_part_costs(fit)))
     by_phase: dict[str, float] = defaultdict(float)
     for row in amounts:
         by_phase[PHASE_OF[row.part]] += row.amount
@@ -174,7 +174,7 @@ def shares(
         limits[LIMIT_OF[row.part]] += row.amount * factors[PHASE_OF[row.part]]
     totals = {key: sum(limits.values()) for key, limits in by_limit.items()}
     return tuple(
-        Share(
+        LayerShare(
             *key,
             part_seconds,
             part_seconds / seconds,
@@ -198,9 +198,9 @@ class PowerDraw(NamedTuple):
 class Evidence:
     """Everything that a prediction may rest on, besides the peaks of the machine."""
 
-    measured: Sequence[Measured] = ()
-    fits: Sequence[StepFitted] = ()
-    published: Published | None = None
+    measured: Sequence[StepMeasurement] = ()
+    fits: Sequence[StepFit] = ()
+    published: ShippedFit | None = None
     """The fit that ships, if it may be used."""
     power: Sequence[PowerDraw] = ()
     notes: tuple[str, ...] = ()
@@ -208,7 +208,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
+class SourceGrounds:
     """What a source's times rest on: the same at every batch size."""
 
     source: str
@@ -216,7 +216,7 @@ class Grounds:
     outside: tuple[str, ...] = ()
 
 
-class Source(Protocol):
+class TimeSource(Protocol):
     """A source of times for one step, named by its way in :data:`WAYS`."""
 
     way: ClassVar[str]
@@ -224,12 +224,12 @@ class Source(Protocol):
     """What the times rest on, in words."""
 
     @property
-    def grounds(self) -> Grounds:
+    def grounds(self) -> SourceGrounds:
         """What the times rest on."""
         ...
 
     @property
-    def fit(self) -> StepFitted | OnMachine | None:
+    def fit(self) -> StepFit | FitOnMachine | None:
         """The fit whose costs of the parts divide the step among layers; None for peaks."""
         ...
 
@@ -245,14 +245,14 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredStep:
+class MeasuredSource:
     """The same step, measured on this machine."""
 
     way: ClassVar = "measured"
     meaning: ClassVar = "measured here on this device"
-    record: Measured
-    fit: StepFitted | None
-    grounds: Grounds
+    record: StepMeasurement
+    fit: StepFit | None
+    grounds: SourceGrounds
 
     @classmethod
     def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
@@ -267,20 +267,20 @@ class MeasuredStep:
             for record in evidence.measured
             if (record.machine, record.case.model) == (machine.name, case.model)
         ]
-        alike = [record for record in runs if _mode_of(record.case) == _mode_of(case)]
+        alike = [record for record in runs if _describe_mode(record.case) == _describe_mode(case)]
         same = [record for record in alike if record.case.batch == case.batch]
         if same:
-            own_fit = OwnFit.find(case, machine, evidence)
+            own_fit = OwnFitSource.find(case, machine, evidence)
             return cls(
                 min(same, key=lambda record: (record.high - record.low) / record.seconds),
-                own_fit.fit if isinstance(own_fit, OwnFit) else None,
-                Grounds(f"median of the steps measured on {machine.name}"),
+                own_fit.fit if isinstance(own_fit, OwnFitSource) else None,
+                SourceGrounds(f"median of the steps measured on {machine.name}"),
             )
         if not runs:
             return f"measured: no run of {case.model} on {machine.name}"
         ran = f"measured: {case.model} ran on {machine.name}"
         if not alike:
-            return f"{ran}, but not {_mode_of(case)}"
+            return f"{ran}, but not {_describe_mode(case)}"
         batches = ", ".join(map(str, sorted({record.case.batch for record in alike})))
         return f"{ran} at batch {batches}, not at {case.batch}"
 
@@ -296,12 +296,12 @@ class MeasuredStep:
             max(record.high, record.seconds),
             self.way,
             self.grounds.source,
-            step_parts.floor_of_step(case, machine),
+            step_parts.compute_step_floor(case, machine),
             phases=phases,
         )
 
 
-def _mode_of(case: StepSpec) -> str:
+def _describe_mode(case: StepSpec) -> str:
     return (
         f"training in {case.precision} with {case.optimizer}"
         if case.training
@@ -310,13 +310,13 @@ def _mode_of(case: StepSpec) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnFit:
+class OwnFitSource:
     """A fit to own runs on this machine."""
 
     way: ClassVar = "fitted"
     meaning: ClassVar = "fitted to your own runs on this device"
-    fit: StepFitted
-    grounds: Grounds
+    fit: StepFit
+    grounds: SourceGrounds
     """Which family or optimizer the fit has not seen at any batch size."""
 
     @classmethod
@@ -337,11 +337,11 @@ class OwnFit:
             outside.append(f"no {family} was measured ({', '.join(fit.families)})")
         if case.training and case.optimizer not in fit.optimizers:
             outside.append(f"{case.optimizer} was not measured ({', '.join(fit.optimizers)})")
-        return cls(fit, Grounds(fit.name, fit.fitted.coverage, tuple(outside)))
+        return cls(fit, SourceGrounds(fit.name, fit.fitted.coverage, tuple(outside)))
 
     def predict_time(self, case: StepSpec, machine: Machine) -> StepTime:
         """Return the fit's time with its interval."""
-        time, grounds = predict_step(self.fit, case), self.grounds
+        time, grounds = predict_one_step(self.fit, case), self.grounds
         return StepTime(
             case,
             machine,
@@ -350,52 +350,52 @@ class OwnFit:
             time.high,
             self.way,
             grounds.source,
-            step_parts.floor_of_step(case, machine),
+            step_parts.compute_step_floor(case, machine),
             grounds.coverage,
-            outside=(*beyond_range(time.outside), *grounds.outside),
-            phases=phases_of(self.fit, case, time.seconds),
-            drivers=drivers(self.fit, case),
+            outside=(*describe_features_outside(time.outside), *grounds.outside),
+            phases=split_into_phases(self.fit, case, time.seconds),
+            drivers=rank_step_features(self.fit, case),
         )
 
 
-def beyond_range(features: Sequence[str]) -> tuple[str, ...]:
+def describe_features_outside(features: Sequence[str]) -> tuple[str, ...]:
     """Return a sentence for each feature that is outside the range of a fit."""
     return tuple(f"{name} is outside the measured range" for name in features)
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedFit:
+class PublishedSource:
     """The fit to published steps, which ships with perfctl."""
 
     way: ClassVar = "published"
     meaning: ClassVar = "fitted to published measurements"
-    published: Published
-    fit: OnMachine
-    grounds: Grounds
+    published: ShippedFit
+    fit: FitOnMachine
+    grounds: SourceGrounds
 
     @classmethod
     def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
         """Return the fit if it covers such steps."""
         fit = evidence.published
-        if fit is None or not shipped.covers(fit, case, machine):
+        if fit is None or not shipped.can_use_fit(fit, case, machine):
             return ""
         if case.compiled and case.training:
             return ""
-        is_measured = shipped.is_measured(fit, case, machine)
-        grounds = Grounds(
-            shipped.source_words(fit),
+        is_measured = shipped.is_device_measured(fit, case, machine)
+        grounds = SourceGrounds(
+            shipped.describe_fit_source(fit),
             shipped.COVERED if is_measured else None,
-            shipped.outside(fit, case, machine),
+            shipped.list_extrapolations(fit, case, machine),
         )
-        return cls(fit, shipped.on_machine(fit, case, machine), grounds)
+        return cls(fit, shipped.scale_fit_to_machine(fit, case, machine), grounds)
 
     def predict_time(self, case: StepSpec, machine: Machine) -> StepTime:
         """Return the fit's time. Under torch.compile the roofline is that of the products: the rest
         is merged, so its bytes are no bound."""
         fit, grounds = self.published, self.grounds
         works = tuple(work for work in case.works if work.kind in HEAVY or not case.compiled)
-        computed = shipped.as_computed(machine, case.precision)
-        time = shipped.predict(fit, case, machine)
+        computed = shipped.raise_half_precision_peak(machine, case.precision)
+        time = shipped.predict_published_step(fit, case, machine)
         return StepTime(
             case,
             machine,
@@ -404,21 +404,21 @@ class PublishedFit:
             grounds.source,
             coverage=grounds.coverage,
             outside=grounds.outside,
-            phases=shipped.phases_of(self.fit, case, time.seconds),
-            nearest=shipped.nearest_words(fit, case, machine),
-            host=shipped.host_seconds(fit, case),
-            gpu=shipped.gpu_seconds(fit, case, machine),
-            floor=step_parts.floor_of_step(replace(case, works=works), computed),
+            phases=shipped.split_published_phases(self.fit, case, time.seconds),
+            nearest=shipped.describe_nearest_step(fit, case, machine),
+            host=shipped.predict_host_seconds(fit, case),
+            gpu=shipped.predict_gpu_seconds(fit, case, machine),
+            floor=step_parts.compute_step_floor(replace(case, works=works), computed),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Roofline:
+class RooflineSource:
     """The peaks of the machine alone, and how far whole networks are from them."""
 
     way: ClassVar = "roofline"
     meaning: ClassVar = "the roofline only"
-    grounds: Grounds
+    grounds: SourceGrounds
     fit: None = None
 
     @classmethod
@@ -432,7 +432,7 @@ class Roofline:
             )
         low, _, high = ROOFLINE.get(case.precision, ROOFLINE["other"])
         return cls(
-            Grounds(
+            SourceGrounds(
                 f"peaks of {machine.name} only; measured steps of whole networks took {low:g} to "
                 f"{high:g} times the roofline"
             )
@@ -440,33 +440,41 @@ class Roofline:
 
     def predict_time(self, case: StepSpec, machine: Machine) -> StepTime:
         """Return the roofline's time, or that of the host where it takes longer."""
-        floor, host = step_parts.floor_of_step(case, machine), started(case, machine)
+        floor, host = (
+            step_parts.compute_step_floor(case, machine),
+            compute_start_seconds(case, machine),
+        )
         return StepTime(
             case,
             machine,
-            *around_roofline(floor, case.precision, host),
+            *predict_from_roofline(floor, case.precision, host),
             self.way,
             self.grounds.source,
             floor,
             host=host,
-            gpu=around_roofline(floor, case.precision, 0.0)[0],
+            gpu=predict_from_roofline(floor, case.precision, 0.0)[0],
         )
 
 
-def started(case: StepSpec, machine: Machine) -> float:
+def compute_start_seconds(case: StepSpec, machine: Machine) -> float:
     """Seconds that the host needs to start all operations of a step, one after the other."""
     launch = machine.launch_seconds if machine.launch_seconds is not None else HOST
     return launch * sum(work.calls for work in case.works) * (3 if case.training else 1)
 
 
-def around_roofline(floor: float, precision: str, host: float) -> tuple[float, float, float]:
+def predict_from_roofline(floor: float, precision: str, host: float) -> tuple[float, float, float]:
     """(seconds, low, high) of a step from its roofline and the seconds of the host, which may
     be longer."""
     low, middle, high = ROOFLINE.get(precision, ROOFLINE["other"])
     return max(middle * floor, host), low * floor, max(high * floor, 3 * host)
 
 
-SOURCES: tuple[type[Source], ...] = (MeasuredStep, OwnFit, PublishedFit, Roofline)
+SOURCES: tuple[type[TimeSource], ...] = (
+    MeasuredSource,
+    OwnFitSource,
+    PublishedSource,
+    RooflineSource,
+)
 """Sources in the order in which they are asked."""
 WAYS = {source.way: source.meaning for source in SOURCES}
 """Way -> what it means, in words."""
@@ -474,14 +482,14 @@ WAYS = {source.way: source.meaning for source in SOURCES}
 
 def choose_source(
     case: StepSpec, machine: Machine, evidence: Evidence
-) -> tuple[Source, tuple[str, ...]]:
+) -> tuple[TimeSource, tuple[str, ...]]:
     """Return the best source for this step, and why each better one was not possible. Raises
     ValueError as :func:`predict` does."""
     if not case.works:
         raise ValueError(f"{case.model}: no known operation, so perfctl cannot predict it")
     if case.batch < 1:
         raise ValueError(f"{case.model}: batch size must be at least 1, got {case.batch}")
-    step_parts.peak_of(machine, case.precision)
+    step_parts.get_peak_flops(machine, case.precision)
     reasons: list[str] = []
     for source_type in SOURCES:
         source = source_type.find(case, machine, evidence)
@@ -491,12 +499,12 @@ def choose_source(
     raise AssertionError("the roofline is always a source")
 
 
-def predict(
+def predict_from_best_source(
     case: StepSpec,
     machine: Machine,
-    measured: Sequence[Measured] = (),
-    fits: Sequence[StepFitted] = (),
-    published: Published | None = None,
+    measured: Sequence[StepMeasurement] = (),
+    fits: Sequence[StepFit] = (),
+    published: ShippedFit | None = None,
 ) -> StepTime:
     """Return the step's time on ``machine`` by the best source. ``published``: the fit that ships,
     if it may be used.
@@ -506,6 +514,6 @@ def predict(
     """
     source, why_not = choose_source(case, machine, Evidence(measured, fits, published))
     time = source.predict_time(case, machine)
-    phases = time.phases if source.way == MeasuredStep.way else None
-    layers = shares(source.fit, case, machine, time.seconds, phases)
+    phases = time.phases if source.way == MeasuredSource.way else None
+    layers = split_time_by_layer(source.fit, case, machine, time.seconds, phases)
     return replace(time, why_not=why_not, shares=layers)

@@ -19,7 +19,7 @@ from typing import ClassVar
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.machines import Board
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.files import user_folder, write_text
+from perfctl.orchestrator.files import find_user_folder, write_text
 
 COLUMNS = (
     "provider",
@@ -110,7 +110,7 @@ class Price:
     def is_old(self) -> bool:
         """Whether the price is more than a year old; a month counts to its end."""
         year, month, *day = map(int, self.date.split("-"))
-        return today() - Date(year, month, day[0] if day else monthrange(year, month)[1]) > YEAR
+        return get_today() - Date(year, month, day[0] if day else monthrange(year, month)[1]) > YEAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class PriceTable:
         return replace(self, prices=tuple(certain))
 
 
-def read_prices(text: str) -> tuple[Price, ...]:
+def parse_price_table(text: str) -> tuple[Price, ...]:
     """The rows of a CSV with :data:`COLUMNS` (others are ignored). Raises PriceTableError with
     the line."""
     rows = csv.reader(io.StringIO(text.removeprefix("\ufeff")), strict=True)
@@ -150,7 +150,9 @@ def read_prices(text: str) -> tuple[Price, ...]:
                     rows.line_num, wrong, "Leave unknown cells empty, and quote texts with a comma"
                 )
             price_rows.append(
-                _price(dict(zip(heads, map(str.strip, cells), strict=True)), rows.line_num)
+                _parse_price_row(
+                    dict(zip(heads, map(str.strip, cells), strict=True)), rows.line_num
+                )
             )
     except csv.Error as error:
         wrong = f"not CSV ({error})"
@@ -162,7 +164,7 @@ def read_prices(text: str) -> tuple[Price, ...]:
     return tuple(price_rows)
 
 
-def _price(row: dict[str, str], line: int) -> Price:
+def _parse_price_row(row: dict[str, str], line: int) -> Price:
     if empty := [name for name in NEEDED if not row[name]]:
         optional_columns = ", ".join(name for name in COLUMNS if name not in NEEDED)
         raise PriceTableError(line, f"{empty[0]} is empty", f"Only {optional_columns} may be")
@@ -175,15 +177,16 @@ def _price(row: dict[str, str], line: int) -> Price:
             line, f"date '{row['date']}' is not a date", "Use YYYY-MM or YYYY-MM-DD"
         )
     on_demand, spot = (
-        _dollars(row[name], name, line) for name in ("on_demand_usd_per_hour", "spot_usd_per_hour")
+        _parse_dollars(row[name], name, line)
+        for name in ("on_demand_usd_per_hour", "spot_usd_per_hour")
     )
     if on_demand is None and spot is None:
         raise PriceTableError(
             line, "no price", "Fill on_demand_usd_per_hour, spot_usd_per_hour or both"
         )
-    meant = machines.meant(row["gpu"])
+    meant = machines.find_boards(row["gpu"])
     if not meant:
-        close = ", ".join(machines.nearest(row["gpu"]))
+        close = ", ".join(machines.suggest_board_names(row["gpu"]))
         remedy = f"Similar names: {close}" if close else "For example A100 SXM 80GB"
         raise PriceTableError(line, f"gpu '{row['gpu']}' is not in the table of devices", remedy)
     return Price(
@@ -211,7 +214,7 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def _dollars(text: str, name: str, line: int) -> float | None:
+def _parse_dollars(text: str, name: str, line: int) -> float | None:
     if not text:
         return None
     try:
@@ -226,13 +229,13 @@ def _dollars(text: str, name: str, line: int) -> float | None:
     return value
 
 
-def for_board(prices: tuple[Price, ...], board: Board | None) -> tuple[Price, ...]:
+def select_board_offers(prices: tuple[Price, ...], board: Board | None) -> tuple[Price, ...]:
     """Return the offers that have this board, none without one. One whose form or memory is not
     stated is not guessed; see :func:`ambiguous_for`."""
     return tuple(price for price in prices if price.board == board) if board is not None else ()
 
 
-def ambiguous_for(prices: tuple[Price, ...], board: Board) -> tuple[Price, ...]:
+def select_ambiguous_offers(prices: tuple[Price, ...], board: Board) -> tuple[Price, ...]:
     """Return the offers that may have this board, or another of the same name."""
     return tuple(price for price in prices if price.board is None and board in price.boards)
 
@@ -244,12 +247,12 @@ def list_prices(model: str | None = None, file: Path | None = None) -> PriceTabl
     Raises UsageError for a GPU that is not in the table of devices, PerfctlError when the user's
     table cannot be read.
     """
-    table = load(file)
+    table = load_price_table(file)
     if model is None:
         return table
-    boards = set(machines.meant(model))
+    boards = set(machines.find_boards(model))
     if not boards:
-        close = machines.nearest(model)
+        close = machines.suggest_board_names(model)
         near = (
             f"Similar names: {', '.join(close)}"
             if close
@@ -264,8 +267,8 @@ def list_prices(model: str | None = None, file: Path | None = None) -> PriceTabl
 def use_prices(file: Path) -> PriceTable:
     """Use the price table in ``file`` (CSV) from now on, and return it. Raises PerfctlError, with
     file and line, if it is wrong."""
-    prices = read_file(file)
-    table_file = own_file()
+    prices = read_price_file(file)
+    table_file = find_own_price_file()
     try:
         table_file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -282,7 +285,7 @@ def reset_prices() -> bool:
 
     Raises UsageError where PERFCTL_PRICES names the table: that file is the user's to remove.
     """
-    table_file = own_file()
+    table_file = find_own_price_file()
     if os.environ.get(VARIABLE):
         raise UsageError(
             f"`reset_prices`: {VARIABLE} names {table_file} as the table",
@@ -293,47 +296,47 @@ def reset_prices() -> bool:
     return is_there
 
 
-def own_file() -> Path:
+def find_own_price_file() -> Path:
     """Where the user's table is kept, present or not: where PERFCTL_PRICES says, else below
     XDG_CONFIG_HOME or ~/.config."""
     if configured := os.environ.get(VARIABLE):
         return Path(configured)
-    return user_folder("XDG_CONFIG_HOME", "~/.config") / "prices.csv"
+    return find_user_folder("XDG_CONFIG_HOME", "~/.config") / "prices.csv"
 
 
-def today() -> Date:
+def get_today() -> Date:
     """Return the day by the clock, in UTC: prices more than a year older are marked."""
     return datetime.now(UTC).date()
 
 
-def load(file: Path | None = None) -> PriceTable:
+def load_price_table(file: Path | None = None) -> PriceTable:
     """Return the table in use, or that of ``file``. Raises PerfctlError when it cannot be read."""
     if file is not None:
-        return PriceTable(str(file), read_file(file))
-    table_file = own_file()
+        return PriceTable(str(file), read_price_file(file))
+    table_file = find_own_price_file()
     if table_file.exists():
         remedy = (
             "Replace it with 'perfctl predict --use-prices FILE', or return to perfctl's table "
             "with 'perfctl predict --reset-prices'"
         )
-        return PriceTable(f"your table {table_file}", read_file(table_file, remedy))
+        return PriceTable(f"your table {table_file}", read_price_file(table_file, remedy))
     if os.environ.get(VARIABLE):
         raise PerfctlError(
             f"{VARIABLE}: {table_file} not found",
             "Run 'perfctl predict --use-prices FILE' to create it, or unset the variable",
         )
     text = resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")
-    return PriceTable("perfctl's own table", read_prices(text))
+    return PriceTable("perfctl's own table", parse_price_table(text))
 
 
-def read_file(path: Path, remedy: str | None = None) -> tuple[Price, ...]:
+def read_price_file(path: Path, remedy: str | None = None) -> tuple[Price, ...]:
     """Prices of one CSV file. Raises PerfctlError with file, line and reason in one line."""
     try:
         if path.stat().st_size > LARGEST:
             raise PerfctlError(
                 f"{path}: {path.stat().st_size:,} bytes, too large for a price table", remedy
             )
-        return read_prices(path.read_bytes().decode("utf-8"))
+        return parse_price_table(path.read_bytes().decode("utf-8"))
     except OSError as error:
         raise PerfctlError(f"{path}: cannot be read ({error.strerror})", remedy) from error
     except UnicodeDecodeError as error:

@@ -33,16 +33,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from perfctl.orchestrator.counts.hardware.machines import BOARDS, Machine, of_board
-from perfctl.orchestrator.predict.operations import Operation, StepSpec, element_bytes
+from perfctl.orchestrator.counts.hardware.machines import BOARDS, Machine, build_board_machine
+from perfctl.orchestrator.predict.operations import Operation, StepSpec, get_element_bytes
 from perfctl.orchestrator.predict.step_parts import (
     CLASS_OF,
     PARTS,
     PHASE_OF,
     PRODUCTS,
-    peak_of,
+    get_peak_flops,
 )
-from perfctl.orchestrator.predict.step_parts import parts as parts_on
+from perfctl.orchestrator.predict.step_parts import sum_part_seconds as parts_on
 
 FORMAT = "perfctl published 1"
 FILE = Path(__file__).with_name("published.json")
@@ -81,10 +81,10 @@ WIDER_CPU = 2.0
 """Factor on the interval (in logarithms) for each of: another CPU than the measured one, eager
 mode, more than one sample. An assumption: one CPU cannot tell how CPUs differ."""
 
-_KEPT: dict[int, tuple[Published, dict[tuple[Any, ...], OnMachine]]] = {}
+_KEPT: dict[int, tuple[ShippedFit, dict[tuple[Any, ...], FitOnMachine]]] = {}
 
 
-def kind_of(part: str) -> str:
+def classify_part(part: str) -> str:
     """A: arithmetic of products, D: depthwise arithmetic, B: bytes, H: counts."""
     kind = CLASS_OF[part]
     if kind in ("bytes", "operations", "step"):
@@ -92,7 +92,7 @@ def kind_of(part: str) -> str:
     return "D" if part.startswith(("depthwise ", "unpacked ")) else "A"
 
 
-KINDS = tuple(kind_of(part) for part in PARTS)
+KINDS = tuple(classify_part(part) for part in PARTS)
 ISSUING = tuple(f"issued {part.rpartition(' ')[2]}" if " bytes " in part else "" for part in PARTS)
 POWERED = tuple(
     part.rpartition(" ")[0] in PRODUCTS and kind == "A"
@@ -107,7 +107,7 @@ LAYOUTS = tuple(
 not the optimizer's."""
 
 
-def _compiled(part: str) -> str:
+def _classify_compiled_part(part: str) -> str:
     if part.startswith(("grouped ", "depthwise ")):
         return "grouped"
     return (
@@ -115,12 +115,12 @@ def _compiled(part: str) -> str:
     )
 
 
-COMPILED = tuple(_compiled(part) for part in PARTS)
+COMPILED = tuple(_classify_compiled_part(part) for part in PARTS)
 """Which factor of torch.compile applies to a part: it writes kernels of its own for all but
 products, and merges them."""
 
 
-class Regime(NamedTuple):
+class CostRegime(NamedTuple):
     """What costs are learned for."""
 
     training: bool
@@ -142,7 +142,7 @@ class Regime(NamedTuple):
         return self.key("A").removesuffix("l")
 
 
-class Neighbour(NamedTuple):
+class NearestStep(NamedTuple):
     """The measured step that is most like the asked one."""
 
     device: str
@@ -153,7 +153,7 @@ class Neighbour(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class ShippedFit:
     """The contents of published.json."""
 
     costs: Mapping[str, Mapping[str, float]]
@@ -186,51 +186,54 @@ class Published:
 
 
 @lru_cache(maxsize=len(FILES))
-def load(kind: str) -> Published:
+def load_shipped_fit(kind: str) -> ShippedFit:
     """Return the fit for machines of this kind, gpu or cpu. Raises ValueError for another
     format."""
-    return from_json(json.loads(FILES[kind].read_text(encoding="utf-8")))
+    return parse_shipped_fit(json.loads(FILES[kind].read_text(encoding="utf-8")))
 
 
-def covers(fit: Published, case: StepSpec, machine: Machine) -> bool:
+def can_use_fit(fit: ShippedFit, case: StepSpec, machine: Machine) -> bool:
     """May the fit be used? That of CPUs holds for inference in fp32 alone."""
     return machine.kind == fit.kind and (
         fit.kind == "gpu" or not (case.training or case.precision != "fp32")
     )
 
 
-def from_json(document: Mapping[str, Any]) -> Published:
+def parse_shipped_fit(document: Mapping[str, Any]) -> ShippedFit:
     """Raises ValueError for another format or other parts than this version's."""
     if document.get("format") != FORMAT or tuple(document.get("parts", ())) != PARTS:
         raise ValueError(
             f"published fit: format {document.get('format')!r} or its parts are not this version's"
         )
-    return msgspec.convert({**document, "compiled_on": document["compiled on"]}, Published)
+    return msgspec.convert({**document, "compiled_on": document["compiled on"]}, ShippedFit)
 
 
 @dataclass(frozen=True, slots=True)
-class OnMachine:
+class FitOnMachine:
     """The fit on one machine, in one regime: costs of the parts, as a :class:`StepFitted`
     has them."""
 
     machine: Machine
-    regime: Regime
+    regime: CostRegime
     costs: tuple[float, ...]
     phases: Mapping[str, tuple[float, ...]]
     rates: tuple[float, ...]
     """Seconds for one unit of each part (a FLOP, a byte, a count): cost over peak."""
 
 
-def regime_of(case: StepSpec, machine: Machine) -> Regime:
+def find_regime(case: StepSpec, machine: Machine) -> CostRegime:
     tensor = case.precision != "fp32" and f"tensor {case.precision}" in machine.flops_per_second
-    wide = element_bytes(case.precision) > 2
-    return Regime(
-        case.training, wide, tensor, case.channels_last and not wide and is_of_images(case.works)
+    wide = get_element_bytes(case.precision) > 2
+    return CostRegime(
+        case.training,
+        wide,
+        tensor,
+        case.channels_last and not wide and is_image_network(case.works),
     )
 
 
 @lru_cache(maxsize=4096)
-def is_of_images(works: tuple[Operation, ...]) -> bool:
+def is_image_network(works: tuple[Operation, ...]) -> bool:
     """Do convolutions write most of what products write? What linear layers write has no
     channels-last form."""
     written = {True: 0.0, False: 0.0}
@@ -240,14 +243,14 @@ def is_of_images(works: tuple[Operation, ...]) -> bool:
     return written[True] > written[False]
 
 
-def peaks_of(machine: Machine, precision: str) -> tuple[float, float, float]:
+def get_fit_peaks(machine: Machine, precision: str) -> tuple[float, float, float]:
     """(FLOP/s of products, of depthwise products, bytes/s). Raises ValueError where a peak is
     not known.
 
     Without tensor cores half precision is stored but computed in fp32 where that is faster.
     """
     products, depthwise = (
-        peak_of(machine, precision, is_depthwise) for is_depthwise in (False, True)
+        get_peak_flops(machine, precision, is_depthwise) for is_depthwise in (False, True)
     )
     return (
         max(products, machine.flops_per_second.get("fp32", 0.0)),
@@ -256,7 +259,7 @@ def peaks_of(machine: Machine, precision: str) -> tuple[float, float, float]:
     )
 
 
-def as_computed(machine: Machine, precision: str) -> Machine:
+def raise_half_precision_peak(machine: Machine, precision: str) -> Machine:
     """The machine whose peak for half precision is fp32's where that is faster and there are no
     tensor cores."""
     peaks = machine.flops_per_second
@@ -265,13 +268,13 @@ def as_computed(machine: Machine, precision: str) -> Machine:
     return replace(machine, flops_per_second={**peaks, precision: peaks["fp32"]})
 
 
-def on_machine(fit: Published, case: StepSpec, machine: Machine) -> OnMachine:
+def scale_fit_to_machine(fit: ShippedFit, case: StepSpec, machine: Machine) -> FitOnMachine:
     """Raises ValueError without a peak for the precision."""
     key = (
         machine.name,
         case.precision,
         case.training,
-        regime_of(case, machine).channels_last,
+        find_regime(case, machine).channels_last,
         case.compiled,
     )
     cached = _KEPT.get(id(fit))
@@ -279,11 +282,11 @@ def on_machine(fit: Published, case: StepSpec, machine: Machine) -> OnMachine:
         cached = _KEPT[id(fit)] = (fit, {})
     machine_fit = cached[1].get(key)
     if machine_fit is None or machine_fit.machine != machine:
-        machine_fit = cached[1][key] = _on_machine(fit, case, machine)
+        machine_fit = cached[1][key] = _compute_fit_on_machine(fit, case, machine)
     return machine_fit
 
 
-class Term(NamedTuple):
+class CostTerm(NamedTuple):
     """One learned cost of a part: ``cost * factor * unit`` seconds for each FLOP, byte or count of
     the part."""
 
@@ -298,11 +301,11 @@ class Term(NamedTuple):
     unit: float
 
 
-def terms(case: StepSpec, machine: Machine) -> tuple[Term, ...]:
+def list_cost_terms(case: StepSpec, machine: Machine) -> tuple[CostTerm, ...]:
     """Raises ValueError without a peak for the precision."""
     regime, (products, depthwise, moved) = (
-        regime_of(case, machine),
-        peaks_of(machine, case.precision),
+        find_regime(case, machine),
+        get_fit_peaks(machine, case.precision),
     )
     issued = (machine.sms or moved / PER_SM) * (machine.clock_hz or CLOCK) * ISSUED
     sustained = machine.flops_per_second.get("fp32", products)
@@ -313,21 +316,21 @@ def terms(case: StepSpec, machine: Machine) -> tuple[Term, ...]:
     terms_, plain = [], regime._replace(channels_last=False)
     for part_index, (part, kind) in enumerate(zip(PARTS, KINDS, strict=True)):
         part_regime = regime if LAYOUTS[part_index] else plain
-        terms_.append(Term(part_index, part, part_regime.key(kind), classes[kind], units[kind]))
+        terms_.append(CostTerm(part_index, part, part_regime.key(kind), classes[kind], units[kind]))
         if machine.kind == "cpu":
             continue
         if ISSUING[part_index]:
             terms_.append(
-                Term(part_index, ISSUING[part_index], part_regime.key("B"), "B", 1.0 / issued)
+                CostTerm(part_index, ISSUING[part_index], part_regime.key("B"), "B", 1.0 / issued)
             )
         if POWERED[part_index] and not regime.tensor:
-            terms_.append(Term(part_index, "power", regime.key("A"), "AV", 1.0 / sustained))
+            terms_.append(CostTerm(part_index, "power", regime.key("A"), "AV", 1.0 / sustained))
     return tuple(terms_)
 
 
-def _on_machine(fit: Published, case: StepSpec, machine: Machine) -> OnMachine:
-    factors, rates = fit.factors.get(product_of(machine.name), {}), [0.0] * len(PARTS)
-    for term in terms(case, machine):
+def _compute_fit_on_machine(fit: ShippedFit, case: StepSpec, machine: Machine) -> FitOnMachine:
+    factors, rates = fit.factors.get(strip_memory_size(machine.name), {}), [0.0] * len(PARTS)
+    for term in list_cost_terms(case, machine):
         costs_by_key = fit.costs.get(term.name, {})
         rates[term.place] += (
             costs_by_key.get(term.key, costs_by_key.get("", 0.0))
@@ -335,17 +338,17 @@ def _on_machine(fit: Published, case: StepSpec, machine: Machine) -> OnMachine:
             * term.unit
         )
     if case.compiled:
-        size = element_bytes(case.precision)
+        size = get_element_bytes(case.precision)
         rates = [
             rate * fit.compiled.get(f"{kind} {size}", 1.0)
             for kind, rate in zip(COMPILED, rates, strict=True)
         ]
-    regime = regime_of(case, machine)
+    regime = find_regime(case, machine)
     if case.precision == "tf32" and regime.tensor:  # a library that found fp32 faster would take it
-        plain = on_machine(fit, replace(case, precision="fp32"), machine)
+        plain = scale_fit_to_machine(fit, replace(case, precision="fp32"), machine)
         rates = [min(pair) for pair in zip(rates, plain.rates, strict=True)]
-    _, depthwise, moved = peaks_of(machine, case.precision)
-    peaks = {"A": peak_of(machine, case.precision), "D": depthwise, "B": moved, "H": 1.0}
+    _, depthwise, moved = get_fit_peaks(machine, case.precision)
+    peaks = {"A": get_peak_flops(machine, case.precision), "D": depthwise, "B": moved, "H": 1.0}
     costs = tuple(rate * peaks[kind] for rate, kind in zip(rates, KINDS, strict=True))
     phases = {
         name: tuple(
@@ -353,16 +356,16 @@ def _on_machine(fit: Published, case: StepSpec, machine: Machine) -> OnMachine:
         )
         for name in (PHASES if case.training else PHASES[:1])
     }
-    return OnMachine(machine, regime, costs, phases, tuple(rates))
+    return FitOnMachine(machine, regime, costs, phases, tuple(rates))
 
 
-def product_of(name: str) -> str:
+def strip_memory_size(name: str) -> str:
     """A board's name without the size of its memory: "V100 SXM2"."""
     return re.sub(r" \d+ GB$", "", name)
 
 
 @lru_cache(maxsize=4096)
-def _amounts(
+def _compute_part_amounts(
     works: tuple[Operation, ...],
     batch: int,
     training: bool,
@@ -379,14 +382,14 @@ def _amounts(
     )
 
 
-def amounts(case: StepSpec) -> tuple[tuple[int, float], ...]:
+def list_part_amounts(case: StepSpec) -> tuple[tuple[int, float], ...]:
     """(place in PARTS, FLOPs, bytes or count) of the parts that the step has: the same on
     every machine."""
-    return _amounts(
+    return _compute_part_amounts(
         case.works,
         case.batch,
         case.training,
-        element_bytes(case.precision),
+        get_element_bytes(case.precision),
         case.optimizer,
         case.parameters,
         case.channels_last,
@@ -394,19 +397,19 @@ def amounts(case: StepSpec) -> tuple[tuple[int, float], ...]:
 
 
 @lru_cache(maxsize=1)
-def table_machines() -> tuple[Machine, ...]:
-    return tuple(of_board(board) for board in BOARDS)
+def list_table_machines() -> tuple[Machine, ...]:
+    return tuple(build_board_machine(board) for board in BOARDS)
 
 
 @lru_cache(maxsize=4096)
-def _below(
+def _list_weaker_machines(
     peaks: tuple[float, float, float], precision: str, machines: tuple[str, ...] = ()
 ) -> tuple[Machine, ...]:
     """Machines of the table whose peaks are all as low as these or lower."""
     machines_below = []
-    for other in table_machines():
+    for other in list_table_machines():
         try:
-            its = peaks_of(other, precision)
+            its = get_fit_peaks(other, precision)
         except ValueError:
             continue
         if all(low <= high for low, high in zip(its, peaks, strict=True)):
@@ -414,53 +417,61 @@ def _below(
     return tuple(machines_below)
 
 
-def weaker(fit: Published, case: StepSpec, machine: Machine) -> tuple[tuple[float, ...], ...]:
+def list_bounding_rates(
+    fit: ShippedFit, case: StepSpec, machine: Machine
+) -> tuple[tuple[float, ...], ...]:
     """Rates that the machine is not slower by: those of weaker machines and, for TF32, those
     of fp32.
 
     Raises ValueError without a peak for the precision.
     """
     lower = (
-        _below(peaks_of(machine, case.precision), case.precision) if machine.kind == "gpu" else ()
+        _list_weaker_machines(get_fit_peaks(machine, case.precision), case.precision)
+        if machine.kind == "gpu"
+        else ()
     )
-    rates = tuple(on_machine(fit, case, other).rates for other in lower)
+    rates = tuple(scale_fit_to_machine(fit, case, other).rates for other in lower)
     if case.precision != "tf32":
         return rates
     plain = replace(case, precision="fp32")
-    return (*rates, on_machine(fit, plain, machine).rates, *weaker(fit, plain, machine))
+    return (
+        *rates,
+        scale_fit_to_machine(fit, plain, machine).rates,
+        *list_bounding_rates(fit, plain, machine),
+    )
 
 
-def gpu_seconds(fit: Published, case: StepSpec, machine: Machine) -> float:
+def predict_gpu_seconds(fit: ShippedFit, case: StepSpec, machine: Machine) -> float:
     """Of the GPU alone. Raises ValueError without a peak for the precision."""
-    many, own_rates = amounts(case), on_machine(fit, case, machine).rates
-    rows = dict.fromkeys((own_rates, *weaker(fit, case, machine)))
+    many, own_rates = list_part_amounts(case), scale_fit_to_machine(fit, case, machine).rates
+    rows = dict.fromkeys((own_rates, *list_bounding_rates(fit, case, machine)))
     return min(sum(row[part_index] * amount for part_index, amount in many) for row in rows)
 
 
-def phases_of(fit: OnMachine, case: StepSpec, seconds: float) -> dict[str, float]:
+def split_published_phases(fit: FitOnMachine, case: StepSpec, seconds: float) -> dict[str, float]:
     """Seconds of forward, backward and optimizer, which add up to ``seconds``."""
     sums = dict.fromkeys(fit.phases, 0.0)
-    for part_index, amount in amounts(case):
+    for part_index, amount in list_part_amounts(case):
         sums[PHASE_OF[PARTS[part_index]]] += fit.rates[part_index] * amount
     total = sum(sums.values())
     return {name: seconds * (each / total) for name, each in sums.items()} if total > 0 else {}
 
 
-def started(works: Iterable[Operation], training: bool) -> float:
+def count_started_operations(works: Iterable[Operation], training: bool) -> float:
     """Operations that the host starts, each for as long as one with a backward pass; in training a
     counter has none."""
     counter_starts = 1.0 / TRAINING_STARTS if training else 1.0
     return sum(work.calls * (counter_starts if work.counter else 1.0) for work in works)
 
 
-def host_seconds(fit: Published, case: StepSpec) -> float:
+def predict_host_seconds(fit: ShippedFit, case: StepSpec) -> float:
     """Least seconds of a step, in which the host starts its operations."""
-    key = f"{'t' if case.training else 'i'}{'4' if element_bytes(case.precision) > 2 else '2'}"
-    eager = fit.host.get(key, 0.0) * started(case.works, case.training)
+    key = f"{'t' if case.training else 'i'}{'4' if get_element_bytes(case.precision) > 2 else '2'}"
+    eager = fit.host.get(key, 0.0) * count_started_operations(case.works, case.training)
     return eager * fit.compiled["host"] if case.compiled else eager
 
 
-class Predicted(NamedTuple):
+class PredictedRange(NamedTuple):
     seconds: float
     low: float
     high: float
@@ -474,57 +485,66 @@ class StepBounds(NamedTuple):
     gpu_width: float
     host_width: float
 
-    def with_gpu(self, gpu: float) -> Predicted:
+    def combine_with_gpu(self, gpu: float) -> PredictedRange:
         """Return the step's time where the GPU takes ``gpu`` seconds."""
         low, high = (
             max(gpu / self.gpu_width, self.host / self.host_width),
             max(gpu * self.gpu_width, self.host * self.host_width),
         )
-        return Predicted(max(gpu, self.host), low, high)
+        return PredictedRange(max(gpu, self.host), low, high)
 
 
-def bounds_of(fit: Published, case: StepSpec, machine: Machine) -> StepBounds:
+def compute_step_bounds(fit: ShippedFit, case: StepSpec, machine: Machine) -> StepBounds:
     half = fit.spread[f"host {'t' if case.training else 'i'}"]
-    return StepBounds(host_seconds(fit, case), width_of(fit, case, machine), exp(half))
+    return StepBounds(
+        predict_host_seconds(fit, case), compute_interval_width(fit, case, machine), exp(half)
+    )
 
 
-def predict(fit: Published, case: StepSpec, machine: Machine) -> Predicted:
+def predict_published_step(fit: ShippedFit, case: StepSpec, machine: Machine) -> PredictedRange:
     """Raises ValueError without a peak for the precision."""
-    return bounds_of(fit, case, machine).with_gpu(gpu_seconds(fit, case, machine))
+    return compute_step_bounds(fit, case, machine).combine_with_gpu(
+        predict_gpu_seconds(fit, case, machine)
+    )
 
 
-def is_measured(fit: Published, case: StepSpec, machine: Machine) -> bool:
+def is_device_measured(fit: ShippedFit, case: StepSpec, machine: Machine) -> bool:
     """Was this device measured in this direction, on these units? For a CPU: was such a step?"""
     if fit.kind == "cpu":
-        return not any(_unlike(fit, case, machine))
-    return regime_of(case, machine).mode in fit.measured.get(product_of(machine.name), ())
+        return not any(_list_unmeasured_cpu_facts(fit, case, machine))
+    return find_regime(case, machine).mode in fit.measured.get(strip_memory_size(machine.name), ())
 
 
-def is_measured_compiled(fit: Published, case: StepSpec, machine: Machine) -> bool:
+def is_measured_compiled(fit: ShippedFit, case: StepSpec, machine: Machine) -> bool:
     """Was inference under torch.compile measured on this device, on these units?"""
-    return f"{product_of(machine.name)}/{regime_of(case, machine).mode}" in fit.compiled_on
+    return f"{strip_memory_size(machine.name)}/{find_regime(case, machine).mode}" in fit.compiled_on
 
 
-def width_of(fit: Published, case: StepSpec, machine: Machine) -> float:
+def compute_interval_width(fit: ShippedFit, case: StepSpec, machine: Machine) -> float:
     """The factor from the prediction to either end of its 90% interval, without the
     host's share."""
     if fit.kind == "cpu":
-        return exp(fit.spread["known iV"] * WIDER_CPU ** len(tuple(_unlike(fit, case, machine))))
+        return exp(
+            fit.spread["known iV"]
+            * WIDER_CPU ** len(tuple(_list_unmeasured_cpu_facts(fit, case, machine)))
+        )
     if case.compiled:
         least = fit.compiled["known" if is_measured_compiled(fit, case, machine) else "new"]
-        return max(least, width_of(fit, replace(case, compiled=False), machine))
-    regime, is_known = regime_of(case, machine), is_measured(fit, case, machine)
+        return max(least, compute_interval_width(fit, replace(case, compiled=False), machine))
+    regime, is_known = find_regime(case, machine), is_device_measured(fit, case, machine)
     prefix = "known" if is_known else "new"
     half = fit.spread.get(f"{prefix} {regime.key('A')}", fit.spread[f"{prefix} {regime.mode}"])
-    return exp(half if is_known else half * WIDER ** len(tuple(unseen(fit, machine))))
+    return exp(
+        half if is_known else half * WIDER ** len(tuple(list_unmeasured_device_facts(fit, machine)))
+    )
 
 
-def unseen(fit: Published, machine: Machine) -> Iterable[str]:
+def list_unmeasured_device_facts(fit: ShippedFit, machine: Machine) -> Iterable[str]:
     """Sentences: in what this device is unlike all that were measured."""
     processes = {
         machine_.process_nm
-        for machine_ in table_machines()
-        if product_of(machine_.name) in fit.measured
+        for machine_ in list_table_machines()
+        if strip_memory_size(machine_.name) in fit.measured
     }
     if machine.process_nm not in processes:
         problem = f"no measured chip has its process ({machine.process_nm} nm)"
@@ -534,7 +554,7 @@ def unseen(fit: Published, machine: Machine) -> Iterable[str]:
         yield f"{machine.power_w:g} W is outside the measured range of {least:g} to {most:g} W"
 
 
-def _unlike(fit: Published, case: StepSpec, machine: Machine) -> Iterable[str]:
+def _list_unmeasured_cpu_facts(fit: ShippedFit, case: StepSpec, machine: Machine) -> Iterable[str]:
     """Sentences: in what this step is unlike those of the one CPU that was measured."""
     (name,) = fit.measured
     if machine.name != name:
@@ -545,21 +565,21 @@ def _unlike(fit: Published, case: StepSpec, machine: Machine) -> Iterable[str]:
         yield f"the data used one sample, not {case.batch:,}"
 
 
-def outside(fit: Published, case: StepSpec, machine: Machine) -> tuple[str, ...]:
+def list_extrapolations(fit: ShippedFit, case: StepSpec, machine: Machine) -> tuple[str, ...]:
     """What was not measured, in words; of GPUs they hold at every batch size."""
     if fit.kind == "cpu":
-        return tuple(_unlike(fit, case, machine))
+        return tuple(_list_unmeasured_cpu_facts(fit, case, machine))
     problems = []
-    if not is_measured(fit, case, machine):
+    if not is_device_measured(fit, case, machine):
         mode_text = f"{'training' if case.training else 'inference'} in {case.precision}"
-        is_measured_device = product_of(machine.name) in fit.measured
+        is_measured_device = strip_memory_size(machine.name) in fit.measured
         lacking = (
             f"{mode_text} on {machine.name}, only other modes or precisions of it"
             if is_measured_device
             else f"measurements of {machine.name}"
         )
         problems.append(f"the fit has no {lacking}")
-        problems += unseen(fit, machine)
+        problems += list_unmeasured_device_facts(fit, machine)
     if case.compiled:
         scope = "the data for torch.compile has only RTX 5090 in fp16 and T4 in fp32, 30 steps"
         guess = (
@@ -568,7 +588,7 @@ def outside(fit: Published, case: StepSpec, machine: Machine) -> tuple[str, ...]
             else ": its effect on this device is a guess"
         )
         problems.append(f"{scope}{guess}")
-    if case.channels_last and element_bytes(case.precision) > 2:
+    if case.channels_last and get_element_bytes(case.precision) > 2:
         problems.append(
             "the data for channels-last has half precision only: the time assumes contiguous "
             "tensors"
@@ -576,13 +596,13 @@ def outside(fit: Published, case: StepSpec, machine: Machine) -> tuple[str, ...]
     return tuple(problems)
 
 
-def nearest(fit: Published, case: StepSpec, machine: Machine) -> Neighbour | None:
+def find_nearest_step(fit: ShippedFit, case: StepSpec, machine: Machine) -> NearestStep | None:
     """The published step with the most similar work, on the most similar device; None where the
     direction has none."""
     macs = sum(work.calls * work.macs for work in case.works)
     tensor_values = sum(work.calls * (work.inputs + work.outputs) for work in case.works)
     direction, best, neighbour = "t" if case.training else "i", float("inf"), None
-    own_mode = regime_of(case, machine).mode
+    own_mode = find_regime(case, machine).mode
     devices: dict[str, float] = {}
     for name, its_macs, its_held, measured_on in fit.networks:
         if not its_macs or not its_held or not macs or not tensor_values:
@@ -595,22 +615,27 @@ def nearest(fit: Published, case: StepSpec, machine: Machine) -> Neighbour | Non
             if not regime.startswith(direction):
                 continue
             if device not in devices:
-                devices[device] = _apart(machine, device)
+                devices[device] = _measure_device_distance(machine, device)
             score = (
                 apart + devices[device] + (0.0 if regime == own_mode else 0.5) + len(name) * 1e-4
             )  # of equals the plainest name
             if score < best:
-                best, neighbour = score, Neighbour(device, name, regime, exp(apart) - 1.0)
+                best, neighbour = score, NearestStep(device, name, regime, exp(apart) - 1.0)
     return neighbour
 
 
-def _apart(machine: Machine, name: str) -> float:
+def _measure_device_distance(machine: Machine, name: str) -> float:
     """Distance of two devices: logarithms of the ratios of their peaks; an eighth of it counts
     beside the work's."""
     if machine.name == name:  # a CPU
         return 0.0
     other = next(
-        (machine_ for machine_ in table_machines() if product_of(machine_.name) == name), None
+        (
+            machine_
+            for machine_ in list_table_machines()
+            if strip_memory_size(machine_.name) == name
+        ),
+        None,
     )
     if other is None:
         return 1.0
@@ -620,12 +645,12 @@ def _apart(machine: Machine, name: str) -> float:
     )
     return (
         0.0
-        if product_of(machine.name) == name
+        if strip_memory_size(machine.name) == name
         else 0.05 + sum(abs(log(value / its)) for value, its in pairs) / 8
     )
 
 
-def source_words(fit: Published) -> str:
+def describe_fit_source(fit: ShippedFit) -> str:
     """The source of a prediction."""
     if fit.kind == "cpu":
         scope = f"{', '.join(fit.measured)} under torch.compile"
@@ -633,10 +658,10 @@ def source_words(fit: Published) -> str:
     return f"{fit.rows:,} steps of {len(fit.measured)} devices"
 
 
-def nearest_words(fit: Published, case: StepSpec, machine: Machine) -> str | None:
+def describe_nearest_step(fit: ShippedFit, case: StepSpec, machine: Machine) -> str | None:
     """Return "RTX 3090, resnet50 on tensor cores, FLOPs per sample differ by 4%"; None without a
     published step."""
-    neighbour = nearest(fit, case, machine)
+    neighbour = find_nearest_step(fit, case, machine)
     if neighbour is None:
         return None
     name = neighbour.model.partition(":")[2]

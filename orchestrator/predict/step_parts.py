@@ -21,7 +21,7 @@ from perfctl.orchestrator.predict.operations import (
     HEAVY,
     Operation,
     StepSpec,
-    element_bytes,
+    get_element_bytes,
 )
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Feature
@@ -132,7 +132,7 @@ INCREASING = ("arithmetic", "bytes", "batch", "bytes per operation")
 """Features that grow with the batch size."""
 
 
-def _class_of(part: str) -> str:
+def _classify_part(part: str) -> str:
     first = part.split(" ")[0]
     if " bytes " in part or first in ("bytes", "weights"):
         return "bytes"
@@ -140,7 +140,7 @@ def _class_of(part: str) -> str:
     return (counted | EXTRA).get(first, "arithmetic")
 
 
-CLASS_OF = {part: _class_of(part) for part in PARTS}
+CLASS_OF = {part: _classify_part(part) for part in PARTS}
 """Part -> arithmetic, bytes, operations or step."""
 LIMIT_OF = {part: "operations" if kind == "step" else kind for part, kind in CLASS_OF.items()}
 """Part -> arithmetic, bytes or operations."""
@@ -152,11 +152,11 @@ def _merge_and_sum(
     works: tuple[Operation, ...],
 ) -> tuple[tuple[Operation, ...], Mapping[str, float]]:
     """What holds of a network at every batch size: its operations, merged, and their sums."""
-    merged_works = merged(works)
-    return merged_works, _sums(merged_works)
+    merged_works = merge_operations(works)
+    return merged_works, _sum_network_sizes(merged_works)
 
 
-def merged(works: Iterable[Operation]) -> tuple[Operation, ...]:
+def merge_operations(works: Iterable[Operation]) -> tuple[Operation, ...]:
     """Equal operations of different layers as one, with their calls added and without
     layer names."""
     works_ = tuple(works)
@@ -169,7 +169,7 @@ def merged(works: Iterable[Operation]) -> tuple[Operation, ...]:
     return tuple(replace(work, calls=count) for work, count in calls.items())
 
 
-def group_of(work: Operation) -> str:
+def classify_operation(work: Operation) -> str:
     """Which of :data:`PRODUCTS` or :data:`PLAIN` an operation belongs to."""
     if work.kind == "conv":
         return "conv" if work.kernel > 1 else "pointwise"
@@ -185,7 +185,7 @@ def group_of(work: Operation) -> str:
     return group_names.get(work.kind, work.kind)
 
 
-def is_unpacked(work: Operation) -> bool:
+def is_unpacked_convolution(work: Operation) -> bool:
     """A grouped convolution that cuDNN has no kernel of its own for when tensors are channels-last.
     See :data:`PACKED`."""
     packed = (
@@ -193,10 +193,10 @@ def is_unpacked(work: Operation) -> bool:
         and work.depth == work.columns * work.kernel
         and work.groups >= GROUPS
     )
-    return group_of(work) == "grouped" and work.kernel > 1 and not packed
+    return classify_operation(work) == "grouped" and work.kernel > 1 and not packed
 
 
-def peak_of(machine: Machine, precision: str, depthwise: bool = False) -> float:
+def get_peak_flops(machine: Machine, precision: str, depthwise: bool = False) -> float:
     """FLOP/s of the path that products run on. Raises ValueError when the machine has no fast path
     for the precision.
 
@@ -204,10 +204,10 @@ def peak_of(machine: Machine, precision: str, depthwise: bool = False) -> float:
     """
     if depthwise and precision != "fp64" and "fp32" in machine.flops_per_second:
         return machine.flops_per_second["fp32"]
-    if peak := _peak(machine, precision):
+    if peak := _find_peak_flops(machine, precision):
         return peak
     able = (
-        ", ".join(name for name in ("fp32", *_INSTEAD) if _peak(machine, name))
+        ", ".join(name for name in ("fp32", *_INSTEAD) if _find_peak_flops(machine, name))
         or "no known precision"
     )
     precision_name = "TF32" if precision == "tf32" else f"fast {precision}"
@@ -218,7 +218,7 @@ def peak_of(machine: Machine, precision: str, depthwise: bool = False) -> float:
     )
 
 
-def _peak(machine: Machine, precision: str) -> float | None:
+def _find_peak_flops(machine: Machine, precision: str) -> float | None:
     """None without a path, and where fp16 is slower than fp32 (1/64 of its rate on Pascal's P4
     and P40)."""
     peaks = machine.flops_per_second
@@ -228,13 +228,17 @@ def _peak(machine: Machine, precision: str) -> float | None:
     return None
 
 
-def list_fit_terms(
+def list_part_seconds(
     work: Operation, case: StepSpec, machine: Machine
 ) -> tuple[tuple[str, float], ...]:
     """(part, seconds) of one operation, all its calls, at the case's batch."""
-    size, batch, rate = element_bytes(case.precision), float(case.batch), machine.bytes_per_second
-    calls, group = float(work.calls), group_of(work)
-    each = (work.weights if work.of_weights else batch * (work.inputs + work.outputs)) * size
+    size, batch, rate = (
+        get_element_bytes(case.precision),
+        float(case.batch),
+        machine.bytes_per_second,
+    )
+    calls, group = float(work.calls), classify_operation(work)
+    each = (work.weights if work.is_of_weights else batch * (work.inputs + work.outputs)) * size
     moved, spilled, overflow = (
         calls * max(each - cached_bytes, 0.0) / rate for cached_bytes in (0.0, SPILLED, OVERFLOW)
     )
@@ -244,8 +248,8 @@ def list_fit_terms(
         ("overflow forward", overflow),
     ]
     if work.kind in HEAVY:
-        back = products = _directions(work) if case.training else 0.0
-        part_seconds += _arithmetic(work, case, machine, group, products)
+        back = products = _count_backward_products(work) if case.training else 0.0
+        part_seconds += _list_arithmetic_parts(work, case, machine, group, products)
         weight_seconds = calls * (work.weights * size) / rate
         part_seconds += [(f"{group} bytes forward", moved), ("weights forward", weight_seconds)]
         if case.training:
@@ -276,7 +280,7 @@ def list_fit_terms(
         ("spilled backward", spilled * back),
     ]
     part_seconds.append(("overflow backward", overflow * back))
-    if case.training and work.weights and not work.of_weights:
+    if case.training and work.weights and not work.is_of_weights:
         part_seconds.append(("tensors optimizer", calls * MICROSECOND))
         if work.weights * FP32 > OVERFLOW:
             fresh = calls * (work.weights * FP32) / rate
@@ -287,7 +291,7 @@ def list_fit_terms(
     return tuple(part_seconds)
 
 
-def bends(work: Operation, size: int) -> tuple[int, ...]:
+def list_bend_batches(work: Operation, size: int) -> tuple[int, ...]:
     """Batch sizes between which the parts are straight lines over batch; ``size``: bytes of
     an activation."""
     each = (work.inputs + work.outputs) * size
@@ -295,24 +299,28 @@ def bends(work: Operation, size: int) -> tuple[int, ...]:
     return tuple(batch for last_batch in last for batch in (last_batch, last_batch + 1))
 
 
-def _directions(work: Operation) -> float:
+def _count_backward_products(work: Operation) -> float:
     """Products in backward for one in forward: one for each input that has a gradient."""
     weights = 1.0 if work.weights or work.kind in ("matmul", "attention") else 0.0
     return weights + (0.0 if work.first else 1.0)
 
 
-def _arithmetic(
+def _list_arithmetic_parts(
     work: Operation, case: StepSpec, machine: Machine, group: str, products: float
 ) -> list[tuple[str, float]]:
-    peak = peak_of(machine, case.precision, group == "depthwise")
+    peak = get_peak_flops(machine, case.precision, group == "depthwise")
     seconds = float(work.calls) * (2.0 * float(case.batch) * work.macs) / peak
     narrow, shallow = (
         seconds * (REFERENCE / max(size, 1.0)) if group != "depthwise" else 0.0
         for size in (work.columns, work.depth)
     )
     part_seconds = [(group, seconds), ("narrow", narrow), ("shallow", shallow)]
-    if case.channels_last and element_bytes(case.precision) <= 2 and is_unpacked(work):
-        ordinary = peak_of(machine, case.precision, depthwise=True)
+    if (
+        case.channels_last
+        and get_element_bytes(case.precision) <= 2
+        and is_unpacked_convolution(work)
+    ):
+        ordinary = get_peak_flops(machine, case.precision, depthwise=True)
         width = 0.5 * (REFERENCE / work.columns + REFERENCE * work.kernel / work.depth)
         part_seconds.append(("unpacked", seconds * peak / ordinary * width))
     forward = [(f"{name} forward", amount) for name, amount in part_seconds]
@@ -321,15 +329,15 @@ def _arithmetic(
     ]
 
 
-def parts(case: StepSpec, machine: Machine) -> tuple[float, ...]:
+def sum_part_seconds(case: StepSpec, machine: Machine) -> tuple[float, ...]:
     """Seconds of each of :data:`PARTS`. Raises ValueError when the machine has no peak for
     the precision."""
     seconds_by_part = dict.fromkeys(PARTS, 0.0)
     for work in _merge_and_sum(case.works)[0]:
-        for name, seconds in list_fit_terms(work, case, machine):
+        for name, seconds in list_part_seconds(work, case, machine):
             seconds_by_part[name] += seconds
     if case.training:
-        moved = optimizer_seconds(case.parameters, case.optimizer, machine)
+        moved = compute_optimizer_seconds(case.parameters, case.optimizer, machine)
         seconds_by_part["bytes optimizer"], seconds_by_part["adam optimizer"] = (
             moved,
             moved if case.optimizer == "adam" else 0.0,
@@ -350,13 +358,13 @@ class PartAmount(NamedTuple):
     layer: str
     kind: str
     group: str
-    """``group_of`` of the operation, "optimizer" or "overhead"."""
+    """``classify_operation`` of the operation, "optimizer" or "overhead"."""
     part: str
     amount: float
     """Seconds at the machine's peaks, times the part's cost."""
 
 
-def part_amounts(
+def iterate_part_amounts(
     case: StepSpec, machine: Machine, costs: Mapping[str, float] | None = None
 ) -> Iterator[PartAmount]:
     """Yield the parts of each operation, of the optimizer and of the step.
@@ -365,26 +373,26 @@ def part_amounts(
     """
     costs = costs or dict.fromkeys(PARTS, 1.0)
     for work in case.works:
-        for part, seconds in list_fit_terms(work, case, machine):
-            names = (work.layer, work.kind, group_of(work))
+        for part, seconds in list_part_seconds(work, case, machine):
+            names = (work.layer, work.kind, classify_operation(work))
             if PHASE_OF[part] == "optimizer":
                 names = (OPTIMIZER, "optimizer", "optimizer")
             yield PartAmount(*names, part, costs[part] * seconds)
-    totals = dict(zip(PARTS, parts(case, machine), strict=True))
+    totals = dict(zip(PARTS, sum_part_seconds(case, machine), strict=True))
     for part in ("bytes optimizer", "adam optimizer", "overflow optimizer"):
         yield PartAmount(OPTIMIZER, "optimizer", "optimizer", part, costs[part] * totals[part])
     part = "step forward"
     yield PartAmount(STEP, "overhead", "overhead", part, costs[part] * totals[part])
 
 
-def optimizer_seconds(parameters: int, optimizer: str, machine: Machine) -> float:
+def compute_optimizer_seconds(parameters: int, optimizer: str, machine: Machine) -> float:
     """Gradient read; parameter and each value of state read and written; fp32."""
     values = 3.0 + 2.0 * STATE.get(optimizer, 0)
     return float(parameters) * values * FP32 / machine.bytes_per_second
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class OperationFloor:
     """Least cost of one operation, forward and backward together: FLOPs and activations per sample,
     and weights."""
 
@@ -395,7 +403,7 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class PeakRates:
     """The peaks of a machine that one precision runs at."""
 
     products: float
@@ -403,23 +411,25 @@ class Rates:
     elements: float
 
 
-def rates_of(machine: Machine, precision: str) -> Rates:
+def get_peak_rates(machine: Machine, precision: str) -> PeakRates:
     """Raises ValueError when the machine has no peak for the precision."""
-    products, depthwise = (peak_of(machine, precision, depthwise) for depthwise in (False, True))
-    return Rates(products, depthwise, machine.bytes_per_second / element_bytes(precision))
+    products, depthwise = (
+        get_peak_flops(machine, precision, depthwise) for depthwise in (False, True)
+    )
+    return PeakRates(products, depthwise, machine.bytes_per_second / get_element_bytes(precision))
 
 
-def floors(works: Iterable[Operation], training: bool) -> tuple[Floor, ...]:
+def list_operation_floors(works: Iterable[Operation], training: bool) -> tuple[OperationFloor, ...]:
     floors_ = []
     for work in works:
         heavy = work.kind in HEAVY
         times = float(work.calls) * (
-            1.0 + ((_directions(work) if heavy else 1.0) if training else 0.0)
+            1.0 + ((_count_backward_products(work) if heavy else 1.0) if training else 0.0)
         )
-        macs, weights = work.macs, work.weights if heavy or work.of_weights else 0.0
+        macs, weights = work.macs, work.weights if heavy or work.is_of_weights else 0.0
         floors_.append(
-            Floor(
-                group_of(work),
+            OperationFloor(
+                classify_operation(work),
                 times * 2.0 * macs,
                 times * (work.inputs + work.outputs),
                 times * weights,
@@ -428,7 +438,7 @@ def floors(works: Iterable[Operation], training: bool) -> tuple[Floor, ...]:
     return tuple(floors_)
 
 
-def operations_floor(floors_: Iterable[Floor], batch: int, rates: Rates) -> float:
+def sum_operation_floors(floors_: Iterable[OperationFloor], batch: int, rates: PeakRates) -> float:
     """Return the time of all operations: each one's larger of arithmetic at its peak and bytes at
     the bandwidth, added up."""
     total = 0.0
@@ -439,24 +449,28 @@ def operations_floor(floors_: Iterable[Floor], batch: int, rates: Rates) -> floa
     return total
 
 
-def floor_of_step(case: StepSpec, machine: Machine) -> float:
+def compute_step_floor(case: StepSpec, machine: Machine) -> float:
     """Least seconds of the step: all operations at the machine's peaks, and the optimizer."""
-    floor = operations_floor(
-        floors(case.works, case.training), case.batch, rates_of(machine, case.precision)
+    floor = sum_operation_floors(
+        list_operation_floors(case.works, case.training),
+        case.batch,
+        get_peak_rates(machine, case.precision),
     )
     return floor + (
-        optimizer_seconds(case.parameters, case.optimizer, machine) if case.training else 0.0
+        compute_optimizer_seconds(case.parameters, case.optimizer, machine)
+        if case.training
+        else 0.0
     )
 
 
-def features(case: StepSpec, part_seconds: tuple[float, ...]) -> tuple[float, ...]:
+def compute_step_features(case: StepSpec, part_seconds: tuple[float, ...]) -> tuple[float, ...]:
     """One figure for each of :data:`FEATURES`. ``found``: :func:`parts` of the case, on the machine
     of the fit."""
     seconds = dict(zip(PARTS, part_seconds, strict=True))
-    arithmetic = accumulated(
+    arithmetic = add_in_order(
         seconds[f"{group} {phase}"] for group in PRODUCTS for phase in ("forward", "backward")
     )
-    moved = accumulated(seconds[name] for name in PARTS if " bytes " in name)
+    moved = add_in_order(seconds[name] for name in PARTS if " bytes " in name)
     _, sums = _merge_and_sum(case.works)
     operations, macs, elements = (
         max(sums[name], 1.0) for name in ("operations", "macs", "elements")
@@ -481,12 +495,12 @@ def features(case: StepSpec, part_seconds: tuple[float, ...]) -> tuple[float, ..
     )
 
 
-def _sums(works: tuple[Operation, ...]) -> Mapping[str, float]:
+def _sum_network_sizes(works: tuple[Operation, ...]) -> Mapping[str, float]:
     """Over all operations, of one sample: products' macs by group, plain groups' elements, and macs
     over each size."""
     sums: dict[str, float] = defaultdict(float)
     for work in works:
-        calls, group = float(work.calls), group_of(work)
+        calls, group = float(work.calls), classify_operation(work)
         macs, elements = calls * work.macs, calls * (work.inputs + work.outputs)
         sums["operations"] += calls
         sums["elements"] += elements
@@ -502,13 +516,13 @@ def _sums(works: tuple[Operation, ...]) -> Mapping[str, float]:
     return sums
 
 
-def accumulated(values: Iterable[float]) -> float:
+def add_in_order(values: Iterable[float]) -> float:
     """Added one by one: ``sum`` compensates from Python 3.12 on, and its last digits
     then differ."""
     return reduce(operator.add, values, 0.0)
 
 
-def features_of(calls: Iterable[LayerCall]) -> tuple[Feature, ...]:
+def compute_call_features(calls: Iterable[LayerCall]) -> tuple[Feature, ...]:
     """Of one step at its batch size, by direction. Calls without a formula are in
     "unknown" only."""
     sums: dict[str, float] = defaultdict(float)

@@ -10,21 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from perfctl.orchestrator.counts.hardware.machines import Board, Device, Machine, of_board
+from perfctl.orchestrator.counts.hardware.machines import (
+    Board,
+    Device,
+    Machine,
+    build_board_machine,
+)
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.memory import capability, reserve_on
+from perfctl.orchestrator.estimate.memory import get_default_reserve, parse_capability
 from perfctl.orchestrator.predict import cost, published
 from perfctl.orchestrator.predict.answer import (
     LIKE,
     Answer,
     AnswerPoint,
+    DeviceAndPrices,
     Question,
-    Setting,
     Subject,
 )
 from perfctl.orchestrator.predict.operations import StepSpec
-from perfctl.orchestrator.predict.predict import Evidence, StepTime, predict
-from perfctl.orchestrator.predict.prices import Price, ambiguous_for
+from perfctl.orchestrator.predict.predict import Evidence, StepTime, predict_from_best_source
+from perfctl.orchestrator.predict.prices import Price, select_ambiguous_offers
 
 NODE_GPUS_MAX = 8
 """More GPUs than this are in several machines, whatever the link between two of them is."""
@@ -32,7 +37,7 @@ NO_PEAK = "Choose another `precision`, or set the peaks with `device_spec`"
 
 
 def answer_training(
-    question: Question, setting: Setting, subject: Subject, evidence: Evidence
+    question: Question, setting: DeviceAndPrices, subject: Subject, evidence: Evidence
 ) -> Answer:
     """Return the prediction for each batch size.
 
@@ -40,12 +45,19 @@ def answer_training(
     """
     device = setting.device
     machine, board = device.machine, device.board
-    power = power_of(evidence, device, subject.model, question.power)
-    notes = (device.note, *subject.notes, *evidence.notes, *_notes(question, setting, subject))
+    power = choose_gpu_power(evidence, device, subject.model, question.power)
+    notes = (
+        device.note,
+        *subject.notes,
+        *evidence.notes,
+        *_list_training_notes(question, setting, subject),
+    )
     points = []
     for batch in question.batches:
-        step = predict_on(machine, question, subject, evidence, batch)
-        training = _train(step, board, question, subject, prices=setting.offers, power=power)
+        step = predict_step_on(machine, question, subject, evidence, batch)
+        training = _compute_training(
+            step, board, question, subject, prices=setting.offers, power=power
+        )
         points.append(AnswerPoint(step, training))
     return Answer(
         question,
@@ -58,20 +70,24 @@ def answer_training(
     )
 
 
-def predict_on(
+def predict_step_on(
     machine: Machine, question: Question, subject: Subject, evidence: Evidence, batch: int
 ) -> StepTime:
     """Return one step on a machine. Raises UsageError without a peak for the precision."""
-    case = step_of(question, subject, batch)
+    case = build_step_spec(question, subject, batch)
     try:
-        return predict(
-            case, machine, evidence.measured, evidence.fits, published.load(machine.kind)
+        return predict_from_best_source(
+            case,
+            machine,
+            evidence.measured,
+            evidence.fits,
+            published.load_shipped_fit(machine.kind),
         )
     except ValueError as error:
         raise UsageError(str(error), NO_PEAK) from error
 
 
-def step_of(question: Question, subject: Subject, batch: int) -> StepSpec:
+def build_step_spec(question: Question, subject: Subject, batch: int) -> StepSpec:
     """Return the step to predict at one batch size."""
     optimizer = subject.optimizer or ""
     return StepSpec(
@@ -88,7 +104,7 @@ def step_of(question: Question, subject: Subject, batch: int) -> StepSpec:
     )
 
 
-def power_of(
+def choose_gpu_power(
     evidence: Evidence, device: Device, model: str, stated: float | None
 ) -> tuple[float, str] | None:
     """Return (W of one GPU, its source): as stated, measured with this model, measured with others,
@@ -108,14 +124,14 @@ def power_of(
     return device.board.gpu.power_w, "board power of the data sheet, an upper bound"
 
 
-def link_between(board: Board | None, question: Question) -> tuple[float | None, str]:
+def find_gpu_link(board: Board | None, question: Question) -> tuple[float | None, str]:
     """Return (GB/s one way between two GPUs, where that is from)."""
     if question.interconnect is None and board is not None:
         return board.gpu.link_gbs, f"{board.gpu.link}, data sheet"
     return question.interconnect, "as said"
 
 
-def _train(
+def _compute_training(
     step: StepTime,
     board: Board | None,
     question: Question,
@@ -124,10 +140,10 @@ def _train(
     prices: tuple[Price, ...],
     power: tuple[float, str] | None = None,
     with_room: bool = True,
-) -> cost.Training:
+) -> cost.TrainingCost:
     """Return the training that a step is part of. ``with_room``: with the memory that it needs."""
-    link_gbs, link = link_between(board, question)
-    job = cost.Job(
+    link_gbs, link = find_gpu_link(board, question)
+    job = cost.TrainingJob(
         step.case.batch,
         question.dataset_size,
         question.epochs,
@@ -138,7 +154,7 @@ def _train(
         question.overlap,
         question.efficiency,
     )
-    return cost.training(
+    return cost.compute_training_cost(
         cost.Span(step.seconds, step.low, step.high),
         job,
         # Phases of a published step are computed, not learned: communication may hide behind all.
@@ -146,25 +162,29 @@ def _train(
         prices=prices,
         power=power,
         tariff=question.tariff,
-        room=_room_on(subject, step.machine, board, job.batch) if with_room else None,
+        room=_compute_memory_need_on(subject, step.machine, board, job.batch)
+        if with_room
+        else None,
     )
 
 
-def _room_on(
+def _compute_memory_need_on(
     subject: Subject, machine: Machine, board: Board | None, batch: int
-) -> cost.Room | None:
+) -> cost.MemoryNeed | None:
     """Return the memory of a step; None if the model's is not known."""
-    limit, reserve, memory = machine.memory_bytes, reserve_on(machine.kind), subject.memory
+    limit, reserve, memory = machine.memory_bytes, get_default_reserve(machine.kind), subject.memory
     if subject.lines is None:
         return None
     if memory is None or machine.kind != "gpu":
-        return cost.room_of(subject.lines, batch, limit, reserve)
-    gpu = capability(board.gpu.capability) if board is not None else None
+        return cost.compute_memory_need(subject.lines, batch, limit, reserve)
+    gpu = parse_capability(board.gpu.capability) if board is not None else None
     largest = memory.largest(limit, reserve, gpu).batch if limit is not None else None
-    return cost.Room(batch, memory.allocated(batch, gpu), limit, largest, reserve)
+    return cost.MemoryNeed(batch, memory.allocated(batch, gpu), limit, largest, reserve)
 
 
-def _notes(question: Question, setting: Setting, subject: Subject) -> Iterator[str | None]:
+def _list_training_notes(
+    question: Question, setting: DeviceAndPrices, subject: Subject
+) -> Iterator[str | None]:
     yield "times exclude data loading, preprocessing, validation and checkpoints"
     if (
         question.gpus > NODE_GPUS_MAX
@@ -187,8 +207,8 @@ def _notes(question: Question, setting: Setting, subject: Subject) -> Iterator[s
     board = setting.device.board
     if question.dataset_size is None or board is None:
         return
-    yield setting.unused_note()
-    if uncertain := ambiguous_for(setting.prices.prices, board):
+    yield setting.describe_unused_offers()
+    if uncertain := select_ambiguous_offers(setting.prices.prices, board):
         yield (
             f"perfctl ignores offers that do not state the form of this GPU ({len(uncertain)} of "
             f"them; 'perfctl predict --list-prices \"{board.name}\"' lists them)"
@@ -197,7 +217,7 @@ def _notes(question: Question, setting: Setting, subject: Subject) -> Iterator[s
         yield f"no cost: no offer of {setting.prices.name} states a {board.name}"
 
 
-def check_frontier(question: Question) -> None:
+def check_frontier_question(question: Question) -> None:
     """Raise UsageError if a frontier lacks the size of the dataset."""
     if question.dataset_size is None:
         raise UsageError(
@@ -205,16 +225,16 @@ def check_frontier(question: Question) -> None:
         )
 
 
-def frontier_of(answer: Answer) -> cost.Frontier:
+def compute_frontier(answer: Answer) -> cost.CostFrontier:
     """Return time against cost over every offer of the price table and every batch size.
 
     Each offer is used with all its GPUs. One that does not say which board it has is not compared.
     Raises UsageError when the size of the dataset is not given.
     """
     question, subject, evidence = answer.question, answer.subject, answer.evidence
-    check_frontier(question)
+    check_frontier_question(question)
     steps: dict[tuple[Board, int], StepTime | None] = {}
-    choices: list[cost.Choice] = []
+    choices: list[cost.OfferChoice] = []
     too_large = missing = uncertain = 0
     for price in answer.prices.prices:
         board = price.board
@@ -222,12 +242,14 @@ def frontier_of(answer: Answer) -> cost.Frontier:
             uncertain += 1
             continue
         for batch in question.batches:
-            if not _fits(subject, board, batch):
+            if not _can_fit_on(subject, board, batch):
                 too_large += 1
                 continue
             if (board, batch) not in steps:
                 try:
-                    step = predict_on(of_board(board), question, subject, evidence, batch)
+                    step = predict_step_on(
+                        build_board_machine(board), question, subject, evidence, batch
+                    )
                 except UsageError:  # no fast path for this precision on this board
                     step = None
                 steps[board, batch] = step
@@ -236,11 +258,13 @@ def frontier_of(answer: Answer) -> cost.Frontier:
                 missing += 1
                 continue
             on_all = replace(question, gpus=price.count)
-            training = _train(step, board, on_all, subject, prices=(price,), with_room=False)
+            training = _compute_training(
+                step, board, on_all, subject, prices=(price,), with_room=False
+            )
             (rental,) = training.rentals
             assert training.billed is not None and rental.on_demand is not None
             choices.append(
-                cost.Choice(
+                cost.OfferChoice(
                     price,
                     board.name,
                     batch,
@@ -251,13 +275,15 @@ def frontier_of(answer: Answer) -> cost.Frontier:
                     bool(step.outside),
                 )
             )
-    return cost.Frontier(cost.frontier(choices), len(choices), too_large, missing, uncertain)
+    return cost.CostFrontier(
+        cost.select_frontier(choices), len(choices), too_large, missing, uncertain
+    )
 
 
-def _fits(subject: Subject, board: Board, batch: int) -> bool:
-    memory, machine = subject.memory, of_board(board)
+def _can_fit_on(subject: Subject, board: Board, batch: int) -> bool:
+    memory, machine = subject.memory, build_board_machine(board)
     if memory is not None and machine.memory_bytes is not None:
-        gpu = capability(board.gpu.capability)
-        return memory.fits(batch, machine.memory_bytes, reserve_on(machine.kind), gpu)
-    room = _room_on(subject, machine, None, batch)
+        gpu = parse_capability(board.gpu.capability)
+        return memory.fits(batch, machine.memory_bytes, get_default_reserve(machine.kind), gpu)
+    room = _compute_memory_need_on(subject, machine, None, batch)
     return room is None or room.fits is not False

@@ -12,27 +12,27 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qsl
 
-from perfctl.orchestrator.counts.hardware.machines import BOARDS, Device, Machine, class_of
+from perfctl.orchestrator.counts.hardware.machines import BOARDS, Device, Machine, classify_gpu
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate.memory import RESERVE
-from perfctl.orchestrator.predict.fit import StepFitted
+from perfctl.orchestrator.predict.fit import StepFit
 from perfctl.orchestrator.predict.grid import LARGEST
-from perfctl.orchestrator.predict.models.calculator import Model, planned_model
-from perfctl.orchestrator.predict.models.packed_grid import grid_data
-from perfctl.orchestrator.predict.operations import Measured
+from perfctl.orchestrator.predict.models.calculator import CalculatorModel, build_planned_model
+from perfctl.orchestrator.predict.models.packed_grid import pack_time_grid
+from perfctl.orchestrator.predict.operations import StepMeasurement
 from perfctl.orchestrator.predict.predict import Evidence
 from perfctl.orchestrator.predict.prices import Price
-from perfctl.orchestrator.predict.published import Published
-from perfctl.orchestrator.predict.published import load as load_published
-from perfctl.orchestrator.report.prices import days, sources
+from perfctl.orchestrator.predict.published import ShippedFit
+from perfctl.orchestrator.predict.published import load_shipped_fit as load_published
+from perfctl.orchestrator.report.prices import format_price_dates, list_price_publishers
 from perfctl.workloads.models.plan import (
     PARAMETERS,
+    ChoiceParameter,
     Parameter,
-    Word,
-    canonical,
-    plan,
-    read_settings,
+    format_canonical_spec,
+    parse_spec_settings,
+    plan_model,
 )
 from perfctl.workloads.spec import SpecError
 
@@ -104,12 +104,12 @@ class ListedDevice:
 class CalculatorContents:
     """Everything that the page shows."""
 
-    models: Sequence[Model]
+    models: Sequence[CalculatorModel]
     devices: Sequence[ListedDevice]
-    fits: Sequence[StepFitted]
-    measured: Sequence[Measured]
+    fits: Sequence[StepFit]
+    measured: Sequence[StepMeasurement]
     prices: Sequence[Price]
-    published: Published | None = None
+    published: ShippedFit | None = None
     """The fit that ships."""
     price_source: str = ""
     notes: Sequence[str] = ()
@@ -118,7 +118,7 @@ class CalculatorContents:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class CalculatorField:
     """One choice of the reader."""
 
     key: str
@@ -149,11 +149,11 @@ class Field:
         return data | {"options": [value for value, _ in self.choices] or None}
 
 
-SHOW = Field(
+SHOW = CalculatorField(
     "show", "Which devices", "all", choices=tuple((name, name) for name in ("all", *GROUPS[1:]))
 )
 """A switch above the table of devices: which rows it has."""
-SORT = Field(
+SORT = CalculatorField(
     "sort",
     "Sort the devices",
     "cost",
@@ -168,7 +168,7 @@ class ControlGroup:
 
     key: str
     title: str
-    fields: tuple[Field, ...]
+    fields: tuple[CalculatorField, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,45 +176,52 @@ class CalculatorView:
     """The record of templates/calculator.html."""
 
     parts: tuple[ControlGroup, ...]
-    sort: Field
-    show: Field
+    sort: CalculatorField
+    show: CalculatorField
     about: tuple[str, ...]
     made: str
     data: Mapping[str, Any]
     title: str = "calculator for training time and cost"
 
 
-def page_view(contents: CalculatorContents, *, date: str, version: str) -> CalculatorView:
+def build_calculator_page(
+    contents: CalculatorContents, *, date: str, version: str
+) -> CalculatorView:
     """Return what the page shows. ``date``: of the page, YYYY-MM-DD."""
     names = [model.network.name for model in contents.models]
     first = "torchvision:resnet50" if "torchvision:resnet50" in names else names[0]
-    network, *parts = _controls(contents, first)
+    network, *parts = _build_control_groups(contents, first)
     fields = [field for part in parts for field in part.fields]
     machines = [device.machine for device in contents.devices]
     data = {
-        "grid": grid_data(
+        "grid": pack_time_grid(
             contents.models, machines, contents.measured, contents.fits, contents.published
         ),
         "machines": [
-            _select(device.machine, MACHINE_KEYS) | _select(device, DEVICE_KEYS)
+            _select_fields(device.machine, MACHINE_KEYS) | _select_fields(device, DEVICE_KEYS)
             for device in contents.devices
         ],
-        "prices": [_select(price, PRICE_KEYS) for price in contents.prices],
+        "prices": [_select_fields(price, PRICE_KEYS) for price in contents.prices],
         "fields": [
             field.data
-            for field in (Field("model", "model", first, always=True), *fields, SORT, SHOW)
+            for field in (
+                CalculatorField("model", "model", first, always=True),
+                *fields,
+                SORT,
+                SHOW,
+            )
         ],
     }
-    about = (*_about(contents), *contents.notes, *contents.omitted)
+    about = (*_describe_prediction_basis(contents), *contents.notes, *contents.omitted)
     source_text = f"perfctl {version} calculator, made on {date}."
     return CalculatorView((network, *parts), SORT, SHOW, about, source_text, data)
 
 
-def _select(record: object, keys: Sequence[str]) -> dict[str, Any]:
+def _select_fields(record: object, keys: Sequence[str]) -> dict[str, Any]:
     return {key: getattr(record, key) for key in keys}
 
 
-def _controls(contents: CalculatorContents, first: str) -> tuple[ControlGroup, ...]:
+def _build_control_groups(contents: CalculatorContents, first: str) -> tuple[ControlGroup, ...]:
     names: dict[str, list[str]] = {}
     for network in (model.network for model in contents.models):
         names.setdefault(network.family, []).append(network.name)
@@ -233,15 +240,15 @@ def _controls(contents: CalculatorContents, first: str) -> tuple[ControlGroup, .
             "network",
             "Network",
             (
-                Field("family", "Family", first, choices=families),
-                Field("traced", "Model", first, choices=models or (("", "none"),)),
+                CalculatorField("family", "Family", first, choices=families),
+                CalculatorField("traced", "Model", first, choices=models or (("", "none"),)),
             ),
         ),
         ControlGroup(
             "training",
             "Training",
             (
-                Field(
+                CalculatorField(
                     "batch",
                     "Batch per GPU",
                     64,
@@ -250,64 +257,68 @@ def _controls(contents: CalculatorContents, first: str) -> tuple[ControlGroup, .
                     slider=(1, 4096),
                     **COUNT,
                 ),
-                Field("samples", "Samples", 1_281_167, scale="log", slider=(1e3, 1e8), **COUNT),
-                Field("epochs", "Epochs", 90, scale="log", slider=(1, 1000), **COUNT),
-                Field("precision", "Precision", MIXED, choices=precisions, always=True),
-                Field("optimizer", "Optimizer", "momentum", choices=optimizers, always=True),
+                CalculatorField(
+                    "samples", "Samples", 1_281_167, scale="log", slider=(1e3, 1e8), **COUNT
+                ),
+                CalculatorField("epochs", "Epochs", 90, scale="log", slider=(1, 1000), **COUNT),
+                CalculatorField("precision", "Precision", MIXED, choices=precisions, always=True),
+                CalculatorField(
+                    "optimizer", "Optimizer", "momentum", choices=optimizers, always=True
+                ),
             ),
         ),
-        _device_controls(contents),
+        _build_device_controls(contents),
         ControlGroup(
             "parallel",
             "Several GPUs",
             (
-                Field(
+                CalculatorField(
                     "overlap", "Hidden part", 0, unit="0 to 1, share of the communication", high=1
                 ),
-                Field("interconnect", "Link", 0, unit="GB/s; 0: data sheet"),
-                Field("efficiency", "Efficiency", 0, unit="0: from the link", high=1),
+                CalculatorField("interconnect", "Link", 0, unit="GB/s; 0: data sheet"),
+                CalculatorField("efficiency", "Efficiency", 0, unit="0: from the link", high=1),
             ),
         ),
         ControlGroup(
             "money",
             "Money",
             (
-                Field(
+                CalculatorField(
                     "pay",
                     "Instances",
                     "on_demand",
                     choices=(("on_demand", "on demand"), ("spot", "spot, may be interrupted")),
                 ),
-                Field("price", "Own price", 0, unit="$/h per GPU; 0: from the table"),
-                Field("tariff", "Energy", 0, unit="$/kWh; 0: no cost"),
+                CalculatorField("price", "Own price", 0, unit="$/h per GPU; 0: from the table"),
+                CalculatorField("tariff", "Energy", 0, unit="$/kWh; 0: no cost"),
             ),
         ),
     )
 
 
-def _device_controls(contents: CalculatorContents) -> ControlGroup:
+def _build_device_controls(contents: CalculatorContents) -> ControlGroup:
     """Return the choice of a device, newest generation first, and of a number of GPUs."""
-    ages = list(dict.fromkeys(class_of(board.gpu) for board in BOARDS))
+    ages = list(dict.fromkeys(classify_gpu(board.gpu) for board in BOARDS))
 
-    def group_order(device: ListedDevice) -> tuple[int, int]:
+    def rank_device_group(device: ListedDevice) -> tuple[int, int]:
         """Servers of one generation stay together, the newest first."""
         age = ages.index(device.group) if device.group in ages else 0
         return GROUPS.index(device.group.partition(",")[0]), -age
 
-    def newest_price_date(device: ListedDevice) -> str:
+    def find_newest_price_date(device: ListedDevice) -> str:
         """The date of the newest on-demand price of one such GPU; "" without one."""
         prices = (contents.prices[number] for number in device.offers)
         dates = (price.date for price in prices if price.count == 1 and price.on_demand is not None)
         return max(dates, default="")
 
-    listed = sorted(contents.devices, key=group_order)
+    listed = sorted(contents.devices, key=rank_device_group)
     devices = tuple((device.machine.name, device.machine.name) for device in listed)
-    newest = max(listed, key=newest_price_date)  # the page opens on it
+    newest = max(listed, key=find_newest_price_date)  # the page opens on it
     return ControlGroup(
         "device",
         "Device",
         (
-            Field(
+            CalculatorField(
                 "device",
                 "Device",
                 newest.machine.name,
@@ -315,16 +326,16 @@ def _device_controls(contents: CalculatorContents) -> ControlGroup:
                 always=True,
                 groups=tuple(device.group for device in listed),
             ),
-            Field("gpus", "GPUs", 1, scale="log2", slider=(1, 64), **COUNT),
+            CalculatorField("gpus", "GPUs", 1, scale="log2", slider=(1, 64), **COUNT),
         ),
     )
 
 
-def _about(contents: CalculatorContents) -> tuple[str, ...]:
+def _describe_prediction_basis(contents: CalculatorContents) -> tuple[str, ...]:
     """Return what the predictions rest on, a paragraph each."""
     old, published = [price for price in contents.prices if price.is_old], contents.published
     warning = (
-        f" Prices of {days(old)} were more than a year old when this page was created."
+        f" Prices of {format_price_dates(old)} were more than a year old when this page was created."
         if old
         else ""
     )
@@ -351,8 +362,8 @@ def _about(contents: CalculatorContents) -> tuple[str, ...]:
             "--models none."
         ),
         f"Prices: {len(contents.prices)} offers that state their GPU model, of "
-        f"{days(contents.prices)}, "
-        f"{contents.price_source} ({'; '.join(sources(contents.prices))}). Prices change: "
+        f"{format_price_dates(contents.prices)}, "
+        f"{contents.price_source} ({'; '.join(list_price_publishers(contents.prices))}). Prices change: "
         "check before "
         f"you rent.{warning} This page excludes offers without a known date."
         if contents.prices
@@ -372,20 +383,22 @@ def _about(contents: CalculatorContents) -> tuple[str, ...]:
     )
 
 
-def _describe_parameter(name: str, parameter: Parameter) -> dict[str, Any]:
-    if isinstance(parameter, Word):
-        return _select(parameter, ("default", "words", "about"))
+def _describe_family_parameter(name: str, parameter: Parameter) -> dict[str, Any]:
+    if isinstance(parameter, ChoiceParameter):
+        return _select_fields(parameter, ("default", "words", "about"))
     low, high = _SLIDERS.get(name, (parameter.least, parameter.most))
-    data = _select(parameter, ("default", "least", "most", "odd", "multiple", "about"))
+    data = _select_fields(parameter, ("default", "least", "most", "odd", "multiple", "about"))
     return data | {"slider": [max(low, parameter.least), min(high, parameter.most)]}
 
 
 @cache
-def families() -> dict[str, Any]:
+def list_family_parameters() -> dict[str, Any]:
     """Return the parameters of each family with their ranges and the ends of their sliders; a
     residual network's depth with those that its blocks can make."""
     ranges = {
-        family: {name: _describe_parameter(name, value) for name, value in parameters.items()}
+        family: {
+            name: _describe_family_parameter(name, value) for name, value in parameters.items()
+        }
         for family, parameters in PARAMETERS.items()
     }
     depth = ranges["resnet"]["depth"]
@@ -393,7 +406,7 @@ def families() -> dict[str, Any]:
     depth["stops"] = []
     for value in range(low, high + 1):
         with suppress(SpecError):
-            plan(f"resnet:depth={value}")
+            plan_model(f"resnet:depth={value}")
             depth["stops"].append(value)
     return ranges
 
@@ -406,13 +419,13 @@ class FamilyAnswers:
         """``learn``: returns the evidence of the database, and every device; called once."""
         self._lock = Lock()
         self._learn = cache(learn)
-        self._grid = lru_cache(KEPT)(self._compute_grid)
+        self._grid = lru_cache(KEPT)(self._compute_network_grid)
 
     def answer(self, query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
         """Return the answer to a request: ``model=SPEC`` gives :meth:`network`, nothing
         :func:`families`, everything else an error."""
         if not query:
-            return HTTPStatus.OK, {"families": families()}
+            return HTTPStatus.OK, {"families": list_family_parameters()}
         key = spec = ""
         with suppress(ValueError):
             ((key, spec),) = parse_qsl(
@@ -439,9 +452,9 @@ class FamilyAnswers:
         Raises SpecError for a network that cannot be built, and for a text that is no
         specification; PerfctlError for a database that cannot be read.
         """
-        family, settings = read_settings(spec)
+        family, settings = parse_spec_settings(spec)
         optimizer, default = settings["optimizer"], PARAMETERS[family]["optimizer"].default
-        name = canonical(family, {**settings, "optimizer": default})
+        name = format_canonical_spec(family, {**settings, "optimizer": default})
         with self._lock:  # so that no network is computed twice at a time
             grid = self._grid(name)
         return {
@@ -450,9 +463,9 @@ class FamilyAnswers:
             "grid": grid,
         }
 
-    def _compute_grid(self, name: str) -> dict[str, Any]:
-        model = planned_model(name)
+    def _compute_network_grid(self, name: str) -> dict[str, Any]:
+        model = build_planned_model(name)
         learned, devices = self._learn()
         measured = tuple(step for step in learned.measured if step.case.training)
         machines = [device.machine for device in devices]
-        return grid_data([model], machines, measured, learned.fits, load_published("gpu"))
+        return pack_time_grid([model], machines, measured, learned.fits, load_published("gpu"))

@@ -8,29 +8,33 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from perfctl.orchestrator.estimate.flops.engine import Totals, fused_only, types_of_products
-from perfctl.orchestrator.estimate.memory import CONTEXT, Fit, Memory
+from perfctl.orchestrator.estimate.flops.engine import WorkTotals, is_fused_only, list_product_types
+from perfctl.orchestrator.estimate.memory import CONTEXT, LargestBatch, StepMemorySummary
 from perfctl.orchestrator.estimate.parallel import ParallelMemory, RankMemory
-from perfctl.orchestrator.estimate.peers import CounterComparison, Difference
-from perfctl.orchestrator.estimate.sheets.network import NetworkLine, NetworkSheet, network_sheet
-from perfctl.orchestrator.estimate.sheets.sheet import Section, Sheet
-from perfctl.orchestrator.estimate.sheets.slips import Finding, explain
-from perfctl.orchestrator.estimate.step import Estimate, experts_assumption
-from perfctl.orchestrator.report.numbers import NO_BREAK, si
+from perfctl.orchestrator.estimate.peers import CountDifference, CounterComparison
+from perfctl.orchestrator.estimate.sheets.network import (
+    NetworkLine,
+    NetworkSheet,
+    build_network_sheet,
+)
+from perfctl.orchestrator.estimate.sheets.sheet import Sheet, SheetSection
+from perfctl.orchestrator.estimate.sheets.slips import CheckFinding, explain_finding
+from perfctl.orchestrator.estimate.step import Estimate, describe_expert_count
+from perfctl.orchestrator.report.numbers import NO_BREAK, format_si
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    amount,
-    count,
+    amount_cell,
+    build_complete_table,
+    build_table,
+    count_cell,
     number_cell,
     share_cell,
     size_cell,
-    table,
     text_cell,
     text_column,
     text_columns,
-    whole_table,
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.records.paper import CAPABILITY, LayerCall
@@ -41,7 +45,7 @@ LAYERS_NAMED_MAX = 8
 SHEET_WIDTH = 150
 """Characters per line of a sheet, whose numbers have all their digits."""
 NO_FORMULA = "it has no formula"
-SAME = Difference("same", 0, ())
+SAME = CountDifference("same", 0, ())
 BLANK = text_cell("")
 RANK_ROWS: dict[str, Callable[[RankMemory], int | None]] = {
     "parameters": lambda rank: rank.parameters,
@@ -69,7 +73,7 @@ class EstimateOutput:
     mode: str
     batches: Mapping[int, Estimate]
     """Batch size -> its figures."""
-    largest_batch: Fit | None
+    largest_batch: LargestBatch | None
     """null: no memory was stated."""
     notes: Sequence[str]
     parallel: ParallelMemory | None = None
@@ -77,12 +81,12 @@ class EstimateOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckedEstimate:
     """A manual estimate, checked."""
 
     JSON_INLINED = ("finding",)
 
-    finding: Finding
+    finding: CheckFinding
     sentence: str
 
 
@@ -92,8 +96,8 @@ class LayerSheet:
 
     layer: str
     kind: str
-    sections: tuple[Section, ...]
-    check: Check | None
+    sections: tuple[SheetSection, ...]
+    check: CheckedEstimate | None
     """null: no --check."""
 
 
@@ -119,26 +123,30 @@ class NetworkSheets:
     problems: Sequence[str]
 
 
-def estimate_view(output: EstimateOutput, *, has_every_row: bool, limit: int | None = None) -> View:
+def build_estimated_step_view(
+    output: EstimateOutput, *, has_every_row: bool, limit: int | None = None
+) -> View:
     """Return the layers and the totals of the first batch size, then the other tables. ``limit``:
     bytes of memory that the largest batch may take."""
     batch, first = next(iter(output.batches.items()))
     tables = [
-        _layers_table(first),
-        _operations_table(first.calls) if has_every_row else None,
-        _types_table(first),
-        _memory_table(first.memory) if first.memory is not None else None,
-        _batches_table(output.batches) if len(output.batches) > 1 else None,
-        _ranks_table(output.parallel) if output.parallel and output.parallel.ranks else None,
+        _build_layers_table(first),
+        _build_operations_table(first.calls) if has_every_row else None,
+        _build_data_types_table(first),
+        _build_memory_table(first.memory) if first.memory is not None else None,
+        _build_batches_table(output.batches) if len(output.batches) > 1 else None,
+        _build_rank_memory_table(output.parallel)
+        if output.parallel and output.parallel.ranks
+        else None,
     ]
     notes = [*_describe_totals(first)]
     if output.largest_batch is not None and limit is not None:
         notes.append(_describe_largest_batch(output.largest_batch, limit))
     if output.parallel is not None:
-        notes += _describe_plans(output.parallel)
+        notes += _describe_parallel_plans(output.parallel)
     notes += output.notes
     if first.experts:
-        notes.append(experts_assumption(first.experts))
+        notes.append(describe_expert_count(first.experts))
     mode = "training" if output.mode == "train" else "inference"
     return View(
         f"{output.model}, {mode}, batch {batch:,}, {first.precision}",
@@ -148,10 +156,10 @@ def estimate_view(output: EstimateOutput, *, has_every_row: bool, limit: int | N
     )
 
 
-def counters_view(output: CounterComparison) -> View:
+def build_flop_counters_view(output: CounterComparison) -> View:
     """Return the totals of each counter with the reasons, and the layers that differ."""
     rows: list[tuple[Any, ...]] = [
-        ("estimate", _in_unit(sum(output.macs.values()), "MAC"), BLANK, "", "")
+        ("estimate", _build_unit_cell(sum(output.macs.values()), "MAC"), BLANK, "", "")
     ]
     for peer in output.counts:
         if peer.total is None:
@@ -161,8 +169,14 @@ def counters_view(output: CounterComparison) -> View:
             layers = (
                 f"{len(difference_.layers)}: {difference_.layers[0]}" if difference_.layers else ""
             )
-            first = (peer.counter, _in_unit(peer.total, peer.unit)) if not number else ("", BLANK)
-            difference = _in_unit(difference_.amount, peer.unit) if difference_.amount else BLANK
+            first = (
+                (peer.counter, _build_unit_cell(peer.total, peer.unit))
+                if not number
+                else ("", BLANK)
+            )
+            difference = (
+                _build_unit_cell(difference_.amount, peer.unit) if difference_.amount else BLANK
+            )
             rows.append((*first, difference, difference_.reason, layers))
     columns = text_columns("counter", "forward", "difference", "reason", "layers")
     counters = [peer for peer in output.counts if peer.layers is not None]
@@ -175,13 +189,14 @@ def counters_view(output: CounterComparison) -> View:
         scales = [2 if peer.unit == "FLOP" else 1 for peer in counters]
         if any(value != macs * scale for value, scale in zip(values, scales, strict=True)):
             cells = (
-                _in_unit(count, peer.unit) for count, peer in zip(values, counters, strict=True)
+                _build_unit_cell(count, peer.unit)
+                for count, peer in zip(values, counters, strict=True)
             )
-            layer_rows.append((layer or "(model)", _in_unit(macs, "MAC"), *cells))
+            layer_rows.append((layer or "(model)", _build_unit_cell(macs, "MAC"), *cells))
     names = text_columns("layer", "estimate", *(peer.counter for peer in counters))
     tables = (
-        table("", columns, rows, limit=len(rows), is_complete=True),
-        table("Layers that differ", names, layer_rows),
+        build_table("", columns, rows, limit=len(rows), is_complete=True),
+        build_table("Layers that differ", names, layer_rows),
     )
     return View(
         f"{output.model}, forward, batch {output.batch:,}",
@@ -191,43 +206,43 @@ def counters_view(output: CounterComparison) -> View:
     )
 
 
-def _in_unit(value: float, unit: str) -> Cell:
+def _build_unit_cell(value: float, unit: str) -> Cell:
     """Return "4.09 GMAC"."""
-    text = si(value)
+    text = format_si(value)
     space = "" if text[-1:].isalpha() else NO_BREAK
     return number_cell(f"{text}{space}{unit}" if value else "0", f"{value:,.0f} {unit}", value)
 
 
-def shape_text(line: NetworkLine) -> str:
+def format_output_shape(line: NetworkLine) -> str:
     """Return "64x32x26x26", "" for a function."""
     return "x".join(map(str, line.output or ())) if line.called else "not called"
 
 
-def flops_cell(
+def build_flops_cell(
     value: int | None, *, is_lower_bound: bool = False, is_upper_bound: bool = False
 ) -> Cell:
     """Return FLOPs in the unit that suits them, marked if they are a bound."""
     if value is None:
         return Cell("no formula", NO_FORMULA, "no")
     if is_upper_bound and not is_lower_bound:
-        cell = amount(value, "FLOP")
+        cell = amount_cell(value, "FLOP")
         return replace(cell, text=f"≤ {cell.text}")
-    return _lower_bound_cell(value) if is_lower_bound else amount(value, "FLOP")
+    return _build_lower_bound_cell(value) if is_lower_bound else amount_cell(value, "FLOP")
 
 
-def _lower_bound_cell(value: int) -> Cell:
+def _build_lower_bound_cell(value: int) -> Cell:
     return Cell(f"≥ {value:,}", value=value)
 
 
-def _layers_table(estimate: Estimate) -> Table:
+def _build_layers_table(estimate: Estimate) -> Table:
     """Return a row for each layer, and for each function with multiply-adds in one."""
-    sheet = network_sheet(estimate.modules, estimate.calls)
+    sheet = build_network_sheet(estimate.modules, estimate.calls)
     passes = [*PASSES] if sheet.backward else []
     passes += ["recompute"] * bool(estimate.recompute.macs)
     works: Counter[tuple[str, str, str]] = Counter()
     bounds: set[tuple[str, str, str]] = set()
     for call in estimate.calls:
-        if not fused_only(call):
+        if not is_fused_only(call):
             keys = (
                 (call.layer or "(model)", call.kind, call.direction),
                 ("total", "", call.direction),
@@ -235,21 +250,21 @@ def _layers_table(estimate: Estimate) -> Table:
             works.update(dict.fromkeys(keys, call.flops or 0))
             bounds.update(keys if call.upper_bound else ())
 
-    def parameters_cell(line: NetworkLine) -> object:
+    def build_parameters_cell(line: NetworkLine) -> object:
         if line is sheet.total and estimate.uninitialized:
-            return _lower_bound_cell(line.parameters)
+            return _build_lower_bound_cell(line.parameters)
         return line.parameters if line.output or line is sheet.total else BLANK
 
-    def cells(line: NetworkLine) -> Iterator[Cell]:
+    def build_pass_cells(line: NetworkLine) -> Iterator[Cell]:
         is_partial = line is sheet.total and estimate.forward.is_lower_bound
         is_bound = (line.layer, line.kind, "forward") in bounds
-        yield flops_cell(line.flops, is_lower_bound=is_partial, is_upper_bound=is_bound)
+        yield build_flops_cell(line.flops, is_lower_bound=is_partial, is_upper_bound=is_bound)
         for name in passes:
             is_first = name == "grad_input" and line.flops and line.backward_flops
             key = line.layer, line.kind, name
             flops = works.get(key)
             is_needed = flops is not None or not is_first
-            cell = flops_cell(flops or 0, is_upper_bound=key in bounds)
+            cell = build_flops_cell(flops or 0, is_upper_bound=key in bounds)
             yield cell if is_needed else text_cell("not needed")
 
     names = ["forward", *(PASSES.get(name, "computed again") for name in passes)]
@@ -258,9 +273,9 @@ def _layers_table(estimate: Estimate) -> Table:
         [
             line.layer,
             text_cell(line.kind),
-            text_cell(shape_text(line)),
-            parameters_cell(line),
-            *(cells(line) if line.called else [BLANK] * len(names)),
+            text_cell(format_output_shape(line)),
+            build_parameters_cell(line),
+            *(build_pass_cells(line) if line.called else [BLANK] * len(names)),
         ]
         for line in (*lines, sheet.total)
     ]
@@ -271,11 +286,11 @@ def _layers_table(estimate: Estimate) -> Table:
         *map(Column, ("parameters", *names)),
     ]
     title = "FLOPs of multiply-adds (1 multiply-add, MAC, is 2 FLOPs)"
-    return whole_table(title, columns, rows)
+    return build_complete_table(title, columns, rows)
 
 
-def _describe_flops(total: Totals) -> str:
-    return f"{'at least ' if total.is_lower_bound else ''}{si(total.flops, 'FLOP')}"
+def _format_total_flops(total: WorkTotals) -> str:
+    return f"{'at least ' if total.is_lower_bound else ''}{format_si(total.flops, 'FLOP')}"
 
 
 def describe_parameters(parameters: str, active: int | None) -> str:
@@ -290,13 +305,13 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
     forward, backward, recompute = estimate.forward, estimate.backward, estimate.recompute
     is_bound = any(call.upper_bound for call in estimate.calls) and not forward.is_lower_bound
     most = "at most " if is_bound else ""
-    flops, macs = f"Forward {most}{_describe_flops(forward)}", f"{forward.macs:,}"
+    flops, macs = f"Forward {most}{_format_total_flops(forward)}", f"{forward.macs:,}"
     if backward.macs or backward.is_lower_bound:
-        flops += f", backward {most}{_describe_flops(backward)}"
+        flops += f", backward {most}{_format_total_flops(backward)}"
         macs += f" and {backward.macs:,}"
     yield f"{flops} ({macs} MAC)."
     if recompute.macs or recompute.is_lower_bound:
-        yield f"Computed again in backward: {_describe_flops(recompute)} ({recompute.macs:,} MAC)."
+        yield f"Computed again in backward: {_format_total_flops(recompute)} ({recompute.macs:,} MAC)."
     if estimate.integer_macs:
         yield f"Integer GEMMs: {estimate.integer_macs:,} multiply-adds, which are no FLOPs."
     if estimate.fused.macs:
@@ -304,7 +319,7 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
             "Fused attention kernels compute Q K^T again in backward: "
             f"{estimate.fused.macs:,} MAC, not included above."
         )
-    elementwise = si(forward.elementwise_flops, "FLOP")
+    elementwise = format_si(forward.elementwise_flops, "FLOP")
     yield f"Elementwise operations (forward): {elementwise}, not included above."
     weights = sum(module.parameter_bytes for module in estimate.modules)
     frozen = estimate.parameters - estimate.trainable
@@ -335,7 +350,7 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
         yield f"To include {name}, add {line} to a file and set `formulas` to it."
 
 
-def _types_table(estimate: Estimate) -> Table | None:
+def _build_data_types_table(estimate: Estimate) -> Table | None:
     """Return FLOPs and bytes by type, and the casts; None if every GEMM takes fp32 anyway."""
     multiplied = {row.type for row in estimate.types if row.forward_macs or row.backward_macs}
     if estimate.precision == "fp32" and multiplied <= {"fp32"}:
@@ -348,11 +363,11 @@ def _types_table(estimate: Estimate) -> Table | None:
         rows.append(
             [
                 row.type,
-                flops_cell(2 * row.forward_macs, is_lower_bound=is_partial),
-                flops_cell(2 * row.backward_macs, is_lower_bound=is_partial),
-                *([flops_cell(2 * row.recompute_macs)] * has_recompute),
+                build_flops_cell(2 * row.forward_macs, is_lower_bound=is_partial),
+                build_flops_cell(2 * row.backward_macs, is_lower_bound=is_partial),
+                *([build_flops_cell(2 * row.recompute_macs)] * has_recompute),
                 share_cell(row_macs / total) if total else BLANK,
-                flops_cell(row.elementwise_flops, is_lower_bound=is_partial),
+                build_flops_cell(row.elementwise_flops, is_lower_bound=is_partial),
                 size_cell(row.forward_bytes),
                 size_cell(row.backward_bytes),
             ]
@@ -362,10 +377,12 @@ def _types_table(estimate: Estimate) -> Table | None:
         *text_columns("type"),
         *map(Column, (*names, "read, written forward", "backward")),
     ]
-    return whole_table("FLOPs and bytes by type", columns, rows, list(_notes_on_types(estimate)))
+    return build_complete_table(
+        "FLOPs and bytes by type", columns, rows, list(_list_notes_on_data_types(estimate))
+    )
 
 
-def _notes_on_types(estimate: Estimate) -> Iterator[str]:
+def _list_notes_on_data_types(estimate: Estimate) -> Iterator[str]:
     casts = estimate.casts
     if casts.calls:
         yield (
@@ -376,7 +393,7 @@ def _notes_on_types(estimate: Estimate) -> Iterator[str]:
         return
     layers = [
         layer or "(model)"
-        for (layer, kind), name in types_of_products(estimate.ops).items()
+        for (layer, kind), name in list_product_types(estimate.ops).items()
         if kind == "Linear" and "fp8" not in name
     ]
     if layers:
@@ -388,7 +405,7 @@ def _notes_on_types(estimate: Estimate) -> Iterator[str]:
         yield "no matrix multiplication in fp8: the model has no nn.Linear"
 
 
-def _operations_table(calls: Sequence[LayerCall]) -> Table:
+def _build_operations_table(calls: Sequence[LayerCall]) -> Table:
     """Return every layer, operation and direction with all digits."""
     rows = [
         (
@@ -396,25 +413,25 @@ def _operations_table(calls: Sequence[LayerCall]) -> Table:
             call.kind,
             call.direction,
             call.calls,
-            count(call.macs, NO_FORMULA),
-            count(call.elementwise_flops, NO_FORMULA),
+            count_cell(call.macs, NO_FORMULA),
+            count_cell(call.elementwise_flops, NO_FORMULA),
             call.output_elements or 0,
-            count(call.read_bytes or 0),
-            count(call.write_bytes or 0),
+            count_cell(call.read_bytes or 0),
+            count_cell(call.write_bytes or 0),
         )
         for call in calls
     ]
     heads = text_columns("layer", "kind", "direction")
     numbers = ("calls", "MAC", "elementwise FLOP", "output elements", "B read", "B written")
-    return whole_table("Operations", [*heads, *map(Column, numbers)], rows)
+    return build_complete_table("Operations", [*heads, *map(Column, numbers)], rows)
 
 
-def _batches_table(batches: Mapping[int, Estimate]) -> Table:
+def _build_batches_table(batches: Mapping[int, Estimate]) -> Table:
     rows = [
         (
             size,
             *(
-                flops_cell(total.flops, is_lower_bound=total.is_lower_bound)
+                build_flops_cell(total.flops, is_lower_bound=total.is_lower_bound)
                 for total in (estimate.forward, estimate.backward)
             ),
             size_cell(estimate.memory.peak.bytes if estimate.memory else None, "not requested"),
@@ -422,10 +439,10 @@ def _batches_table(batches: Mapping[int, Estimate]) -> Table:
         for size, estimate in batches.items()
     ]
     columns = list(map(Column, ("batch", "forward", "backward", "peak memory")))
-    return whole_table("By batch size", columns, rows)
+    return build_complete_table("By batch size", columns, rows)
 
 
-def _memory_table(memory: Memory) -> Table:
+def _build_memory_table(memory: StepMemorySummary) -> Table:
     """Return the sizes, then the assumptions about the GPU, then what the sizes exclude."""
     peak = memory.peak
     sizes = (
@@ -462,22 +479,22 @@ def _memory_table(memory: Memory) -> Table:
     ]
     rows = [(name, size) for name, size in sizes if size or name != "buffers"]
     columns = [*text_columns("memory"), Column("bytes")]
-    return whole_table("Memory of a step", columns, rows, notes)
+    return build_complete_table("Memory of a step", columns, rows, notes)
 
 
-def ranks_view(output: EstimateOutput) -> View:
+def build_rank_memory_view(output: EstimateOutput) -> View:
     """Return the memory of each rank, whether it fits, and why there is no time."""
     parallel = output.parallel
     assert parallel is not None
     batch = next(iter(output.batches))
     return View(
         f"{output.model}, training, micro-batch {batch:,}, {parallel.plan}",
-        tables=(_ranks_table(parallel),),
-        notes=(*_describe_plans(parallel)[:-1], *output.notes),
+        tables=(_build_rank_memory_table(parallel),),
+        notes=(*_describe_parallel_plans(parallel)[:-1], *output.notes),
     )
 
 
-def _ranks_table(parallel: ParallelMemory) -> Table:
+def _build_rank_memory_table(parallel: ParallelMemory) -> Table:
     """Return a column for each kind of rank."""
     rows: list[tuple[Any, ...]] = [
         (name, *(size_cell(read(rank), "not known") for rank in parallel.ranks))
@@ -497,10 +514,10 @@ def _ranks_table(parallel: ParallelMemory) -> Table:
     if len(parallel.ranks) > 1:
         notes.append("pipeline: 1F1B with at least as many micro-batches as stages")
     columns = [*text_columns("memory"), *(Column(rank.ranks) for rank in parallel.ranks)]
-    return whole_table(f"Memory of a rank, {parallel.plan}", columns, rows, notes)
+    return build_complete_table(f"Memory of a rank, {parallel.plan}", columns, rows, notes)
 
 
-def _describe_plans(parallel: ParallelMemory) -> list[str]:
+def _describe_parallel_plans(parallel: ParallelMemory) -> list[str]:
     """Return whether the plan fits, and the simplest that may fit."""
     lines = []
     if parallel.ranks and parallel.room is not None:
@@ -520,7 +537,7 @@ def _describe_plans(parallel: ParallelMemory) -> list[str]:
     return lines
 
 
-def _describe_largest_batch(fit: Fit, limit: int) -> str:
+def _describe_largest_batch(fit: LargestBatch, limit: int) -> str:
     """Return the largest batch, what it needs and what stays free; why the next does not fit."""
     free = f"{fit.reserve / GIB:.2f} GiB left free for the CUDA context and cuDNN (`reserve`)"
     if fit.batch is None:
@@ -539,15 +556,15 @@ def _describe_largest_batch(fit: Fit, limit: int) -> str:
     )
 
 
-def sheet_output(
+def build_layer_sheets(
     model: str,
     sheets: Mapping[int, Sheet],
-    findings: Mapping[int, Finding],
+    findings: Mapping[int, CheckFinding],
     problems: Sequence[str],
 ) -> LayerSheets:
     """Return for each batch size the sheet, and what explains the manual estimate."""
     checks = {
-        size: Check(finding, explain(finding, sheets[size].layer))
+        size: CheckedEstimate(finding, explain_finding(finding, sheets[size].layer))
         for size, finding in findings.items()
     }
     batches = {
@@ -557,7 +574,7 @@ def sheet_output(
     return LayerSheets(model, batches, problems)
 
 
-def layer_view(output: LayerSheets, *, has_sheet: bool) -> View:
+def build_layer_sheets_view(output: LayerSheets, *, has_sheet: bool) -> View:
     """Return the worked layer (with ``has_sheet``), and what explains the manual estimate."""
     columns = text_columns("", "formula", "numbers", "result")
     tables, notes = [], []
@@ -569,7 +586,7 @@ def layer_view(output: LayerSheets, *, has_sheet: bool) -> View:
                 for line in section.lines
             ]
             title = f"{section.title}, {batch}" if batch else section.title
-            tables.append(whole_table(title, columns, rows))
+            tables.append(build_complete_table(title, columns, rows))
         if sheet.check is not None:
             notes.append(f"{batch}: {sheet.check.sentence}" if batch else sheet.check.sentence)
     if not has_sheet:
@@ -579,10 +596,10 @@ def layer_view(output: LayerSheets, *, has_sheet: bool) -> View:
     return View(name, tables=tuple(tables), notes=tuple(notes), least_width=SHEET_WIDTH)
 
 
-def network_view(output: NetworkSheets) -> View:
+def build_network_sheets_view(output: NetworkSheets) -> View:
     """Return every line of the network with all digits, and the totals."""
     tables = tuple(
-        _network_table(f"{output.model}, batch {batch:,}", sheet)
+        _build_network_table(f"{output.model}, batch {batch:,}", sheet)
         for batch, sheet in output.batches.items()
     )
     sheets = output.batches.values()
@@ -590,7 +607,7 @@ def network_view(output: NetworkSheets) -> View:
     return View("", tables=tables, notes=tuple(notes), least_width=SHEET_WIDTH)
 
 
-def _network_table(title: str, sheet: NetworkSheet) -> Table:
+def _build_network_table(title: str, sheet: NetworkSheet) -> Table:
     numbers = {
         "parameters": "parameters",
         "macs": "MAC",
@@ -601,14 +618,14 @@ def _network_table(title: str, sheet: NetworkSheet) -> Table:
         "written_bytes": "written B",
     }
 
-    def cell(line: NetworkLine, name: str) -> Cell:
+    def build_sheet_cell(line: NetworkLine, name: str) -> Cell:
         value = getattr(line, name)
         if value is None:
             return text_cell("unknown" if line.called else "")
         is_partial = line is sheet.total and any(
             part.called and getattr(part, name) is None for part in sheet.lines
         )
-        return _lower_bound_cell(value) if is_partial else count(value)
+        return _build_lower_bound_cell(value) if is_partial else count_cell(value)
 
     has_types = bool(sheet.types)
     rows = [
@@ -616,17 +633,17 @@ def _network_table(title: str, sheet: NetworkSheet) -> Table:
             line.layer,
             text_cell(line.kind),
             *([text_cell(line.type)] * has_types),
-            text_cell(shape_text(line)),
-            *(cell(line, name) for name in numbers),
+            text_cell(format_output_shape(line)),
+            *(build_sheet_cell(line, name) for name in numbers),
         ]
         for line in (*sheet.lines, sheet.total)
     ]
     heads = ("layer", "kind", *(["type"] * has_types), "output")
     columns = [*text_columns(*heads), *map(Column, numbers.values())]
-    return whole_table(title, columns, rows, list(_notes_on_network(sheet)))
+    return build_complete_table(title, columns, rows, list(_list_notes_on_network(sheet)))
 
 
-def _notes_on_network(sheet: NetworkSheet) -> Iterator[str]:
+def _list_notes_on_network(sheet: NetworkSheet) -> Iterator[str]:
     for row in sheet.types:
         yield (
             f"{row.type}: {'at least ' if row.missing else ''}{2 * row.forward_macs:,} FLOP "

@@ -17,17 +17,23 @@ from perfctl.orchestrator.compare.gate import (
     NOT_JUDGED,
     SETUP,
     TIME,
-    Judged,
-    Outcome,
+    GateOutcome,
+    JudgedQuantity,
     Value,
-    causes,
-    naming_rank,
+    get_quantity_rank,
+    group_rows_into_causes,
 )
-from perfctl.orchestrator.report.files.documents import markdown
+from perfctl.orchestrator.report.files.documents import write_markdown
 from perfctl.orchestrator.report.numbers import DASH
-from perfctl.orchestrator.report.tables import Cell, Column, listing, nothing, text_cell
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    build_compact_table,
+    missing_cell,
+    text_cell,
+)
 from perfctl.orchestrator.report.view import View
-from perfctl.redact import neutral_text
+from perfctl.redact import neutralize_text
 
 MAX_ROWS = 12
 """Changes in words; JSON and JUnit have all rows."""
@@ -43,10 +49,10 @@ class GateOutput:
 
     passed: bool
     headline: str
-    entries: Sequence[Outcome]
+    entries: Sequence[GateOutcome]
 
 
-class Line(NamedTuple):
+class GateLine(NamedTuple):
     """One change in words, or quantities that could not be judged for one reason."""
 
     entry: str
@@ -66,13 +72,13 @@ class Line(NamedTuple):
         return f"{self.where}: {self.before} became {self.after}{reason}"
 
 
-def gate_output(outcomes: Sequence[Outcome]) -> GateOutput:
+def build_outcomes_output(outcomes: Sequence[GateOutcome]) -> GateOutput:
     """Return the whole."""
     passed = not any(outcome.failed or outcome.undecided for outcome in outcomes)
-    return GateOutput(passed, headline(outcomes), outcomes)
+    return GateOutput(passed, write_gate_headline(outcomes), outcomes)
 
 
-def headline(outcomes: Sequence[Outcome]) -> str:
+def write_gate_headline(outcomes: Sequence[GateOutcome]) -> str:
     """Return "12 of 412 quantities are worse or changed, 81 were not judged; ...", with the one
     that names the cause: see ``NAMING``."""
     rows = [row for outcome in outcomes for row in outcome.rows]
@@ -81,17 +87,21 @@ def headline(outcomes: Sequence[Outcome]) -> str:
     failed, unjudged = sum(counts[result] for result in FAILS), counts[NOT_JUDGED]
     if failed:
         outcome, cause = min(
-            ((outcome, cause) for outcome in outcomes for cause in causes(outcome, *FAILS)),
-            key=lambda item: naming_rank(item[1].first),
+            (
+                (outcome, cause)
+                for outcome in outcomes
+                for cause in group_rows_into_causes(outcome, *FAILS)
+            ),
+            key=lambda item: get_quantity_rank(item[1].first),
         )
         total = "" if failed == judged else f" of {judged:,}"
         noun = "quantity" if failed == judged == 1 else "quantities"
         also = f", {unjudged:,} {'was' if unjudged == 1 else 'were'} not judged" if unjudged else ""
-        first = f"{outcome.entry}: {_line_of(outcome.entry, cause.first).text}"
+        first = f"{outcome.entry}: {_build_line_of_quantity(outcome.entry, cause.first).text}"
         verb = "is" if failed == 1 else "are"
         return f"{failed:,}{total} {noun} {verb} worse or changed{also}; {first}"
     problems = [f"{outcome.entry}: {text}" for outcome in outcomes for text in outcome.problems]
-    missing = [line for outcome in outcomes for line in _lines(outcome, (MISSING,))]
+    missing = [line for outcome in outcomes for line in _build_lines_of_causes(outcome, (MISSING,))]
     if problems:
         return problems[0]
     if missing:
@@ -105,22 +115,22 @@ def headline(outcomes: Sequence[Outcome]) -> str:
     return quantities if judged else "perfctl could not judge any quantity"
 
 
-def gate_view(outcomes: Sequence[Outcome]) -> View:
+def build_outcomes_view(outcomes: Sequence[GateOutcome]) -> View:
     """Return the sums of each entry, then what fails, what is not known, and what is better."""
     sums = []
     for outcome in outcomes:
         tally = {result: len(outcome.of(result)) for result in MEANING}
         counts = (f"{count:,} {result}" for result, count in tally.items() if count)
         sums.append(f"{outcome.entry}: {', '.join(counts) or 'nothing judged'}")
-    lines: dict[tuple[str, ...], Line] = {}
+    lines: dict[tuple[str, ...], GateLine] = {}
     for results in (FAILS, (MISSING,), (NOT_JUDGED,), (BETTER,), (NEW,)):
         for outcome in outcomes:
-            for line in _lines(outcome, results):
+            for line in _build_lines_of_causes(outcome, results):
                 # a new quantity may already be the cause of a sum that is worse
                 reason = "" if line.result == NEW else line.reason
                 lines.setdefault((line.entry, line.result, line.where, reason), line)
     notes = [
-        _shorten(f"{outcome.entry}: {text}")
+        _cut_text(f"{outcome.entry}: {text}")
         for outcome in outcomes
         for text in (
             *(f"could not be judged: {problem}" for problem in outcome.problems[:MAX_NAMES]),
@@ -131,34 +141,41 @@ def gate_view(outcomes: Sequence[Outcome]) -> View:
     heads = ("entry", "", "where", "baseline", "now", "because")
     columns = [Column(head, style="text") for head in heads]
     rows = [
-        (line.entry, Cell(line.result, style=STYLES.get(line.result, "bad")), *map(_cell, line[2:]))
+        (
+            line.entry,
+            Cell(line.result, style=STYLES.get(line.result, "bad")),
+            *map(_build_text_cell, line[2:]),
+        )
         for line in lines.values()
     ]
-    table = listing("", columns, rows[:MAX_ROWS], tools=False)
+    table = build_compact_table("", columns, rows[:MAX_ROWS], tools=False)
     tables = () if table is None else (replace(table, hidden=max(len(rows) - MAX_ROWS, 0)),)
     return View(sums[0] if sums else "", tuple(sums[1:]), tables, notes=tuple(notes))
 
 
-def _cell(text: str) -> Cell:
-    return nothing("not known") if text in ("", DASH) else text_cell(text)
+def _build_text_cell(text: str) -> Cell:
+    return missing_cell("not known") if text in ("", DASH) else text_cell(text)
 
 
-def comment(outcomes: Sequence[Outcome]) -> str:
+def write_pull_request_comment(outcomes: Sequence[GateOutcome]) -> str:
     """Return a comment on a pull request, of at most 30 lines."""
-    view = gate_view(outcomes)
-    facts = (headline(outcomes), view.title, *view.facts)[: MAX_NAMES + 2]
+    view = build_outcomes_view(outcomes)
+    facts = (write_gate_headline(outcomes), view.title, *view.facts)[: MAX_NAMES + 2]
     note = "1 multiply-add = 2 FLOPs. perfctl gate --update makes the new values the baseline."
     notes = (*(f"{text}." for text in view.notes), note)
-    return markdown(replace(view, title="perfctl gate", facts=facts, notes=notes))
+    return write_markdown(replace(view, title="perfctl gate", facts=facts, notes=notes))
 
 
-def _lines(outcome: Outcome, results: Sequence[str]) -> Iterator[Line]:
+def _build_lines_of_causes(outcome: GateOutcome, results: Sequence[str]) -> Iterator[GateLine]:
     """Yield the causes with these results; of what could not be judged a line for each reason."""
     if results[0] not in (MISSING, NOT_JUDGED):
-        for cause in causes(outcome, *results):
+        for cause in group_rows_into_causes(outcome, *results):
             also = []
             if cause.whole is not None and isinstance(cause.whole.before, int | float):
-                before, after = number(cause.whole.before), number(cause.whole.after)
+                before, after = (
+                    format_gate_value(cause.whole.before),
+                    format_gate_value(cause.whole.after),
+                )
                 also.append(
                     f"the complete {cause.whole.key.direction or 'step'}: {before} to {after}"
                 )
@@ -169,30 +186,32 @@ def _lines(outcome: Outcome, results: Sequence[str]) -> Iterator[Line]:
             ]
             also += [f"also {', '.join(changes[:MAX_NAMES])}"] if changes else []
             also += [f"{len(changes) - MAX_NAMES} more"] if len(changes) > MAX_NAMES else []
-            line = _line_of(outcome.entry, cause.first)
+            line = _build_line_of_quantity(outcome.entry, cause.first)
             yield line._replace(reason="; ".join(filter(None, (line.reason, *also))))
         return
-    groups: dict[tuple[str, str], list[Judged]] = {}
+    groups: dict[tuple[str, str], list[JudgedQuantity]] = {}
     for row in outcome.of(*results):
         groups.setdefault((row.reason, row.key.study), []).append(row)
     for (_, study), rows in groups.items():
-        line = _line_of(outcome.entry, rows[0])
+        line = _build_line_of_quantity(outcome.entry, rows[0])
         if len(rows) > 1:
-            names = _shorten(", ".join(dict.fromkeys(row.quantity for row in rows)))
+            names = _cut_text(", ".join(dict.fromkeys(row.quantity for row in rows)))
             location = f"{len(rows):,} quantities of {study or rows[0].key.name} ({names})"
             line = line._replace(where=location)
         yield line._replace(before=DASH, after=DASH)
 
 
-def _line_of(entry: str, row: Judged) -> Line:
+def _build_line_of_quantity(entry: str, row: JudgedQuantity) -> GateLine:
     """Return one quantity; its values where the reason does not say them."""
     is_said = row.quantity in (TIME, SETUP) or isinstance(row.before, Mapping | str)
-    values = (DASH, DASH) if is_said else (number(row.before), number(row.after))
+    values = (
+        (DASH, DASH) if is_said else (format_gate_value(row.before), format_gate_value(row.after))
+    )
     location = f"{row.key.name}, {row.quantity}"
-    return Line(entry, row.result, location, *values, _shorten(row.reason))
+    return GateLine(entry, row.result, location, *values, _cut_text(row.reason))
 
 
-def number(value: Value | None) -> str:
+def format_gate_value(value: Value | None) -> str:
     """Return a figure as people read it."""
     if value is None:
         return DASH
@@ -202,23 +221,23 @@ def number(value: Value | None) -> str:
         return f"{value[-1] / 1e6:,.4g} ms"
     if isinstance(value, Mapping):
         value = ", ".join(f"{name} x {count:g}" for name, count in value.items())
-    return _shorten(value)
+    return _cut_text(value)
 
 
-def _shorten(text: str) -> str:
+def _cut_text(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 
-def junit(outcomes: Sequence[Outcome]) -> str:
+def write_junit_xml(outcomes: Sequence[GateOutcome]) -> str:
     """Return JUnit XML: a suite for each entry, a case for each quantity."""
     root = ElementTree.Element("testsuites", name="perfctl gate")
     kinds = dict.fromkeys(FAILS, "failure") | {MISSING: "error", NOT_JUDGED: "skipped"}
     for outcome in outcomes:
         cases = [("measuring", "error", problem) for problem in outcome.problems]
         for row in outcome.rows:
-            line = _line_of(outcome.entry, row)
+            line = _build_line_of_quantity(outcome.entry, row)
             cases.append((line.where, kinds.get(row.result, ""), f"{row.result}: {line.text}"))
-        entry, kinds_of = neutral_text(outcome.entry, "xml"), [kind for _, kind, _ in cases]
+        entry, kinds_of = neutralize_text(outcome.entry, "xml"), [kind for _, kind, _ in cases]
         counts = {
             "tests": len(cases),
             "failures": kinds_of.count("failure"),
@@ -229,26 +248,29 @@ def junit(outcomes: Sequence[Outcome]) -> str:
         suite = ElementTree.SubElement(root, "testsuite", {"name": entry, **facts})
         for name, kind, text in cases:
             case = ElementTree.SubElement(
-                suite, "testcase", classname=entry, name=neutral_text(name, "xml")
+                suite, "testcase", classname=entry, name=neutralize_text(name, "xml")
             )
             if kind:
-                ElementTree.SubElement(case, kind, message=neutral_text(text, "xml"))
+                ElementTree.SubElement(case, kind, message=neutralize_text(text, "xml"))
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode")  # it declares the locale's encoding
     return f"<?xml version='1.0' encoding='utf-8'?>\n{text}\n"
 
 
-def github_annotations(outcomes: Sequence[Outcome], file: str) -> Iterator[str]:
+def write_github_annotations(outcomes: Sequence[GateOutcome], file: str) -> Iterator[str]:
     """Yield workflow commands of GitHub Actions, at most ten errors: it shows no more of one
     step."""
     errors = []
     for outcome in outcomes:
-        lines = [*_lines(outcome, FAILS), *_lines(outcome, (MISSING,))]
+        lines = [
+            *_build_lines_of_causes(outcome, FAILS),
+            *_build_lines_of_causes(outcome, (MISSING,)),
+        ]
         errors += [(f"{outcome.entry}: {line.result}", line.text) for line in lines]
         errors += [(f"{outcome.entry}: could not be judged", text) for text in outcome.problems]
     data = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
     names = data | str.maketrans({":": "%3A", ",": "%2C"})
     for error in errors[:10]:
-        title, text = (neutral_text(part, "github") for part in error)
+        title, text = (neutralize_text(part, "github") for part in error)
         properties = f"file={file.translate(names)},title={title.translate(names)}"
         yield f"::error {properties}::{text.translate(data)}"

@@ -8,24 +8,24 @@ from typing import Literal
 
 from perfctl.orchestrator.estimate.generation import (
     MEASURES,
-    Cache,
-    CachePart,
-    Generation,
+    GenerationEstimate,
+    GenerationPhase,
+    KvCache,
+    KvCachePart,
     LayerWork,
-    Phase,
-    layer_work,
+    build_layer_work,
 )
-from perfctl.orchestrator.report.estimate import describe_parameters, flops_cell
-from perfctl.orchestrator.report.numbers import digits
+from perfctl.orchestrator.report.estimate import build_flops_cell, describe_parameters
+from perfctl.orchestrator.report.numbers import format_three_digits
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
+    build_complete_table,
     size_cell,
     text_cell,
     text_column,
     text_columns,
-    whole_table,
 )
 from perfctl.orchestrator.report.view import View
 
@@ -43,12 +43,12 @@ class GenerationOutput:
 
     model: str
     """As it was named."""
-    batches: Mapping[int, Generation]
+    batches: Mapping[int, GenerationEstimate]
     """Batch size -> its figures."""
     mode: Literal["generate"] = "generate"
 
 
-def generation_view(output: GenerationOutput, *, has_layers: bool) -> View:
+def build_generation_view(output: GenerationOutput, *, has_layers: bool) -> View:
     """Return both phases, parameters and cache of each batch size whose trace is complete; with
     ``has_layers`` a table of layers for each phase."""
     batches = output.batches.values()
@@ -65,12 +65,16 @@ def generation_view(output: GenerationOutput, *, has_layers: bool) -> View:
     tables: list[Table] = []
     for generation in generations:
         batch = f", batch {generation.batch:,}" if len(generations) > 1 else ""
-        rows = list(map(_phase_row, generation.phases))
-        tables.append(whole_table(f"Phases{batch}", columns, rows, list(_facts(generation))))
+        rows = list(map(_build_phase_row, generation.phases))
+        tables.append(
+            build_complete_table(
+                f"Phases{batch}", columns, rows, list(_list_generation_facts(generation))
+            )
+        )
         if has_layers:
             phases = generation.phases[:2]
             tables += [
-                _layers_table(f"{phase.name.capitalize()}, by layer{batch}", phase)
+                _build_phase_layers_table(f"{phase.name.capitalize()}, by layer{batch}", phase)
                 for phase in phases
             ]
     first = generations[0]
@@ -83,38 +87,45 @@ def generation_view(output: GenerationOutput, *, has_layers: bool) -> View:
     )
 
 
-def _phase_row(phase: Phase) -> list[object]:
+def _build_phase_row(phase: GenerationPhase) -> list[object]:
     first, last = phase.first_step_context, phase.last_step_context
     context = f"{first:,}-{last:,}" if first != last else f"{first:,}"
     tokens = context if phase.tokens > 1 and phase.steps > 1 else f"{phase.tokens:,}"
     counts = [text_cell("" if phase.name == "total" else text) for text in (tokens, context)]
-    return [phase.name.removeprefix("decode, "), phase.steps, *counts, *_work_cells(_total(phase))]
+    return [
+        phase.name.removeprefix("decode, "),
+        phase.steps,
+        *counts,
+        *_build_work_cells(_sum_layer_work(phase)),
+    ]
 
 
-def _total(phase: Phase) -> LayerWork:
+def _sum_layer_work(phase: GenerationPhase) -> LayerWork:
     sums = [phase.total(name) for name in MEASURES]
-    return layer_work("total", "", sums, phase.totals.missing)
+    return build_layer_work("total", "", sums, phase.totals.missing)
 
 
-def _work_cells(work: LayerWork) -> list[Cell]:
+def _build_work_cells(work: LayerWork) -> list[Cell]:
     """Return FLOPs, bytes of weights and cache, and FLOPs for each of these bytes."""
     sizes = (work.weight_bytes, work.cache_read_bytes, work.cache_written_bytes)
-    flops_per_byte = digits(work.flops / work.bytes) if work.bytes and work.macs else ""
-    flops = flops_cell(work.flops, is_lower_bound=bool(work.missing))
+    flops_per_byte = (
+        format_three_digits(work.flops / work.bytes) if work.bytes and work.macs else ""
+    )
+    flops = build_flops_cell(work.flops, is_lower_bound=bool(work.missing))
     return [flops, *map(size_cell, sizes), text_cell(flops_per_byte)]
 
 
-def _layers_table(title: str, phase: Phase) -> Table:
+def _build_phase_layers_table(title: str, phase: GenerationPhase) -> Table:
     """Return the layers of a phase and their sum."""
     rows = [
         [
             work.layer or "(model)",
             text_cell(work.kind),
-            *_work_cells(work),
-            flops_cell(work.elementwise_flops, is_lower_bound=bool(work.missing)),
+            *_build_work_cells(work),
+            build_flops_cell(work.elementwise_flops, is_lower_bound=bool(work.missing)),
             size_cell(work.unfused_bytes),
         ]
-        for work in (*phase.layers, _total(phase))
+        for work in (*phase.layers, _sum_layer_work(phase))
     ]
     columns = [
         *text_columns("layer"),
@@ -123,14 +134,14 @@ def _layers_table(title: str, phase: Phase) -> Table:
         Column("elementwise", is_optional=True),
         Column("op by op", is_optional=True),
     ]
-    return whole_table(title, columns, rows)
+    return build_complete_table(title, columns, rows)
 
 
-def _facts(generation: Generation) -> Iterator[str]:
+def _list_generation_facts(generation: GenerationEstimate) -> Iterator[str]:
     parameters = f"parameters: {generation.parameters:,}"
     yield describe_parameters(parameters, generation.active_parameters)
     if generation.cache is not None:
-        yield from _facts_of_cache(generation.cache)
+        yield from _list_cache_facts(generation.cache)
     elif not generation.cached:
         yield "KV cache: none; each step runs all tokens again"
     for phase in generation.phases[:2]:
@@ -139,16 +150,16 @@ def _facts(generation: Generation) -> Iterator[str]:
             yield f"not included: {name} ({times}), in {phase.name}"
 
 
-def _facts_of_cache(cache: Cache) -> Iterator[str]:
+def _list_cache_facts(cache: KvCache) -> Iterator[str]:
     """Yield the bytes for a token with how they come about, and the size at the end."""
     growing = [part for part in cache.parts if part.is_growing]
     fixed = [part for part in cache.parts if not part.is_growing]
     yield (
         f"KV cache: {cache.bytes_per_token:,} B per token and sequence, "
-        f"{' and '.join(cache.dtypes)}: {_describe_parts(growing)}"
+        f"{' and '.join(cache.dtypes)}: {_describe_cache_parts(growing)}"
     )
     if fixed:
-        yield f"of fixed size: {cache.fixed_bytes:,} B per sequence: {_describe_parts(fixed)}"
+        yield f"of fixed size: {cache.fixed_bytes:,} B per sequence: {_describe_cache_parts(fixed)}"
     tokens = f"{cache.tokens_at_end:,} tokens"
     yield f"at the end: {cache.bytes_at_end:,} B: {tokens}, batch {cache.batch:,}"
     if cache.latent is None or not growing:
@@ -166,7 +177,7 @@ def _facts_of_cache(cache: Cache) -> Iterator[str]:
     )
 
 
-def _describe_parts(parts: Sequence[CachePart]) -> str:
+def _describe_cache_parts(parts: Sequence[KvCachePart]) -> str:
     """ "32 layers x (keys 32 x 128 + values 32 x 128) x 2 B"."""
     texts = []
     for part in parts:

@@ -5,25 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.estimate.decoder import decoder_of_step
-from perfctl.orchestrator.estimate.mfu import TERMS, Audit, Match, Peak, Reported, Row, audit
+from perfctl.orchestrator.estimate.decoder import build_decoder_from_step
+from perfctl.orchestrator.estimate.mfu import (
+    TERMS,
+    ConventionRow,
+    DevicePeak,
+    MfuAudit,
+    MfuExplanation,
+    ReportedMfu,
+    audit,
+)
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.prepared import heading
-from perfctl.orchestrator.report.numbers import si
+from perfctl.orchestrator.ledger.prepared import format_study_heading
+from perfctl.orchestrator.report.numbers import format_si
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    count,
-    dense_table,
-    nothing,
-    table,
+    build_dense_table,
+    build_table,
+    count_cell,
+    missing_cell,
     text_cell,
     text_column,
     text_columns,
 )
 from perfctl.orchestrator.report.view import View
-from perfctl.records.run import label_point
+from perfctl.records.run import format_point
 
 MFU_BY_FORMULA = "MFU by formula"
 TERM_SHARE_MIN = 0.0005
@@ -51,7 +59,7 @@ class MfuRow:
 
     JSON_INLINED = ("row",)
 
-    row: Row
+    row: ConventionRow
     difference: float | None
     """FLOPs of one token beyond the exact count."""
     difference_by_term: Mapping[str, float] | None
@@ -64,35 +72,35 @@ class MfuOutput:
 
     JSON_INLINED = ("audit",)
 
-    audit: Audit
+    audit: MfuAudit
     exact: MfuRow
     exact_causal: MfuRow
     formulas: Mapping[str, MfuRow]
     """Convention -> its figures."""
 
 
-def audit_step(analysis: Analysis) -> Audit | None:
+def audit_recorded_step(analysis: Analysis) -> MfuAudit | None:
     """Return the MFU of the recorded batch size with the most tokens per second; None unless the
     runs train a dense language model, with timed steps, on a device with a known peak."""
     peaks, audits = analysis.roofline.peaks, []
     for point in analysis.roofline.at("run") if analysis.study.mode != "infer" else ():
         batch = analysis.study.at(point.traffic.batch)
         calls = next((item.run.layer_calls for item in batch.runs if item.run.layer_calls), ())
-        step = decoder_of_step(heading(analysis.study), calls, batch.ops)
+        step = build_decoder_from_step(format_study_heading(analysis.study), calls, batch.ops)
         if step is None or not point.peak or not point.traffic.seconds:
             continue
         source = f"{point.peak / 1e12:,.1f} TFLOP/s {point.path}, {peaks.source}"
-        peak = Peak(point.peak, f"{peaks.device}, {source}")
+        peak = DevicePeak(point.peak, f"{peaks.device}, {source}")
         decoder, tokens, recompute = step
         rate = tokens / point.traffic.seconds
-        step_text = f"{tokens:,} tokens in a step of {label_point(batch.batch)}"
+        step_text = f"{tokens:,} tokens in a step of {format_point(batch.batch)}"
         basis = f"tokens/s: {step_text}, by the {point.traffic.basis}"
         audits.append(audit(decoder, rate, 1, peak, recompute=recompute, notes=(basis,)))
     valid = (item for item in audits if item.causal.mfu is not None)
     return max(valid, key=lambda item: item.tokens_per_second, default=None)
 
 
-def answer(audit: Audit) -> str:
+def write_mfu_answer(audit: MfuAudit) -> str:
     """Return MFU by the formulas of PaLM and torchtitan and the terms that differ, or by the only
     one that was chosen."""
     rows = {row.convention.key: row for row in audit.rows if row.mfu is not None}
@@ -112,25 +120,27 @@ def answer(audit: Audit) -> str:
     )
 
 
-def cite_formulas(audit: Audit) -> Table:
+def build_cited_formulas_table(audit: MfuAudit) -> Table:
     """Return every formula with its terms and its source, as a paper needs them."""
     rows = [
         [
             row.convention.key,
             row.convention.formula,
             ", ".join(
-                f"{TERMS[term]} {si(flops)}" for term, flops in (row.terms or {}).items() if flops
+                f"{TERMS[term]} {format_si(flops)}"
+                for term, flops in (row.terms or {}).items()
+                if flops
             ),
-            *_cells(audit, row)[2:4],
+            *_build_formula_cells(audit, row)[2:4],
             row.convention.source,
         ]
         for row in (audit.exact, audit.causal, *audit.rows)
     ]
     note = "N: parameters that a token meets; L layers, H heads of depth Q, T tokens, W window."
-    return dense_table("MFU with formulas and sources", CITED, rows, (note,))
+    return build_dense_table("MFU with formulas and sources", CITED, rows, (note,))
 
 
-def view(audit: Audit) -> View:
+def build_mfu_view(audit: MfuAudit) -> View:
     """Return the run, a row for every convention, what explains a reported figure, and what was
     assumed."""
     model = audit.model
@@ -153,53 +163,59 @@ def view(audit: Audit) -> View:
     if len(audit.rows) == 1:
         convention = audit.rows[0].convention
         notes.append(f"{convention.key}: {convention.formula} ({convention.source})")
-    formulas = table(MFU_BY_FORMULA, COLUMNS, [_cells(audit, row) for row in rows])
+    formulas = build_table(
+        MFU_BY_FORMULA, COLUMNS, [_build_formula_cells(audit, row) for row in rows]
+    )
     sizes = f"{model.parameters:,} parameters{active}, {model.seq:,} tokens per sequence"
     answer_view = View(
-        answer(audit),
+        write_mfu_answer(audit),
         (f"{model.name}: {sizes}", *facts),
         tuple(filter(None, [formulas])),
-        notes=(*_explain_reported(audit.reported), *notes, *audit.notes),
+        notes=(*_explain_reported_mfu(audit.reported), *notes, *audit.notes),
     )
-    tables = (*answer_view.tables, cite_formulas(audit))
+    tables = (*answer_view.tables, build_cited_formulas_table(audit))
     return replace(answer_view, document=lambda: replace(answer_view, tables=tables))
 
 
-def _cells(audit: Audit, row: Row) -> list[Cell]:
+def _build_formula_cells(audit: MfuAudit, row: ConventionRow) -> list[Cell]:
     refused, exact = row.reason or "unknown", audit.exact.total or 0
     no_hfu = "nothing is recomputed" if audit.recompute == "none" else refused
     cells = [
         text_cell(row.convention.key),
-        count(None if row.total is None else round(row.total), refused),
-        _share_cell(row.mfu, refused),
-        _share_cell(row.hfu, no_hfu),
+        count_cell(None if row.total is None else round(row.total), refused),
+        _build_utilization_cell(row.mfu, refused),
+        _build_utilization_cell(row.hfu, no_hfu),
     ]
     difference = audit.difference(row)
     if row is audit.exact:
-        return [*cells, nothing("the reference itself"), text_cell(row.convention.formula)]
+        return [*cells, missing_cell("the reference itself"), text_cell(row.convention.formula)]
     if difference is None:
-        return [*cells, nothing(refused), nothing(refused)]
+        return [*cells, missing_cell(refused), missing_cell(refused)]
     flops, terms = difference
     named_terms = (
-        f"{name} {_sign(amount / exact)}"
+        f"{name} {_format_signed_share(amount / exact)}"
         for name, amount in terms
         if abs(amount) >= TERM_SHARE_MIN * exact
     )
     because = ", ".join(named_terms) or "nothing of 0.05% or more"
-    return [*cells, Cell(_sign(flops / exact), value=flops / exact), text_cell(because)]
+    return [
+        *cells,
+        Cell(_format_signed_share(flops / exact), value=flops / exact),
+        text_cell(because),
+    ]
 
 
-def _sign(share: float) -> str:
+def _format_signed_share(share: float) -> str:
     return f"{share:+.1%}" if abs(share) >= TERM_SHARE_MIN else "0.0%"
 
 
-def _share_cell(share: float | None, reason: str) -> Cell:
+def _build_utilization_cell(share: float | None, reason: str) -> Cell:
     if share is None:
-        return nothing(reason)
+        return missing_cell(reason)
     return Cell(f"{share:.1%}" if share >= TERM_SHARE_MIN else f"{100 * share:.2g}%", value=share)
 
 
-def _explain_reported(reported: Reported | None) -> Iterator[str]:
+def _explain_reported_mfu(reported: ReportedMfu | None) -> Iterator[str]:
     if reported is None:
         return
     percent = f"{reported.value * 100:g}"
@@ -221,16 +237,16 @@ def _explain_reported(reported: Reported | None) -> Iterator[str]:
             yield f"  and {len(further) - MATCHES_MAX} more (--json)"
 
 
-def _describe_match(match: Match) -> str:
+def _describe_match(match: MfuExplanation) -> str:
     return f"{match.said}, {match.value:.2%} ({match.source})"
 
 
-def mfu_output(audit: Audit) -> MfuOutput:
+def build_mfu_output(audit: MfuAudit) -> MfuOutput:
     """Return every convention, and what explains the reported MFU."""
 
-    def make_row(row: Row) -> MfuRow:
+    def build_mfu_row(row: ConventionRow) -> MfuRow:
         difference, terms = audit.difference(row) or (None, None)
         return MfuRow(row, difference, None if terms is None else dict(terms))
 
-    formulas = {row.convention.key: make_row(row) for row in audit.rows}
-    return MfuOutput(audit, make_row(audit.exact), make_row(audit.causal), formulas)
+    formulas = {row.convention.key: build_mfu_row(row) for row in audit.rows}
+    return MfuOutput(audit, build_mfu_row(audit.exact), build_mfu_row(audit.causal), formulas)

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.ledger.timing import Spread
+    from perfctl.orchestrator.ledger.timing import TimeSpread
     from perfctl.orchestrator.predict.cost import Span
 
 DASH = "–"
@@ -31,12 +31,12 @@ _BEFORE_UNIT = re.compile(
 )
 
 
-def hold_units(text: str) -> str:
+def bind_units_to_numbers(text: str) -> str:
     """Return ``text`` with no break between a number and its unit."""
     return _BEFORE_UNIT.sub(NO_BREAK, text)
 
 
-def significant(value: float, digits: int = 3) -> str:
+def format_significant(value: float, digits: int = 3) -> str:
     """Return three significant digits without exponent: 1.36, 24.7, 105; 0 is 0; integers below
     1000 stay as they are."""
     if value == 0:
@@ -50,31 +50,31 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{value:.0f}"
 
 
-def si(value: float, unit: str = "") -> str:
+def format_si(value: float, unit: str = "") -> str:
     """Return ``1358954496, "FLOP"`` as "1.36 GFLOP"; without a unit "1.36 G"."""
     first = SMALLEST if 0 < abs(value) < 1 else 0
     powers = (power for power in range(first, LARGEST) if abs(value) < 999.5 * 1000.0**power)
     power = next(powers, LARGEST)
     scaled = value / 1000.0**power if power else value
-    return f"{significant(scaled)} {PREFIXES[power - SMALLEST].strip()}{unit}".rstrip()
+    return f"{format_significant(scaled)} {PREFIXES[power - SMALLEST].strip()}{unit}".rstrip()
 
 
-def per_second(value: float) -> str:
+def format_rate(value: float) -> str:
     """Return "1.36 k" or "0.508": below 1 without a prefix, because a reader may take "508 m" per
     second for millions."""
-    return f"{value:.3g}" if 1e-4 <= value < 0.9995 else si(value)
+    return f"{value:.3g}" if 1e-4 <= value < 0.9995 else format_si(value)
 
 
-def short(text: str) -> str:
+def drop_trailing_zeros(text: str) -> str:
     """Return a text without trailing zeros, for ticks: "1.50 µs" -> "1.5 µs", "250 ms" stays."""
     number, space, tail = text.partition(" ")
     return (number.rstrip("0").rstrip(".") if "." in number else number) + space + tail
 
 
-def time(ns: float) -> str:
+def format_time(ns: float) -> str:
     """Return nanoseconds as "41.2 µs"; from 1,000 s on in minutes, hours or days."""
     if 0 < ns < 1:
-        return f"{significant(float(ns))} ns"
+        return f"{format_significant(float(ns))} ns"
     # one division: of 5.855 ms, a second one makes 5.8549999
     power = next((power for power in range(3) if abs(ns) < 999.5 * 1000.0**power), 3)
     if power == 3:
@@ -82,29 +82,31 @@ def time(ns: float) -> str:
         scale, unit = 1.0, "s"
         if seconds >= 999.5:
             scale, unit = next(row[1:] for row in _UNITS[3:] if seconds < row[0])
-        return f"{significant(ns / 1e9 / scale)} {unit}"
-    return f"{significant(ns / 1000.0**power)} {('ns', 'µs', 'ms')[power]}" if ns else "0 s"
+        return f"{format_significant(ns / 1e9 / scale)} {unit}"
+    return f"{format_significant(ns / 1000.0**power)} {('ns', 'µs', 'ms')[power]}" if ns else "0 s"
 
 
-def of_steps(spread: Spread, samples: float = 1) -> str:
+def format_step_times(spread: TimeSpread, samples: float = 1) -> str:
     """Return a median time over ``samples``, with the fastest and slowest step: "57.8 ms (16.1 ms
     to 61.0 ms in 3 steps)"; of a single step only its time."""
-    middle, low, high = (time(ns / samples) for ns in (spread.median, spread.low, spread.high))
+    middle, low, high = (
+        format_time(ns / samples) for ns in (spread.median, spread.low, spread.high)
+    )
     return f"{middle} ({low} to {high} in {spread.count} steps)" if spread.count > 1 else middle
 
 
-def size(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Return bytes with decimal prefixes: "9.44 MB"."""
-    return si(count, "B")
+    return format_si(count, "B")
 
 
-def memory_size(count: float) -> str:
+def format_memory_bytes(count: float) -> str:
     """Return bytes of a device's memory with binary prefixes, as nvidia-smi counts: "40.0 GiB"."""
     power = next((power for power in range(4) if abs(count) < 999.5 * 1024.0**power), 4)
-    return f"{significant(count / 1024**power)} {('', 'Ki', 'Mi', 'Gi', 'Ti')[power]}B"
+    return f"{format_significant(count / 1024**power)} {('', 'Ki', 'Mi', 'Gi', 'Ti')[power]}B"
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return 0.0342 as "3.4%"; "< 0.1%" and "> 99.9%" instead of 0 and 100 for a part."""
     if 0 < share < 0.0005:
         return "< 0.1%"
@@ -113,15 +115,15 @@ def percent(share: float) -> str:
     return f"{share * 100:.1f}%"
 
 
-def full(value: float, unit: str = "") -> str:
+def format_all_digits(value: float, unit: str = "") -> str:
     """Return every digit of an integer, six of any other number, grouped by commas:
     "1,358,954,496 FLOP"."""
-    value = rounded(value)
+    value = round_to_six_digits(value)
     text = f"{value:,}" if isinstance(value, int) or abs(value) >= 1e-4 else f"{value:g}"
     return f"{text} {unit}".rstrip()
 
 
-def rounded(value: float) -> float:
+def round_to_six_digits(value: float) -> float:
     """Return integers as they are, other numbers with six significant digits."""
     if isinstance(value, int) or not isfinite(value):
         return value
@@ -131,14 +133,14 @@ def rounded(value: float) -> float:
     return int(close) if close.is_integer() else close
 
 
-def ratio(value: float) -> str:
+def format_ratio(value: float) -> str:
     """Return two decimals; "< 0.01" instead of 0.00 for more than nothing."""
     if 0 < value < 0.005:
         return "< 0.01"
-    return f"{value:.2f}" if value < 1000 else si(value)
+    return f"{value:.2f}" if value < 1000 else format_si(value)
 
 
-def digits(value: float) -> str:
+def format_three_digits(value: float) -> str:
     """Return three significant digits, thousands grouped: 0.0123, 3.14, 27.5, 104, 12,346. Below a
     millionth: "< 0.000001"."""
     if value == 0:
@@ -151,18 +153,18 @@ def digits(value: float) -> str:
     return f"{value:.6f}".rstrip("0") if "e" in text else text
 
 
-def duration(span: Span, *, is_short: bool = False) -> str:
+def format_duration_range(span: Span, *, is_short: bool = False) -> str:
     """Return seconds in the unit that suits the middle figure, for all three."""
     _, scale, unit = next(row for row in _UNITS if span.value < row[0])
-    return with_range(span.times(1 / scale), unit, is_short=is_short)
+    return format_with_range(span.times(1 / scale), unit, is_short=is_short)
 
 
-def with_range(
+def format_with_range(
     span: Span,
     unit: str = "",
     *,
     is_short: bool = False,
-    write: Callable[[float], str] = digits,
+    write: Callable[[float], str] = format_three_digits,
 ) -> str:
     """Return "3.1 h (2.6 to 3.9 h)", in a column "3.1 h (2.6-3.9)"; only the value if its range is
     empty. ``write``: makes a text of a number, by default three significant digits."""
@@ -175,12 +177,12 @@ def with_range(
     return f"{value}{tail} ({low} to {high}{tail})"
 
 
-def dollars(span: Span, *, is_short: bool = False) -> str:
+def format_dollar_range(span: Span, *, is_short: bool = False) -> str:
     """Return "$12.3 ($10.1 to $15.2)", in a column "$12.3 ($10.1-15.2)"."""
-    return with_range(span, is_short=is_short, write=money)
+    return format_with_range(span, is_short=is_short, write=format_dollars)
 
 
-def money(value: float) -> str:
+def format_dollars(value: float) -> str:
     """Return cents if they matter; "< $0.01" instead of $0.00 for more than nothing."""
     if 0 < value < 0.005:
         return "< $0.01"

@@ -10,33 +10,33 @@ from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.predict.answer import Answer, AnswerPoint, Subject
 from perfctl.orchestrator.predict.cost import (
     TIGHT_SHARE_MIN,
-    Frontier,
+    CostFrontier,
+    MemoryNeed,
     Rental,
-    Room,
     Span,
-    Training,
+    TrainingCost,
 )
-from perfctl.orchestrator.predict.generation import GenerationPoint, MemoryNeeded
+from perfctl.orchestrator.predict.generation import GenerationMemory, GenerationPoint
 from perfctl.orchestrator.predict.predict import WAYS, StepTime
 from perfctl.orchestrator.report.numbers import (
-    digits,
-    dollars,
-    duration,
-    memory_size,
-    money,
-    size,
-    with_range,
+    format_bytes,
+    format_dollar_range,
+    format_dollars,
+    format_duration_range,
+    format_memory_bytes,
+    format_three_digits,
+    format_with_range,
 )
-from perfctl.orchestrator.report.prices import dated, notes_on_prices
+from perfctl.orchestrator.report.prices import format_price_date, list_notes_on_prices
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    dense_table,
-    nothing,
+    build_complete_table,
+    build_dense_table,
+    missing_cell,
     text_cell,
     text_columns,
-    whole_table,
 )
 from perfctl.orchestrator.report.view import View
 
@@ -60,7 +60,7 @@ class PredictedBatch:
     JSON_INLINED = ("training", "step")
 
     batch: int
-    training: Training
+    training: TrainingCost
     step: StepTime
     tokens_per_s: Span | None
     missing_values: Mapping[str, str]
@@ -83,30 +83,30 @@ class PredictOutput:
     """Where the prices are from."""
     notes: tuple[str, ...]
     batches: list[PredictedBatch]
-    frontier: Frontier | None
+    frontier: CostFrontier | None
     """null: no --frontier."""
 
 
-def prediction_view(answer: Answer, best: Frontier | None, *, explain: bool) -> View:
+def build_prediction_view(answer: Answer, best: CostFrontier | None, *, explain: bool) -> View:
     """Return the figures with their ranges, what they rest on, and the costs."""
     question, subject, device = answer.question, answer.subject, answer.device
     first, is_single = answer.points[0], len(answer.points) == 1
     at_batch = "" if is_single else f" at batch {first.step.case.batch:,}"
-    roofline = f"roofline {_exactly(first.step.floor)} per step{at_batch}"
+    roofline = f"roofline {_format_exact_duration(first.step.floor)} per step{at_batch}"
     facts = [
-        *(_figures(answer) if is_single else ()),
-        *_basis_of_batches(answer),
-        *device_facts(device, answer.notes, roofline),
+        *(_list_time_and_memory_facts(answer) if is_single else ()),
+        *_list_basis_of_batches(answer),
+        *list_device_facts(device, answer.notes, roofline),
     ]
-    tables = [facts_table(facts)]
+    tables = [build_facts_table(facts)]
     if not is_single:
-        tables.insert(0, _batches_table(answer))
-    elif first.training.rentals and not is_too_large(first.training.room):
-        tables.append(_offers_table(answer))
+        tables.insert(0, _build_batches_table(answer))
+    elif first.training.rentals and not is_known_not_to_fit(first.training.room):
+        tables.append(_build_offers_table(answer))
     if explain and first.step.shares:
-        tables.append(_layers_table(first.step))
+        tables.append(_build_slowest_layers_table(first.step))
     if best is not None:
-        tables.append(_frontier_table(answer, best))
+        tables.append(_build_frontier_table(answer, best))
     method = f"training with {subject.optimizer}" if subject.training else "inference"
     batches = ", ".join(map(str, question.batches))
     name = f"{question.gpus} x {device.machine.name}" if question.gpus > 1 else device.machine.name
@@ -116,30 +116,30 @@ def prediction_view(answer: Answer, best: Frontier | None, *, explain: bool) -> 
     )
 
 
-def facts_table(facts: Sequence[Fact]) -> Table:
+def build_facts_table(facts: Sequence[Fact]) -> Table:
     """Return facts as a table without heads."""
     columns = [Column("", style="word"), *text_columns("")]
-    return whole_table("", columns, [list(map(text_cell, fact)) for fact in facts])
+    return build_complete_table("", columns, [list(map(text_cell, fact)) for fact in facts])
 
 
-def list_facts(name: str, sentences: Iterable[str | None]) -> list[Fact]:
+def list_sentences_below_name(name: str, sentences: Iterable[str | None]) -> list[Fact]:
     """Return the sentences below one name, with bullets if they are several."""
     texts = list(filter(None, sentences))
     bullet = "- " if len(texts) > 1 else ""
     return [("" if number else name, f"{bullet}{text}") for number, text in enumerate(texts)]
 
 
-def device_facts(device: Device, notes: Sequence[str], addition: str = "") -> list[Fact]:
+def list_device_facts(device: Device, notes: Sequence[str], addition: str = "") -> list[Fact]:
     """Return where the figures of the device are from, which device was assumed if several have
     its name, and the other notes."""
     return [
         ("device", f"{device.source}; {addition}" if addition else device.source),
-        *list_facts("assumed", [device.note]),
-        *list_facts("notes", (note for note in notes if note != device.note)),
+        *list_sentences_below_name("assumed", [device.note]),
+        *list_sentences_below_name("notes", (note for note in notes if note != device.note)),
     ]
 
 
-def basis_facts(
+def list_basis_facts(
     basis: str, point: StepTime | GenerationPoint, unused: Sequence[str] = ()
 ) -> list[Fact]:
     """Return what a time rests on, how far that can be trusted, and the ``unused`` sources."""
@@ -148,81 +148,83 @@ def basis_facts(
         basis += " (this one is an extrapolation)" if point.outside else ""
     return [
         ("basis", basis),
-        *list_facts("closest", [point.nearest]),
-        *list_facts("not used", unused),
-        *list_facts("extrapolation", point.outside),
+        *list_sentences_below_name("closest", [point.nearest]),
+        *list_sentences_below_name("not used", unused),
+        *list_sentences_below_name("extrapolation", point.outside),
     ]
 
 
-def is_too_large(memory: Room | MemoryNeeded | None) -> bool:
+def is_known_not_to_fit(memory: MemoryNeed | GenerationMemory | None) -> bool:
     """Return whether the memory is known not to fit."""
     return memory is not None and memory.fits is False
 
 
-def add_memory(times: Sequence[Fact], memory: Room | MemoryNeeded | None, parts: str) -> list[Fact]:
+def add_memory_fact(
+    times: Sequence[Fact], memory: MemoryNeed | GenerationMemory | None, parts: str
+) -> list[Fact]:
     """Return the times, then the memory; a memory that is too small comes first. ``parts``: what
     the memory consists of."""
     if memory is None:
         return [*times, ("memory", "unknown")]
-    text = memory_size(memory.total)
+    text = format_memory_bytes(memory.total)
     if memory.limit is None:
         text += f"; {NO_LIMIT}"
     else:
-        text += (
-            f" of {memory_size(memory.limit)}, {fit_words(memory.total, memory.limit, memory.fits)}"
-        )
+        text += f" of {format_memory_bytes(memory.limit)}, {describe_memory_fit(memory.total, memory.limit, memory.fits)}"
     if memory.largest is not None:
-        most = "" if isinstance(memory, Room) else "at most "
+        most = "" if isinstance(memory, MemoryNeed) else "at most "
         text += (
             f"; largest batch {most}{memory.largest:,}" if memory.largest else "; no sample fits"
         )
     fact = ("memory", f"{text}; {parts}")
-    if not is_too_large(memory):
+    if not is_known_not_to_fit(memory):
         return [*times, fact]
     (name, first), *other_times = times
     return [fact, (name, f"{first}, if it fitted"), *other_times]
 
 
-def fit_words(total: float, limit: float, fits: bool | None) -> str:
+def describe_memory_fit(total: float, limit: float, fits: bool | None) -> str:
     """Return whether so many bytes fit, and how closely."""
     if fits is None:
         return "may fit: the activations of the prompt need more"
     if fits:
         return "fits, but little is left" if total > TIGHT_SHARE_MIN * limit else "fits"
     if total > limit:
-        return f"does not fit: {memory_size(total - limit)} are missing"
+        return f"does not fit: {format_memory_bytes(total - limit)} are missing"
     return "does not fit: the allocator's free blocks are too small"
 
 
-def _figures(answer: Answer) -> list[Fact]:
+def _list_time_and_memory_facts(answer: Answer) -> list[Fact]:
     """Return the times of one batch size, its memory, and what several GPUs cost."""
     tokens, training, trains = answer.subject.tokens, answer.training, answer.subject.training
-    speed, limit = training.samples_per_second.value, host_limit(answer.step)
-    rate = f"{digits(speed)} samples/s"
+    speed, limit = training.samples_per_second.value, describe_host_limit(answer.step)
+    rate = f"{format_three_digits(speed)} samples/s"
     if tokens is not None:
-        rate += f", {digits(speed * tokens)} tokens/s ({tokens:,} per sample)"
-    facts = [("step", f"{duration(training.step)}; {rate}")]
+        rate += f", {format_three_digits(speed * tokens)} tokens/s ({tokens:,} per sample)"
+    facts = [("step", f"{format_duration_range(training.step)}; {rate}")]
     if training.epoch is not None:
         name = "epoch" if trains else "all samples"
-        facts.append((name, f"{duration(training.epoch)}: {training.steps:,} steps"))
+        facts.append((name, f"{format_duration_range(training.epoch)}: {training.steps:,} steps"))
     if training.total is not None:
         name = "training" if trains else "all"
-        facts.append((name, f"{duration(training.total)}: {training.job.epochs} epochs"))
-    facts += list_facts("host", [limit])
+        facts.append(
+            (name, f"{format_duration_range(training.total)}: {training.job.epochs} epochs")
+        )
+    facts += list_sentences_below_name("host", [limit])
     return [
-        *add_memory(facts, training.room, _reserve_words(answer, training.room)),
-        *_parallel_facts(training),
+        *add_memory_fact(facts, training.room, _describe_reserved_memory(answer, training.room)),
+        *_list_parallel_facts(training),
     ]
 
 
-def _reserve_words(answer: Answer, room: Room | None) -> str:
+def _describe_reserved_memory(answer: Answer, room: MemoryNeed | None) -> str:
     purpose = RESERVED_FOR[answer.device.machine.kind]
     if room is None or not room.reserve:
         return purpose
-    return f"the memory includes {memory_size(room.reserve)} {purpose}"
+    return f"the memory includes {format_memory_bytes(room.reserve)} {purpose}"
 
 
-def host_limit(step: StepTime, name: str = "this step") -> str | None:
+def describe_host_limit(step: StepTime, name: str = "this step") -> str | None:
     """Return what to know and do if the GPU waits for the host; None if it does not, or this is
     unknown."""
     if not step.host_limits or step.host is None or step.gpu is None:
@@ -230,28 +232,28 @@ def host_limit(step: StepTime, name: str = "this step") -> str | None:
     also = " with their backward and the update" if step.case.training else ""
     return (
         f"the host limits {name}: launching {step.operations:,} operations{also} takes "
-        f"{_exactly(step.host)}, the GPU {_exactly(step.gpu)}; a larger batch costs little extra "
+        f"{_format_exact_duration(step.host)}, the GPU {_format_exact_duration(step.gpu)}; a larger batch costs little extra "
         "time; CUDA graphs or torch.compile launch fewer operations"
     )
 
 
-def _parallel_facts(training: Training) -> list[Fact]:
+def _list_parallel_facts(training: TrainingCost) -> list[Fact]:
     parallel = training.parallel
     if parallel is None:
         return []
     text = f"efficiency {parallel.efficiency:.1%} of {parallel.gpus} GPUs"
-    moved = f"{size(parallel.moved_bytes)} of gradients per step and GPU"
+    moved = f"{format_bytes(parallel.moved_bytes)} of gradients per step and GPU"
     if parallel.communication is None:
         return [("in parallel", f"{text}, as stated; {moved}")]
-    link = f"over {digits(parallel.link_gbs or 0)} GB/s ({parallel.link})"
+    link = f"over {format_three_digits(parallel.link_gbs or 0)} GB/s ({parallel.link})"
     hidden = (
-        f"{_exactly(parallel.communication)}, of which {_exactly(parallel.exposed or 0)} is not "
+        f"{_format_exact_duration(parallel.communication)}, of which {_format_exact_duration(parallel.exposed or 0)} is not "
         f"hidden (--overlap {parallel.overlap:g})"
     )
     return [("in parallel", f"{text}: {moved} {link}, {hidden}")]
 
 
-def _basis_of_batches(answer: Answer) -> list[Fact]:
+def _list_basis_of_batches(answer: Answer) -> list[Fact]:
     """Return what each batch size rests on, once for those that share it."""
     steps_by_basis: dict[tuple[str, ...], list[StepTime]] = {}
     for step in (point.step for point in answer.points):
@@ -263,30 +265,32 @@ def _basis_of_batches(answer: Answer) -> list[Fact]:
         batches = ", ".join(f"{step.case.batch:,}" for step in steps)
         prefix = f"batch {batches}: " if len(steps_by_basis) > 1 else ""
         basis = f"{prefix}{WAYS[first.way]}: {first.source}"
-        facts += basis_facts(basis, first, first.why_not)
+        facts += list_basis_facts(basis, first, first.why_not)
     return facts
 
 
-def _dollars_cell(span: Span | None, *, has_range: bool = False) -> Cell:
+def _build_dollars_cell(span: Span | None, *, has_range: bool = False) -> Cell:
     if span is None:
-        return nothing("not offered")
-    return text_cell(dollars(span, is_short=True) if has_range else money(span.value))
+        return missing_cell("not offered")
+    return text_cell(
+        format_dollar_range(span, is_short=True) if has_range else format_dollars(span.value)
+    )
 
 
-def duration_cell(span: Span) -> Cell:
+def build_duration_cell(span: Span) -> Cell:
     """Return a time with its range."""
-    return text_cell(duration(span, is_short=True))
+    return text_cell(format_duration_range(span, is_short=True))
 
 
-def _rentals_in_one_instance(training: Training) -> list[Rental]:
+def _select_single_instance_rentals(training: TrainingCost) -> list[Rental]:
     return [rental for rental in training.rentals if rental.instances == 1]
 
 
-def _batches_table(answer: Answer) -> Table:
+def _build_batches_table(answer: Answer) -> Table:
     """Return a row for each batch size, and what the columns rest on."""
     tokens, rows = answer.subject.tokens, []
     for training in (point.training for point in answer.points):
-        room, memory = training.room, nothing("unknown")
+        room, memory = training.room, missing_cell("unknown")
         if room is not None:
             is_tight = room.limit is not None and room.total > TIGHT_SHARE_MIN * room.limit
             fit_by_state = {
@@ -294,47 +298,49 @@ def _batches_table(answer: Answer) -> Table:
                 True: ", little left" if is_tight else ", fits",
                 False: ", over",
             }
-            memory = text_cell(memory_size(room.total) + fit_by_state[room.fits])
+            memory = text_cell(format_memory_bytes(room.total) + fit_by_state[room.fits])
         cheapest = None
-        if not is_too_large(room):
-            costs = (rental.on_demand for rental in _rentals_in_one_instance(training))
+        if not is_known_not_to_fit(room):
+            costs = (rental.on_demand for rental in _select_single_instance_rentals(training))
             cheapest = next(filter(None, costs), None)
         rows.append(
             (
                 training.job.batch,
-                duration_cell(training.step),
-                text_cell(digits(training.samples_per_second.value * (tokens or 1))),
+                build_duration_cell(training.step),
+                text_cell(format_three_digits(training.samples_per_second.value * (tokens or 1))),
                 memory,
-                duration_cell(training.billed) if training.billed else nothing("no samples"),
-                _dollars_cell(cheapest),
+                build_duration_cell(training.billed)
+                if training.billed
+                else missing_cell("no samples"),
+                _build_dollars_cell(cheapest),
             )
         )
     billed = "all epochs" if answer.training.total is not None else "epoch"
     speed = "tokens/s" if tokens is not None else "samples/s"
     columns = list(map(Column, ("batch", "step", speed, "memory", billed, "cheapest")))
-    notes = list(_notes_on_batches(answer))
-    return dense_table("Prediction by batch size", columns, rows, notes)
+    notes = list(_list_notes_on_batches(answer))
+    return build_dense_table("Prediction by batch size", columns, rows, notes)
 
 
-def _notes_on_batches(answer: Answer) -> Iterator[str]:
+def _list_notes_on_batches(answer: Answer) -> Iterator[str]:
     waits = [point.step for point in answer.points if point.step.host_limits]
     if waits:
         batches, last = ", ".join(f"{step.case.batch:,}" for step in waits), waits[-1]
-        yield f"batch {batches}: {host_limit(last, f'a step at batch {last.case.batch:,}')}"
+        yield f"batch {batches}: {describe_host_limit(last, f'a step at batch {last.case.batch:,}')}"
     room = answer.training.room
     if room is not None and room.largest is not None:
-        description = _reserve_words(answer, room)
+        description = _describe_reserved_memory(answer, room)
         yield f"the largest batch that fits is {room.largest:,}; {description}"
-    rentals = _rentals_in_one_instance(answer.training)
+    rentals = _select_single_instance_rentals(answer.training)
     if prices := [rental.price for rental in rentals if rental.on_demand]:
         yield "cheapest: on-demand price; the cost range is proportional to the time range"
-        yield from notes_on_prices(answer.prices, prices)
+        yield from list_notes_on_prices(answer.prices, prices)
 
 
-def _offers_table(answer: Answer) -> Table:
+def _build_offers_table(answer: Answer) -> Table:
     """Return the cost of the training by offer, the cheapest first."""
     training = answer.training
-    single = _rentals_in_one_instance(training)
+    single = _select_single_instance_rentals(training)
     rentals = single or training.rentals
     rows = []
     for rental in rentals[:OFFERS_MAX]:
@@ -345,12 +351,12 @@ def _offers_table(answer: Answer) -> Table:
                 price.provider,
                 price.instance or price.gpu,
                 f"{gpus}, {rental.idle_gpus} idle" if rental.idle_gpus else gpus,
-                _dollars_cell(rental.on_demand, has_range=True),
-                _dollars_cell(rental.spot),
-                dated(price),
+                _build_dollars_cell(rental.on_demand, has_range=True),
+                _build_dollars_cell(rental.spot),
+                format_price_date(price),
             )
         )
-    notes = notes_on_prices(answer.prices, [rental.price for rental in rentals[:OFFERS_MAX]])
+    notes = list_notes_on_prices(answer.prices, [rental.price for rental in rentals[:OFFERS_MAX]])
     if len(rentals) > OFFERS_MAX:
         notes.append(f"and {len(rentals) - OFFERS_MAX} more expensive offers: see --json")
     network = "these times exclude the network between machines"
@@ -359,9 +365,13 @@ def _offers_table(answer: Answer) -> Table:
     elif omitted := len(training.rentals) - len(single):
         notes.append(f"{omitted} offers with fewer GPUs per instance are omitted; {network}")
     if (energy := training.energy) is not None:
-        cost = f", cost {with_range(energy.cost)} at the electricity price" if energy.cost else ""
+        cost = (
+            f", cost {format_with_range(energy.cost)} at the electricity price"
+            if energy.cost
+            else ""
+        )
         notes.append(
-            f"energy {with_range(energy.kwh, 'kWh')}{cost}: {digits(energy.watts)} W per GPU, "
+            f"energy {format_with_range(energy.kwh, 'kWh')}{cost}: {format_three_digits(energy.watts)} W per GPU, "
             f"{energy.source}; without host and cooling"
         )
     billed = f"{answer.question.epochs} epochs" if training.total is not None else "one epoch"
@@ -370,16 +380,16 @@ def _offers_table(answer: Answer) -> Table:
         *map(Column, ("on demand", "spot")),
         *text_columns("price of"),
     ]
-    return dense_table(f"Cost of {billed}", columns, rows, notes)
+    return build_dense_table(f"Cost of {billed}", columns, rows, notes)
 
 
-def _layers_table(step: StepTime) -> Table:
+def _build_slowest_layers_table(step: StepTime) -> Table:
     """Return the layers that take the most time, and what limits them."""
     rows = [
         (
             share.layer or "(between layers)",
             share.kind,
-            text_cell(_exactly(share.seconds)),
+            text_cell(_format_exact_duration(share.seconds)),
             text_cell(f"{share.share:.1%}"),
             LIMITS[share.limit],
         )
@@ -391,7 +401,7 @@ def _layers_table(step: StepTime) -> Table:
         notes.append(f"and {len(other_shares)} more: {omitted:.1%}; see --json")
     if step.host_limits and step.gpu is not None:
         notes.append(
-            f"the GPU works for {_exactly(step.gpu)} of it and waits for the host otherwise; "
+            f"the GPU works for {_format_exact_duration(step.gpu)} of it and waits for the host otherwise; "
             "shares are of the complete step"
         )
     by_limit = dict.fromkeys((share.limit for share in step.shares), 0.0)
@@ -401,7 +411,11 @@ def _layers_table(step: StepTime) -> Table:
     parts = ", ".join(f"{share:.0%} {LIMITS[name]}" for name, share in limits)
     notes.append(f"by limit of the layers: {parts}")
     if step.phases:
-        notes.append(", ".join(f"{name} {_exactly(value)}" for name, value in step.phases.items()))
+        notes.append(
+            ", ".join(
+                f"{name} {_format_exact_duration(value)}" for name, value in step.phases.items()
+            )
+        )
     if step.drivers:
         drivers = list(step.drivers.items())[:DRIVERS_MAX]
         factors = ", ".join(f"{name} x {factor:.2f}" for name, factor in drivers)
@@ -411,19 +425,19 @@ def _layers_table(step: StepTime) -> Table:
         *map(Column, ("time", "share")),
         *text_columns("driven by"),
     ]
-    title = f"Where the {_exactly(step.seconds)} of a step at batch {step.case.batch:,} go"
-    return dense_table(title, columns, rows, notes)
+    title = f"Where the {_format_exact_duration(step.seconds)} of a step at batch {step.case.batch:,} go"
+    return build_dense_table(title, columns, rows, notes)
 
 
-def _frontier_table(answer: Answer, best: Frontier) -> Table:
+def _build_frontier_table(answer: Answer, best: CostFrontier) -> Table:
     """Return the choices that no other beats in both time and cost, and what they rest on."""
     rows = [
         (
-            duration_cell(choice.seconds),
-            _dollars_cell(choice.dollars, has_range=True),
-            _dollars_cell(choice.spot),
+            build_duration_cell(choice.seconds),
+            _build_dollars_cell(choice.dollars, has_range=True),
+            _build_dollars_cell(choice.spot),
             f"{choice.price.provider} {choice.price.instance or ''}".strip()
-            + f", {choice.price.count} x {choice.gpu_model}, {dated(choice.price)}",
+            + f", {choice.price.count} x {choice.gpu_model}, {format_price_date(choice.price)}",
             choice.batch,
         )
         for choice in best.choices
@@ -447,7 +461,7 @@ def _frontier_table(answer: Answer, best: Frontier) -> Table:
         if models:
             notes.append(f"extrapolated, with wider ranges: {', '.join(models)}")
         notes.append("batch sizes are per GPU")
-        notes += notes_on_prices(answer.prices, [choice.price for choice in best.choices])
+        notes += list_notes_on_prices(answer.prices, [choice.price for choice in best.choices])
     columns = [
         Column("time", style="word"),
         *map(Column, ("on demand", "spot")),
@@ -455,14 +469,14 @@ def _frontier_table(answer: Answer, best: Frontier) -> Table:
         Column("batch"),
     ]
     caption = f"Time and cost: the best of {best.compared} offers and batch sizes"
-    return dense_table(caption, columns, rows, notes)
+    return build_dense_table(caption, columns, rows, notes)
 
 
-def _exactly(value: float) -> str:
-    return duration(Span(value, value, value))
+def _format_exact_duration(value: float) -> str:
+    return format_duration_range(Span(value, value, value))
 
 
-def predict_output(answer: Answer, best: Frontier | None) -> PredictOutput:
+def build_prediction_output(answer: Answer, best: CostFrontier | None) -> PredictOutput:
     """Return everything, every offer and every layer."""
     question, subject = answer.question, answer.subject
     return PredictOutput(
@@ -474,12 +488,12 @@ def predict_output(answer: Answer, best: Frontier | None) -> PredictOutput:
         answer.device,
         answer.prices.name,
         answer.notes,
-        [_predicted_batch(point, subject.tokens) for point in answer.points],
+        [_build_predicted_batch(point, subject.tokens) for point in answer.points],
         best,
     )
 
 
-def _predicted_batch(point: AnswerPoint, tokens: int | None) -> PredictedBatch:
+def _build_predicted_batch(point: AnswerPoint, tokens: int | None) -> PredictedBatch:
     step, training = point.step, point.training
     room, energy = training.room, training.energy
     speed = training.samples_per_second.times(tokens) if tokens is not None else None
@@ -506,10 +520,10 @@ def _predicted_batch(point: AnswerPoint, tokens: int | None) -> PredictedBatch:
         "energy": (energy, unbilled or "unknown power: set --power"),
         "energy.cost": (energy is None or energy.cost, "no --tariff"),
     }
-    return PredictedBatch(step.case.batch, training, step, speed, missing_values(values))
+    return PredictedBatch(step.case.batch, training, step, speed, explain_missing_values(values))
 
 
-def missing_values(values: Mapping[str, tuple[object, str]]) -> dict[str, str]:
+def explain_missing_values(values: Mapping[str, tuple[object, str]]) -> dict[str, str]:
     """Return key -> reason of each value that is null or empty. ``values``: key -> (value, reason
     if it is missing)."""
     return {

@@ -9,30 +9,36 @@ from typing import Literal
 from perfctl.orchestrator.predict.generation import (
     GenerationAnswer,
     GenerationPoint,
-    StepSeconds,
+    GenerationStepTime,
 )
 from perfctl.orchestrator.predict.prices import Price
 from perfctl.orchestrator.report.numbers import (
-    digits,
-    dollars,
-    duration,
-    memory_size,
-    money,
-    with_range,
+    format_dollar_range,
+    format_dollars,
+    format_duration_range,
+    format_memory_bytes,
+    format_three_digits,
+    format_with_range,
 )
 from perfctl.orchestrator.report.predict import (
     NO_LIMIT,
     Fact,
-    add_memory,
-    basis_facts,
-    device_facts,
-    duration_cell,
-    facts_table,
-    is_too_large,
-    missing_values,
+    add_memory_fact,
+    build_duration_cell,
+    build_facts_table,
+    explain_missing_values,
+    is_known_not_to_fit,
+    list_basis_facts,
+    list_device_facts,
 )
-from perfctl.orchestrator.report.prices import NO_SOURCE, describe_prices, warn_of_old
-from perfctl.orchestrator.report.tables import Column, Table, dense_table, nothing, text_cell
+from perfctl.orchestrator.report.prices import NO_SOURCE, describe_price_origin, warn_of_old_prices
+from perfctl.orchestrator.report.tables import (
+    Column,
+    Table,
+    build_dense_table,
+    missing_cell,
+    text_cell,
+)
 from perfctl.orchestrator.report.view import View
 
 ENGINES = {
@@ -75,19 +81,19 @@ class PredictGenerationOutput:
     mode: Literal["generate"] = "generate"
 
 
-def generation_view(answer: GenerationAnswer) -> View:
+def build_predicted_generation_view(answer: GenerationAnswer) -> View:
     """Return the figures with their ranges, and what they rest on."""
     first, is_single = answer.points[0], len(answer.points) == 1
     batches = ", ".join(f"{point.batch:,}" for point in answer.points)
     prices = [point.cost.price for point in answer.points if point.cost is not None]
     facts = [
-        *(_figures(first) if is_single else ()),
-        *basis_facts(f"{BASES[answer.engine]}: {first.source}", first),
-        *device_facts(answer.device, (*answer.notes, *warn_of_old(prices))),
+        *(_list_time_memory_cost_facts(first) if is_single else ()),
+        *list_basis_facts(f"{BASES[answer.engine]}: {first.source}", first),
+        *list_device_facts(answer.device, (*answer.notes, *warn_of_old_prices(prices))),
     ]
-    tables = [facts_table(facts)]
+    tables = [build_facts_table(facts)]
     if not is_single:
-        tables.insert(0, _batches_table(answer.points, prices))
+        tables.insert(0, _build_batches_table(answer.points, prices))
     return View(
         f"{answer.model}, generating, batch {batches}, {answer.precision}, on "
         f"{answer.device.machine.name}, {ENGINES[answer.engine]}",
@@ -99,25 +105,25 @@ def generation_view(answer: GenerationAnswer) -> View:
     )
 
 
-def _figures(point: GenerationPoint) -> list[Fact]:
+def _list_time_memory_cost_facts(point: GenerationPoint) -> list[Fact]:
     """Return the times of one batch size, its memory and its cost."""
-    times = [("first token", _step_words(point.prefill))]
+    times = [("first token", _describe_step_time(point.prefill))]
     for name, step in (("next token", point.first), ("last token", point.last)):
         if step is not None:
-            times.append((name, f"{_step_words(step)}; at context {step.context:,}"))
-    speed = with_range(point.tokens_per_second, "tokens/s")
-    times.append(("total", f"{duration(point.total)}; {speed}"))
+            times.append((name, f"{_describe_step_time(step)}; at context {step.context:,}"))
+    speed = format_with_range(point.tokens_per_second, "tokens/s")
+    times.append(("total", f"{format_duration_range(point.total)}; {speed}"))
     memory = point.memory
     parts = (
-        f"weights {memory_size(memory.weights)}, cache {memory_size(memory.cache)}, "
-        f"{memory_size(memory.reserve)} reserved"
+        f"weights {format_memory_bytes(memory.weights)}, cache {format_memory_bytes(memory.cache)}, "
+        f"{format_memory_bytes(memory.reserve)} reserved"
     )
-    facts = add_memory(times, memory, parts)
+    facts = add_memory_fact(times, memory, parts)
     if point.cost is not None:
         price = point.cost.price
         several = f", one of {price.count} busy GPUs" if price.count > 1 else ""
         cost = (
-            f"{dollars(point.cost.dollars)} per million generated tokens: {price.provider} "
+            f"{format_dollar_range(point.cost.dollars)} per million generated tokens: {price.provider} "
             f"{price.instance or price.gpu}{several}, price of {price.date} "
             f"({price.source or NO_SOURCE})"
         )
@@ -125,11 +131,11 @@ def _figures(point: GenerationPoint) -> list[Fact]:
     return facts
 
 
-def _step_words(step: StepSeconds) -> str:
-    return f"{duration(step.time)}, mostly {LIMITS[step.limit]}"
+def _describe_step_time(step: GenerationStepTime) -> str:
+    return f"{format_duration_range(step.time)}, mostly {LIMITS[step.limit]}"
 
 
-def _batches_table(points: Sequence[GenerationPoint], prices: Sequence[Price]) -> Table:
+def _build_batches_table(points: Sequence[GenerationPoint], prices: Sequence[Price]) -> Table:
     """Return a row for each batch size."""
     rows = []
     for point in points:
@@ -137,12 +143,14 @@ def _batches_table(points: Sequence[GenerationPoint], prices: Sequence[Price]) -
         rows.append(
             (
                 point.batch,
-                duration_cell(point.prefill.time),
-                duration_cell(point.first.time) if point.first else nothing("one token"),
-                text_cell(digits(point.tokens_per_second.value)),
-                text_cell(memory_size(point.memory.total)),
+                build_duration_cell(point.prefill.time),
+                build_duration_cell(point.first.time) if point.first else missing_cell("one token"),
+                text_cell(format_three_digits(point.tokens_per_second.value)),
+                text_cell(format_memory_bytes(point.memory.total)),
                 "maybe" if fits is None else "no",
-                text_cell(money(cost.dollars.value)) if cost else nothing(_no_cost(point)),
+                text_cell(format_dollars(cost.dollars.value))
+                if cost
+                else missing_cell(_explain_missing_cost(point)),
             )
         )
     columns = [
@@ -150,29 +158,31 @@ def _batches_table(points: Sequence[GenerationPoint], prices: Sequence[Price]) -
         Column("fits", style="word"),
         Column("$/M"),
     ]
-    meaning = f"$/M: cost per million generated tokens; {describe_prices(prices)}"
+    meaning = f"$/M: cost per million generated tokens; {describe_price_origin(prices)}"
     notes = [meaning] if prices else []
-    return dense_table("Prediction by batch size", columns, rows, notes)
+    return build_dense_table("Prediction by batch size", columns, rows, notes)
 
 
-def _no_cost(point: GenerationPoint) -> str:
-    if is_too_large(point.memory):
+def _explain_missing_cost(point: GenerationPoint) -> str:
+    if is_known_not_to_fit(point.memory):
         return "it does not fit in memory"
     return "no offer of this device in the price table"
 
 
-def predict_generation_output(answer: GenerationAnswer) -> PredictGenerationOutput:
+def build_predict_generation_output(answer: GenerationAnswer) -> PredictGenerationOutput:
     """Return everything, every batch size."""
-    batches = [GeneratedBatch(point, _missing_values(point)) for point in answer.points]
+    batches = [
+        GeneratedBatch(point, _explain_missing_point_values(point)) for point in answer.points
+    ]
     return PredictGenerationOutput(answer, answer.prices.name, batches)
 
 
-def _missing_values(point: GenerationPoint) -> dict[str, str]:
-    return missing_values(
+def _explain_missing_point_values(point: GenerationPoint) -> dict[str, str]:
+    return explain_missing_values(
         {
             "decode_first_step": (point.first, "the only generated token comes from prefill"),
             "coverage": (point.coverage, "extrapolates: see extrapolations"),
-            "cost": (point.cost, _no_cost(point)),
+            "cost": (point.cost, _explain_missing_cost(point)),
             "memory.limit_bytes": (point.memory.limit, NO_LIMIT),
         }
     )

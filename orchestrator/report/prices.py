@@ -10,8 +10,8 @@ from perfctl.orchestrator.predict.prices import Price, PriceTable
 from perfctl.orchestrator.report.tables import (
     Column,
     Table,
-    dense_table,
-    nothing,
+    build_dense_table,
+    missing_cell,
     text_cell,
     text_columns,
 )
@@ -41,35 +41,35 @@ class PriceChange:
     """written, removed, or absent if there is none to remove."""
 
 
-def dated(price: Price) -> str:
+def format_price_date(price: Price) -> str:
     """Return the date of the price, marked "undated", "promotional" or "old" (of more than a year
     ago)."""
     mark = price.uncertain or ("old" if price.is_old else "")
     return f"{price.date} {mark}".rstrip()
 
 
-def prices_view(prices: PriceList) -> View:
+def build_prices_view(prices: PriceList) -> View:
     """Return the offers with their dates and sources."""
     offers, name = prices.table.prices, prices.table.name
     if not offers:
         return View(f"No offer of {prices.gpu} in {name}")
-    publishers = sources(offers)
+    publishers = list_price_publishers(offers)
     source, notes = f", source: {publishers[0]}", []
     if len(publishers) > 1:
         source, notes = "", [f"[{number}] {text}" for number, text in enumerate(publishers, 1)]
     return View(
-        f"{_count_offers(offers)} of {name}, US dollars per hour and instance. Prices of "
-        f"{days(offers)}{source}",
-        tables=(_offers_table(offers, publishers),),
-        notes=(*notes, *_explain_marks(offers), *warn_of_old(offers)),
+        f"{_format_offer_count(offers)} of {name}, US dollars per hour and instance. Prices of "
+        f"{format_price_dates(offers)}{source}",
+        tables=(_build_offers_table(offers, publishers),),
+        notes=(*notes, *_explain_offer_marks(offers), *warn_of_old_prices(offers)),
     )
 
 
-def _count_offers(offers: Sequence[Price]) -> str:
+def _format_offer_count(offers: Sequence[Price]) -> str:
     return f"{len(offers)} offer{'s' * (len(offers) != 1)}"
 
 
-def price_change_view(change: PriceChange) -> View:
+def build_price_change_view(change: PriceChange) -> View:
     """Return the change, how to undo it, and how many offers no prediction will use."""
     if change.action == "removed":
         return View(f"Removed {change.path}")
@@ -82,7 +82,7 @@ def price_change_view(change: PriceChange) -> View:
         "several models. Use for example A100 SXM4 80 GB instead of A100 80 GB"
     )
     return View(
-        f"Wrote {change.path} ({_count_offers(offers)})",
+        f"Wrote {change.path} ({_format_offer_count(offers)})",
         (
             "perfctl predict now uses it; run 'perfctl predict --reset-prices' to return to "
             "perfctl's table",
@@ -91,21 +91,21 @@ def price_change_view(change: PriceChange) -> View:
     )
 
 
-def _offers_table(offers: Sequence[Price], publishers: Sequence[str]) -> Table:
+def _build_offers_table(offers: Sequence[Price], publishers: Sequence[str]) -> Table:
     """Return a row for each offer. If there are several sources, their numbers replace the
     region."""
     is_single = len(publishers) == 1
     rows = [
         (
             price.provider,
-            price.instance or nothing("not stated"),
+            price.instance or missing_cell("not stated"),
             price.gpu + ("" if price.board else " *"),
             price.count,
             *(
-                text_cell(f"{value:.2f}") if value is not None else nothing("not offered")
+                text_cell(f"{value:.2f}") if value is not None else missing_cell("not offered")
                 for value in (price.on_demand, price.spot)
             ),
-            price.region if is_single and price.region else nothing("not stated"),
+            price.region if is_single and price.region else missing_cell("not stated"),
             price.date
             + (" ?" if price.uncertain else "")
             + ("" if is_single else f" [{publishers.index(price.source or NO_SOURCE) + 1}]"),
@@ -119,10 +119,10 @@ def _offers_table(offers: Sequence[Price], publishers: Sequence[str]) -> Table:
         *text_columns("region"),
         Column("date", style="word"),
     ]
-    return dense_table("Offers", columns, rows)
+    return build_dense_table("Offers", columns, rows)
 
 
-def _explain_marks(offers: Sequence[Price]) -> Iterator[str]:
+def _explain_offer_marks(offers: Sequence[Price]) -> Iterator[str]:
     """Yield the meaning of each mark in the list."""
     if undated := sum(price.uncertain is not None for price in offers):
         yield (
@@ -136,34 +136,34 @@ def _explain_marks(offers: Sequence[Price]) -> Iterator[str]:
         )
 
 
-def notes_on_prices(table: PriceTable, prices: Sequence[Price]) -> list[str]:
+def list_notes_on_prices(table: PriceTable, prices: Sequence[Price]) -> list[str]:
     """Return where the prices are from, and which are old."""
-    return [f"{describe_prices(prices, f', {table.name}')}", *warn_of_old(prices)]
+    return [f"{describe_price_origin(prices, f', {table.name}')}", *warn_of_old_prices(prices)]
 
 
-def describe_prices(prices: Sequence[Price], table: str = "") -> str:
+def describe_price_origin(prices: Sequence[Price], table: str = "") -> str:
     """Return the dates and publishers of prices; "" without prices."""
-    publishers = "; ".join(sources(prices))
-    return f"prices of {days(prices)}{table} ({publishers})" if prices else ""
+    publishers = "; ".join(list_price_publishers(prices))
+    return f"prices of {format_price_dates(prices)}{table} ({publishers})" if prices else ""
 
 
-def warn_of_old(prices: Sequence[Price]) -> list[str]:
+def warn_of_old_prices(prices: Sequence[Price]) -> list[str]:
     """Return a sentence if some of the prices are more than a year old."""
     old = [price for price in prices if price.is_old]
     if not old:
         return []
     return [
-        f"prices of {days(old)} are more than a year old: check them, or use your own table "
+        f"prices of {format_price_dates(old)} are more than a year old: check them, or use your own table "
         "(perfctl predict --use-prices FILE)"
     ]
 
 
-def sources(prices: Sequence[Price]) -> tuple[str, ...]:
+def list_price_publishers(prices: Sequence[Price]) -> tuple[str, ...]:
     """Return who publishes these prices, each once."""
     return tuple(dict.fromkeys(price.source or NO_SOURCE for price in prices))
 
 
-def days(prices: Sequence[Price]) -> str:
+def format_price_dates(prices: Sequence[Price]) -> str:
     """Return "2025-04", or "2025-04 to 2026-11"."""
     dates = sorted({price.date for price in prices})
     return dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"

@@ -7,24 +7,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from perfctl.orchestrator.compare.speedup import Against, Gain, GainLine, Speedup, disagreement
+from perfctl.orchestrator.compare.speedup import (
+    ArmComparison,
+    Gain,
+    GainLine,
+    NetworkSpeedup,
+    find_epoch_step_disagreement,
+)
 from perfctl.orchestrator.counts.kernels.categories import CATEGORIES
-from perfctl.orchestrator.ledger.arm_figures import ArmFacts
+from perfctl.orchestrator.ledger.arm_figures import ArmFigures
 from perfctl.orchestrator.report.charts import speedup as charts
-from perfctl.orchestrator.report.numbers import percent, ratio, time
-from perfctl.orchestrator.report.page.records import Finding, shortened
+from perfctl.orchestrator.report.numbers import format_percent, format_ratio, format_time
+from perfctl.orchestrator.report.page.records import Finding, shorten_sentence
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    amount,
+    amount_cell,
+    build_table,
     decimal_cell,
+    missing_cell,
     name_column,
-    nothing,
-    rate,
+    rate_cell,
     share_cell,
     size_cell,
-    table,
     text_cell,
     text_column,
     time_cell,
@@ -56,110 +62,125 @@ UNKNOWN = (
 )
 
 
-def speedup_view(studies: Sequence[Speedup], *, has_charts: bool = False) -> View:
+def build_speedups_view(studies: Sequence[NetworkSpeedup], *, has_charts: bool = False) -> View:
     """Return the answer of each device, all batch sizes side by side, then a chapter for each."""
     keys = [f"s{number}" for number in range(1, len(studies) + 1)]
-    notes_of = [notes(study) for study in studies]
+    notes_of = [list_speedup_notes(study) for study in studies]
     common = [note for note in notes_of[0] if all(note in other for other in notes_of)]
     several = len(studies) > 1
-    factors = overview(studies) if several else None
+    factors = build_times_faster_table(studies) if several else None
     return View(
-        _title(studies),
+        _title_speedups(studies),
         ("A speedup is a ratio of geometric means, shown only with its 95% interval.",),
         () if factors is None else (factors,),
         tuple(
-            headline(study, other, key, several=several)
+            build_speedup_finding(study, other, key, several=several)
             for study, key in zip(studies, keys, strict=True)
             for other in study.comparisons
         ),
         notes=tuple(common),
         command="speedup",
-        charts=tuple(filter(None, charts.across(studies))) if several and has_charts else (),
+        charts=tuple(filter(None, charts.draw_gains_by_batch(studies)))
+        if several and has_charts
+        else (),
         chapters=[
-            _batch_view(study, key, [note for note in sentences if note not in common], has_charts)
+            _build_batch_chapter(
+                study, key, [note for note in sentences if note not in common], has_charts
+            )
             for study, key, sentences in zip(studies, keys, notes_of, strict=True)
         ],
     )
 
 
-def _batch_view(study: Speedup, key: str, sentences: Sequence[str], has_charts: bool) -> View:
-    parts = tables(study)
+def _build_batch_chapter(
+    study: NetworkSpeedup, key: str, sentences: Sequence[str], has_charts: bool
+) -> View:
+    parts = build_speedup_tables(study)
     return View(
         f"Batch {study.batch}" if study.batch else "Batch size unknown",
         tables=tuple(part for part in parts if part.caption in OPEN_ON_PAGE),
         notes=tuple(sentences),
         rows_on_terminal=ROWS_ON_TERMINAL,
         key=key,
-        charts=tuple(charts.charts(study, key)) if has_charts else (),
+        charts=tuple(charts.draw_speedup_charts(study, key)) if has_charts else (),
         folded=tuple(part for part in parts if part.caption not in OPEN_ON_PAGE),
     )
 
 
-def _title(studies: Sequence[Speedup]) -> str:
+def _title_speedups(studies: Sequence[NetworkSpeedup]) -> str:
     first = studies[0]
     batch = "" if len(studies) > 1 else f", batch {first.batch or 'unknown'}"
     return f"{first.workload or 'a program'}{batch}: {', '.join(arm.label for arm in first.arms)}"
 
 
-def name_of(study: Speedup) -> str:
+def name_network(study: NetworkSpeedup) -> str:
     """Return what its network is called."""
     return NAMES.get(study.workload or "", study.workload or "a program")
 
 
-def device_of(label: str) -> str:
+def format_device_label(label: str) -> str:
     """Return "GPU:bf16" for "cuda:bf16"."""
     kind = label.partition(":")[0]
     return label.replace(kind, DEVICES.get(kind, kind), 1)
 
 
-def headline(study: Speedup, other: Against, key: str, *, several: bool = False) -> Finding:
+def build_speedup_finding(
+    study: NetworkSpeedup, other: ArmComparison, key: str, *, several: bool = False
+) -> Finding:
     """Return "U-Net: GPU is 11.30 times faster than CPU by whole epochs (9.80 to 12.90, 5 and 5
     runs); data loading then takes 41% of a step."
 
     By whole epochs if they are known, else by steps; if the steps say otherwise, that follows.
     ``several``: with the batch size. ``key``: of the section that proves it.
     """
-    base, lines, is_warning = device_of(study.base), _lines_by_level(other), False
+    base, lines, is_warning = (
+        format_device_label(study.base),
+        _select_epoch_and_step_lines(other),
+        False,
+    )
     epochs, steps = (lines[level].gain if level in lines else None for level in ("epoch", "step"))
-    apart = disagreement(other.lines)
+    apart = find_epoch_step_disagreement(other.lines)
     if other.reasons:
         text, is_warning = f"has no speedup: {other.reasons[0]}", True
-    elif epochs and steps and (apart or _sign(epochs) != _sign(steps)):
-        text = f"{_describe_gain(epochs, base, 'complete epochs')}; steps under the profiler give "
-        text, is_warning = f"{text}{ratio(steps.value)} ({span(steps)})", apart is not None
+    elif epochs and steps and (apart or _get_gain_sign(epochs) != _get_gain_sign(steps)):
+        text = f"{_describe_speedup_gain(epochs, base, 'complete epochs')}; steps under the profiler give "
+        text, is_warning = (
+            f"{text}{format_ratio(steps.value)} ({format_gain_interval(steps)})",
+            apart is not None,
+        )
     elif gain := epochs or steps:
         by = "complete epochs" if epochs else "steps"
-        text = f"{_describe_gain(gain, base, by)}{_describe_rest(other)}"
+        text = f"{_describe_speedup_gain(gain, base, by)}{_describe_largest_phase(other)}"
     else:
-        text, is_warning = f"against {base} is unknown: {_why_unknown(lines)}", True
+        text, is_warning = f"against {base} is unknown: {_explain_unknown_speedup(lines)}", True
     batch = f", batch {study.batch}" if several else ""
-    sentence = f"{name_of(study)}{batch}: {device_of(other.label)} {text}."
-    return Finding(sentence if is_warning else shortened(sentence), key, is_warning)
+    sentence = f"{name_network(study)}{batch}: {format_device_label(other.label)} {text}."
+    return Finding(sentence if is_warning else shorten_sentence(sentence), key, is_warning)
 
 
-def _lines_by_level(other: Against) -> dict[str, GainLine]:
+def _select_epoch_and_step_lines(other: ArmComparison) -> dict[str, GainLine]:
     """Return the lines of whole epochs and of steps."""
     levels = ("epoch", "step")
     return {level: line for level in levels for line in other.lines if line.key.level == level}
 
 
-def _sign(gain: Gain) -> int:
+def _get_gain_sign(gain: Gain) -> int:
     """Return 1 for faster, -1 for slower, 0 if the interval holds 1."""
     return (gain.low > 1) - (gain.high < 1)
 
 
-def _describe_gain(gain: Gain, base: str, by: str) -> str:
+def _describe_speedup_gain(gain: Gain, base: str, by: str) -> str:
     comparison = "shows no difference from"
     if gain.low > 1:
-        comparison = f"is {ratio(gain.value)} times faster than"
+        comparison = f"is {format_ratio(gain.value)} times faster than"
     elif gain.high < 1:
         gain = Gain(1 / gain.value, 1 / gain.high, 1 / gain.low, gain.basis)
-        comparison = f"is {ratio(gain.value)} times slower than"
+        comparison = f"is {format_ratio(gain.value)} times slower than"
     count = " ".join(gain.basis.split()[:4]).rstrip(";")  # "5 and 5 runs"
-    return f"{comparison} {base} by {by} ({span(gain)}, {count})"
+    return f"{comparison} {base} by {by} ({format_gain_interval(gain)}, {count})"
 
 
-def _describe_rest(other: Against) -> str:
+def _describe_largest_phase(other: ArmComparison) -> str:
     """Return what a step's time goes to on the other device: waiting for data if that matters, else
     its largest phase."""
     times = {line.key.name: line.after for line in other.lines if line.key.level == "phase"}
@@ -169,10 +190,10 @@ def _describe_rest(other: Against) -> str:
         return ""
     largest = max(shares, key=lambda name: shares[name])
     phase = "data" if shares.get("data", 0.0) >= LOADING_SHARE_MIN else largest
-    return f"; {PHASES.get(phase, phase)} then takes {percent(shares[phase])} of a step"
+    return f"; {PHASES.get(phase, phase)} then takes {format_percent(shares[phase])} of a step"
 
 
-def _why_unknown(lines: dict[str, GainLine]) -> str:
+def _explain_unknown_speedup(lines: dict[str, GainLine]) -> str:
     for line in lines.values():
         if line.uncertain:
             wide = line.uncertain.judged
@@ -181,7 +202,7 @@ def _why_unknown(lines: dict[str, GainLine]) -> str:
     return next(reasons, "neither steps nor epochs have a time")
 
 
-def overview(studies: Sequence[Speedup]) -> Table | None:
+def build_times_faster_table(studies: Sequence[NetworkSpeedup]) -> Table | None:
     """Return a row for each network, batch size and device: how many times faster by whole epochs
     and by steps. None if no row has a factor: the findings state why."""
     heads = [
@@ -195,18 +216,18 @@ def overview(studies: Sequence[Speedup]) -> Table | None:
     rows = []
     for study in studies:
         for other in study.comparisons:
-            lines = _lines_by_level(other)
-            gains = [gain_cells(lines.get(level))[1:] for level in ("epoch", "step")]
-            network = f"{name_of(study)}, batch {study.batch}"
+            lines = _select_epoch_and_step_lines(other)
+            gains = [build_gain_cells(lines.get(level))[1:] for level in ("epoch", "step")]
+            network = f"{name_network(study)}, batch {study.batch}"
             rows.append([network, f"{other.label} against {study.base}", *gains[0], *gains[1]])
-    factors = table("Times faster", heads, rows)
+    factors = build_table("Times faster", heads, rows)
     return factors if factors and len(factors.columns) > 2 else None
 
 
-def notes(study: Speedup) -> list[str]:
+def list_speedup_notes(study: NetworkSpeedup) -> list[str]:
     """Return the sentences that a reader of the tables needs."""
     sentences = []
-    if any(len(_lines_by_level(other)) == 2 for other in study.comparisons):
+    if any(len(_select_epoch_and_step_lines(other)) == 2 for other in study.comparisons):
         sentences.append(WHICH)
     sentences.append(
         f"Faster than {study.base}, with the 95% interval; times exclude warm-up steps and test "
@@ -229,8 +250,10 @@ def notes(study: Speedup) -> list[str]:
     if any(line.uncertain for other in study.comparisons for line in other.lines):
         sentences.append(UNKNOWN)
     for other in study.comparisons:
-        if apart := disagreement(other.lines):
-            steps, epochs = (f"{ratio(gain.value)} ({span(gain)})" for gain in apart)
+        if apart := find_epoch_step_disagreement(other.lines):
+            steps, epochs = (
+                f"{format_ratio(gain.value)} ({format_gain_interval(gain)})" for gain in apart
+            )
             sentences.append(
                 f"{other.label}: steps and epochs disagree ({steps} and {epochs}). Use the value "
                 "of the epochs."
@@ -238,8 +261,8 @@ def notes(study: Speedup) -> list[str]:
     for arm in study.arms:
         if arm.step_range is not None and arm.step_range[1] > UNSTEADY * arm.step_range[0]:
             sentences.append(
-                f"The steps of {arm.label} took between {time(arm.step_range[0])} and "
-                f"{time(arm.step_range[1])}: other programs used the machine, or the device was "
+                f"The steps of {arm.label} took between {format_time(arm.step_range[0])} and "
+                f"{format_time(arm.step_range[1])}: other programs used the machine, or the device was "
                 "not warm yet. Run it again on an idle machine (--again)."
             )
     return sentences + [
@@ -249,22 +272,22 @@ def notes(study: Speedup) -> list[str]:
     ]
 
 
-def tables(study: Speedup) -> list[Table]:
+def build_speedup_tables(study: NetworkSpeedup) -> list[Table]:
     """Return the tables of a batch size in the order of reading, without empty ones."""
     parts = [
-        _arms_table(study),
-        _gains_table(study, ("epoch", "step", "phase"), GAINS),
-        _reached_table(study),
-        _epochs_table(study),
-        _gains_table(study, ("layer",), "Speedup by layer"),
-        *map(_amdahl_table, study.comparisons),
-        _categories_table(study),
-        *map(_operations_table, study.arms),
+        _build_devices_table(study),
+        _build_gains_table(study, ("epoch", "step", "phase"), GAINS),
+        _build_time_to_quality_table(study),
+        _build_epochs_table(study),
+        _build_gains_table(study, ("layer",), "Speedup by layer"),
+        *map(_build_amdahl_table, study.comparisons),
+        _build_categories_table(study),
+        *map(_build_operations_table, study.arms),
     ]
     return [part for part in parts if part is not None]
 
 
-def _arms_table(study: Speedup) -> Table | None:
+def _build_devices_table(study: NetworkSpeedup) -> Table | None:
     """A row for each figure and a column for each device: the many figures fit neither 80
     characters nor a narrow page side by side."""
     heads = [
@@ -285,7 +308,7 @@ def _arms_table(study: Speedup) -> Table | None:
         Column("copies hidden", note="copy time during which a kernel ran"),
         Column("outside operations", note="of the steps, on a CPU"),
     ]
-    wide = table(FIGURES, heads, [_arm_cells(arm) for arm in study.arms])
+    wide = build_table(FIGURES, heads, [_build_arm_cells(arm) for arm in study.arms])
     if wide is None:
         return None
     columns = [text_column(""), *(Column(row[0].text) for row in wide.rows)]
@@ -295,7 +318,7 @@ def _arms_table(study: Speedup) -> Table | None:
     return replace(wide, columns=tuple(columns), rows=tuple(rows))
 
 
-def _arm_cells(arm: ArmFacts) -> list[Any]:
+def _build_arm_cells(arm: ArmFigures) -> list[Any]:
     flop_rate, paper = arm.rate, arm.estimated_memory
     no_paper = arm.estimated_memory_reason or "not computed"
     of_peak = None
@@ -303,7 +326,7 @@ def _arm_cells(arm: ArmFacts) -> list[Any]:
         of_peak = flop_rate.per_second / flop_rate.peak
     # of a device: torch's allocator counts there what paper counts
     allocated = arm.memory.get("peak allocated")
-    of_paper = nothing("a host peak also includes Python, torch and the data")
+    of_paper = missing_cell("a host peak also includes Python, torch and the data")
     if allocated is not None:
         of_paper = share_cell(allocated / paper if paper else None, no_paper)
     peaks = map(arm.memory.get, ("peak allocated", "peak host_resident", "peak host resident"))
@@ -314,9 +337,9 @@ def _arm_cells(arm: ArmFacts) -> list[Any]:
         arm.runs,
         time_cell(arm.total_ns, "the command did not request epochs (--epochs)"),
         time_cell(arm.step_ns),
-        rate(arm.steps_per_second, "1/s"),
-        rate(arm.samples_per_second, "1/s"),
-        amount(flop_rate.per_second, "FLOP/s", flop_rate.reason or "the steps have no times"),
+        rate_cell(arm.steps_per_second, "1/s"),
+        rate_cell(arm.samples_per_second, "1/s"),
+        amount_cell(flop_rate.per_second, "FLOP/s", flop_rate.reason or "the steps have no times"),
         share_cell(of_peak, flop_rate.reason or "not known"),
         size_cell(next((peak for peak in peaks if peak is not None), None)),
         size_cell(paper, no_paper),
@@ -328,7 +351,7 @@ def _arm_cells(arm: ArmFacts) -> list[Any]:
     ]
 
 
-def _gains_table(study: Speedup, levels: Sequence[str], caption: str) -> Table | None:
+def _build_gains_table(study: NetworkSpeedup, levels: Sequence[str], caption: str) -> Table | None:
     compared = [other for other in study.comparisons if other.lines]
     make_column = name_column if levels == ("layer",) else text_column
     heads = [make_column(""), Column(study.base)]
@@ -344,48 +367,50 @@ def _gains_table(study: Speedup, levels: Sequence[str], caption: str) -> Table |
     for key in keys:
         lines = [device.get(key) for device in by_device]
         first = next((line.before for line in lines if line is not None), None)
-        gains = [cell for line in lines for cell in gain_cells(line)]
+        gains = [cell for line in lines for cell in build_gain_cells(line)]
         rows.append([key.name, time_cell(first, "on the other side only"), *gains])
-    return table(caption, heads, rows)
+    return build_table(caption, heads, rows)
 
 
-def gain_cells(line: GainLine | None) -> list[Cell]:
+def build_gain_cells(line: GainLine | None) -> list[Cell]:
     """Return the other arm's time, the speedup, its interval; each with the reason if it is not
     known."""
     if line is None:
-        return [nothing("on one side only")] * 3
+        return [missing_cell("on one side only")] * 3
     after = time_cell(line.after, "on the other side only")
     if line.uncertain is not None:
         needs = f"needs {line.uncertain.judged.further}"
         unknown = Cell("unknown", line.reason, "no")
         return [after, unknown, Cell(needs, line.reason, "no", value=needs)]
     if line.gain is None:
-        return [after, *[nothing(line.reason or "the spread is unknown")] * 2]
-    return [after, *_faster_cells(line.gain)]
+        return [after, *[missing_cell(line.reason or "the spread is unknown")] * 2]
+    return [after, *_build_factor_cells(line.gain)]
 
 
-def _faster_cells(gain: Gain) -> tuple[Cell, Cell]:
+def _build_factor_cells(gain: Gain) -> tuple[Cell, Cell]:
     """Return the speedup and its interval."""
-    value = Cell(ratio(gain.value), f"{span(gain)}; {gain.basis}", value=gain.value)
-    return value, text_cell(span(gain), gain.basis)
+    value = Cell(
+        format_ratio(gain.value), f"{format_gain_interval(gain)}; {gain.basis}", value=gain.value
+    )
+    return value, text_cell(format_gain_interval(gain), gain.basis)
 
 
-def span(gain: Gain) -> str:
+def format_gain_interval(gain: Gain) -> str:
     """Return "9.80 to 12.90"."""
-    return f"{ratio(gain.low)} to {ratio(gain.high)}"
+    return f"{format_ratio(gain.low)} to {format_ratio(gain.high)}"
 
 
-def _reached_table(study: Speedup) -> Table | None:
+def _build_time_to_quality_table(study: NetworkSpeedup) -> Table | None:
     heads = [text_column("until"), *(Column(arm.label) for arm in study.arms)]
     rows = []
     for item in study.times_to_quality:
         bound = "of at most" if item.quantity == "test loss" else "of at least"
         times = (time_cell(item.times[arm.label], "never reached") for arm in study.arms)
         rows.append([f"{item.quantity} {bound} {item.target:.4g}", *times])
-    return table(SAME_RESULT, heads, rows)
+    return build_table(SAME_RESULT, heads, rows)
 
 
-def _epochs_table(study: Speedup) -> Table | None:
+def _build_epochs_table(study: NetworkSpeedup) -> Table | None:
     labels = ("epoch", "time", "training loss", "test loss", "accuracy", "Dice")
     rows = [
         [
@@ -401,10 +426,10 @@ def _epochs_table(study: Speedup) -> Table | None:
         for item in arm.epochs
     ]
     heads = [text_column(""), *map(Column, labels)]
-    return table("Epochs (of the newest run)", heads, rows)
+    return build_table("Epochs (of the newest run)", heads, rows)
 
 
-def _amdahl_table(other: Against) -> Table | None:
+def _build_amdahl_table(other: ArmComparison) -> Table | None:
     heads = [
         name_column("layer"),
         Column("of the step"),
@@ -416,15 +441,15 @@ def _amdahl_table(other: Against) -> Table | None:
         [
             item.layer,
             share_cell(item.share),
-            *_faster_cells(item.gain),
-            Cell(ratio(item.limit), value=item.limit),
+            *_build_factor_cells(item.gain),
+            Cell(format_ratio(item.limit), value=item.limit),
         ]
         for item in other.amdahl
     ]
-    return table(f"If only this layer ran as on {other.label} (Amdahl)", heads, rows)
+    return build_table(f"If only this layer ran as on {other.label} (Amdahl)", heads, rows)
 
 
-def _categories_table(study: Speedup) -> Table | None:
+def _build_categories_table(study: NetworkSpeedup) -> Table | None:
     heads = [text_column("kind of work"), *(Column(arm.label) for arm in study.arms)]
     shares = [arm.categories or {} for arm in study.arms]
     rows = [
@@ -432,10 +457,10 @@ def _categories_table(study: Speedup) -> Table | None:
         for kind in CATEGORIES
         if any(kind in parts for parts in shares)
     ]
-    return table("Share of the time in the trace", heads, rows)
+    return build_table("Share of the time in the trace", heads, rows)
 
 
-def _operations_table(arm: ArmFacts) -> Table | None:
+def _build_operations_table(arm: ArmFigures) -> Table | None:
     heads = [
         name_column("operation"),
         text_column("kind"),
@@ -455,4 +480,4 @@ def _operations_table(arm: ArmFacts) -> Table | None:
         ]
         for item in arm.top_operations
     ]
-    return table(f"The most expensive on {arm.label}", heads, rows)
+    return build_table(f"The most expensive on {arm.label}", heads, rows)

@@ -14,13 +14,13 @@ from typing import Any
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.report.numbers import (
     DASH,
-    full,
-    per_second,
-    percent,
-    rounded,
-    si,
-    size,
-    time,
+    format_all_digits,
+    format_bytes,
+    format_percent,
+    format_rate,
+    format_si,
+    format_time,
+    round_to_six_digits,
 )
 from perfctl.records.run import Run
 
@@ -38,7 +38,7 @@ LongColumn = tuple[tuple[str, str, str], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class ChangeBar:
     """A change on a scale around 0, in percent of the width of the scale."""
 
     left: float = 0.0
@@ -69,7 +69,7 @@ class Cell:
     """Prefix and unit ("M", "ms", "") beside the number; None for a cell of one piece."""
     is_lower_bound: bool = False
     """Parts of the figure are missing, which ``title`` names."""
-    bar: Bar | None = None
+    bar: ChangeBar | None = None
     """Beside the text in an HTML report."""
     folded: str = ""
     """What follows the text, in an HTML report on request."""
@@ -89,7 +89,14 @@ def number_cell(
     """Return ``shown`` ("24.7 ms") as a cell of a number and its unit; a known zero has none.
     ``mark`` stands before it."""
     number, _, unit = text.partition(" ")
-    return Cell(mark + number, title, style, rounded(value), unit if value else "", is_lower_bound)
+    return Cell(
+        mark + number,
+        title,
+        style,
+        round_to_six_digits(value),
+        unit if value else "",
+        is_lower_bound,
+    )
 
 
 def text_cell(text: object, title: str | None = None) -> Cell:
@@ -98,14 +105,16 @@ def text_cell(text: object, title: str | None = None) -> Cell:
 
 
 @lru_cache(maxsize=1024)
-def nothing(reason: str) -> Cell:
+def missing_cell(reason: str) -> Cell:
     """An en dash with the reason."""
     return Cell(DASH, reason, "no")
 
 
-def word_cell(text: object) -> Cell:
+def optional_text_cell(text: object) -> Cell:
     """A cell of words, which a report may not have."""
-    return nothing("the report does not say") if text is None or text == "" else text_cell(text)
+    return (
+        missing_cell("the report does not say") if text is None or text == "" else text_cell(text)
+    )
 
 
 def name_cell(name: str, short: str | None = None) -> Cell:
@@ -116,46 +125,60 @@ def name_cell(name: str, short: str | None = None) -> Cell:
     return Cell(text, name[:1000] if name != text else None, value=name)
 
 
-def amount(value: float | None, unit: str, reason: str = "not collected") -> Cell:
+def amount_cell(value: float | None, unit: str, reason: str = "not collected") -> Cell:
     """A count with an SI prefix (the unit stands in the column's head)."""
-    return nothing(reason) if value is None else number_cell(si(value), full(value, unit), value)
+    return (
+        missing_cell(reason)
+        if value is None
+        else number_cell(format_si(value), format_all_digits(value, unit), value)
+    )
 
 
-def rate(value: float | None, unit: str, reason: str = "not collected") -> Cell:
+def rate_cell(value: float | None, unit: str, reason: str = "not collected") -> Cell:
     """So many a second (the unit stands in the column's head)."""
     if value is None:
-        return nothing(reason)
-    return number_cell(per_second(value), full(value, unit), value)
+        return missing_cell(reason)
+    return number_cell(format_rate(value), format_all_digits(value, unit), value)
 
 
-def count(value: int | None, reason: str = "not collected") -> Cell:
+def count_cell(value: int | None, reason: str = "not collected") -> Cell:
     """A whole number, grouped, all digits."""
-    return nothing(reason) if value is None else Cell(full(value), value=value)
+    return missing_cell(reason) if value is None else Cell(format_all_digits(value), value=value)
 
 
 def decimal_cell(value: float | None, reason: str = "not collected") -> Cell:
     """A loss or another number of one unit, to four decimals."""
-    return nothing(reason) if value is None else Cell(f"{value:.4f}", str(value), value=value)
+    return missing_cell(reason) if value is None else Cell(f"{value:.4f}", str(value), value=value)
 
 
 def time_cell(ns: float | None, reason: str = "not collected", note: str | None = None) -> Cell:
     """A duration; the title has the nanoseconds."""
     if ns is None:
-        return nothing(reason)
-    return number_cell(time(ns), "; ".join(filter(None, (full(ns, "ns"), note))), ns)
+        return missing_cell(reason)
+    return number_cell(
+        format_time(ns), "; ".join(filter(None, (format_all_digits(ns, "ns"), note))), ns
+    )
 
 
 def size_cell(value: float | None, reason: str = "not collected") -> Cell:
     """Bytes; the title has them all."""
-    return nothing(reason) if value is None else number_cell(size(value), full(value, "B"), value)
+    return (
+        missing_cell(reason)
+        if value is None
+        else number_cell(format_bytes(value), format_all_digits(value, "B"), value)
+    )
 
 
 def share_cell(share: float | None, reason: str = "not known") -> Cell:
     """A percentage."""
-    return nothing(reason) if share is None else Cell(percent(share), value=round(share, 6))
+    return (
+        missing_cell(reason)
+        if share is None
+        else Cell(format_percent(share), value=round(share, 6))
+    )
 
 
-def estimated(cell: Cell, reason: str) -> Cell:
+def mark_cell_estimated(cell: Cell, reason: str) -> Cell:
     """The cell as an estimate: "~ " before its value; ``reason`` in its title."""
     if cell.value is None:
         return cell
@@ -163,21 +186,21 @@ def estimated(cell: Cell, reason: str) -> Cell:
     return replace(cell, text=f"~ {cell.text}", title=title, style="est")
 
 
-def mark(figure: Figure) -> str:
+def format_state_sign(figure: Figure) -> str:
     """The sign before a value: "~ " when it is estimated, "ƒ " when it is derived, "≥ " when a part
     of it is missing, "≤ " for an upper bound."""
     bound = "≥ " if figure.lower_bound else "≤ " if figure.upper_bound else ""
     return bound + {"estimated": "~ ", "derived": "ƒ "}.get(figure.state, "")
 
 
-def style_of(figure: Figure) -> str:
+def choose_figure_style(figure: Figure) -> str:
     """The style of the figure's state."""
     if figure.value is None:
         return "refused" if figure.state == "refused" else "no"
     return {"estimated": "est", "derived": "der"}.get(figure.state, "")
 
 
-def reason_of(figure: Figure) -> str:
+def explain_figure_state(figure: Figure) -> str:
     """The grounds of the state: the rule, missing parts, or why there is no value."""
     if figure.value is None:
         return f"{figure.state.replace('_', ' ')}: {figure.reason}"
@@ -202,15 +225,17 @@ def figure_cell(figure: Figure, unit: str) -> Cell:
     """A figure in its state: text_cell, "~" when estimated, "≥" when a part is missing, an en dash,
     or struck."""
     if figure.value is None:
-        state = style_of(figure)
-        return Cell("refused" if state == "refused" else DASH, reason_of(figure), state)
-    title = "; ".join(filter(None, (full(figure.value, unit), reason_of(figure))))
+        state = choose_figure_style(figure)
+        return Cell("refused" if state == "refused" else DASH, explain_figure_state(figure), state)
+    title = "; ".join(
+        filter(None, (format_all_digits(figure.value, unit), explain_figure_state(figure)))
+    )
     return number_cell(
-        si(figure.value),
+        format_si(figure.value),
         title,
         figure.value,
-        style=style_of(figure),
-        mark=mark(figure),
+        style=choose_figure_style(figure),
+        mark=format_state_sign(figure),
         is_lower_bound=figure.lower_bound,
     )
 
@@ -297,7 +322,7 @@ class Table:
         return len(self.rows) + self.hidden
 
 
-def table(
+def build_table(
     caption: str,
     columns: Sequence[Column],
     rows: Iterable[Sequence[Any]],
@@ -313,7 +338,7 @@ def table(
     A column in which every cell is a dash is left out unless ``is_complete``. If ``explains``, a
     note above the table gives the reason.
     """
-    cells = [tuple(map(_cell, columns, row)) for row in rows]
+    cells = [tuple(map(_convert_to_cell, columns, row)) for row in rows]
     if not cells:
         return None
     indexes = [
@@ -324,11 +349,14 @@ def table(
     if columns[0] is RUN and not explains and len({row[0].text for row in cells}) == 1:
         indexes.remove(0)
     by_column = {index: [row[index] for row in cells] for index in indexes}
-    heads = in_order(
-        [(with_carried(columns[index], values), values) for index, values in by_column.items()]
+    heads = mark_sorted_column(
+        [
+            (mark_unit_in_cells(columns[index], values), values)
+            for index, values in by_column.items()
+        ]
     )
     rows_shown = tuple(tuple(row[index] for index in indexes) for row in cells[:limit])
-    notes = tuple(dash_notes(columns, cells)) if explains and not is_complete else ()
+    notes = tuple(explain_empty_columns(columns, cells)) if explains and not is_complete else ()
     return Table(
         heads,
         rows_shown,
@@ -339,38 +367,40 @@ def table(
     )
 
 
-def listing(
+def build_compact_table(
     caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, tools: bool = True
 ) -> Table | None:
     """A table without columns of dashes only, and without the run's column when there is only
     one run."""
-    return table(caption, columns, rows, tools=tools, explains=False)
+    return build_table(caption, columns, rows, tools=tools, explains=False)
 
 
-def dense_table(
+def build_dense_table(
     caption: str,
     columns: Sequence[Column],
     rows: Sequence[Sequence[Any]],
     notes: Sequence[str] = (),
 ) -> Table:
     """Return a table of every row, with ``notes``, whose columns stand close on a terminal."""
-    dense = table(caption, columns, rows, limit=len(rows), tools=False)
+    dense = build_table(caption, columns, rows, limit=len(rows), tools=False)
     dense = dense or Table(tuple(columns), (), caption)
     return replace(dense, notes=tuple(notes), is_dense=True)
 
 
-def whole_table(
+def build_complete_table(
     caption: str,
     columns: Sequence[Column],
     rows: Sequence[Sequence[Any]],
     notes: Sequence[str] = (),
 ) -> Table:
     """Return a table of every row and column, each number in its own unit."""
-    cells = tuple(tuple(map(_cell, columns, row)) for row in rows)
+    cells = tuple(tuple(map(_convert_to_cell, columns, row)) for row in rows)
     return Table(tuple(columns), cells, caption, tools=False, notes=tuple(notes))
 
 
-def dash_notes(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
+def explain_empty_columns(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
+) -> Iterator[str]:
     """ "counted, bound: not collected." for columns that are dashes throughout, those of the same
     reasons together."""
     empty: dict[tuple[str, ...], list[str]] = {}
@@ -382,19 +412,19 @@ def dash_notes(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Ite
         yield f"{', '.join(labels)}: {'; '.join(reasons_shown)}."
 
 
-def with_carried(column: Column, cells: Iterable[Cell]) -> Column:
+def mark_unit_in_cells(column: Column, cells: Iterable[Cell]) -> Column:
     """The column, marked where its cells show its unit."""
     return replace(
         column, carried=bool(column.unit) and any(cell.unit is not None for cell in cells)
     )
 
 
-def in_order(columns: Iterable[tuple[Column, Sequence[Cell]]]) -> tuple[Column, ...]:
+def mark_sorted_column(columns: Iterable[tuple[Column, Sequence[Cell]]]) -> tuple[Column, ...]:
     """The columns, with ``order`` at the first one only whose cells are in it; those without a
     value come last."""
     heads: list[Column] = []
     for column, cells in columns:
-        values = [_number(cell) for cell in cells]
+        values = [_get_cell_number(cell) for cell in cells]
         known_values = [value for value in values if value is not None]
         is_in_order = (
             len(known_values) > 1
@@ -407,28 +437,28 @@ def in_order(columns: Iterable[tuple[Column, Sequence[Cell]]]) -> tuple[Column, 
     return tuple(heads)
 
 
-def _number(cell: Cell) -> float | None:
+def _get_cell_number(cell: Cell) -> float | None:
     try:
         return None if cell.style == "no" or cell.value is None else float(cell.value)
     except ValueError:
         return None
 
 
-def _cell(column: Column, value: Any) -> Cell:
+def _convert_to_cell(column: Column, value: Any) -> Cell:
     """Words and names by the column's style, times and sizes by its unit, else a count."""
     if isinstance(value, Cell):
         return value
     if column.style == "code" and value:
         return name_cell(value)
     if column.style != "num":
-        return word_cell(value)
+        return optional_text_cell(value)
     if column.base == "ns":
         return time_cell(value)
-    return size_cell(value) if column.base == "B" else count(value)
+    return size_cell(value) if column.base == "B" else count_cell(value)
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class PackedTable:
     """A table of any length: its columns as packed() makes them."""
 
     key: str
@@ -444,7 +474,7 @@ class Grid:
         return {"rows": self.rows, "columns": self.columns}
 
 
-def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str, Any]:
+def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str, Any]:
     """One column in the smallest of five forms.
 
     ``{label, unit, kind, ...}`` with its data as one of ``c`` (one value for all rows), ``d`` +
@@ -453,7 +483,7 @@ def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str,
     written: time, start, si, int, text or code.
     """
     head: dict[str, Any] = {"label": label, "unit": unit, "kind": kind}
-    tidied = {value: _tidy(value) for value in dict.fromkeys(values)}
+    tidied = {value: _convert_to_json_number(value) for value in dict.fromkeys(values)}
     tidy = [tidied[value] for value in values]
     distinct = list(dict.fromkeys(tidied.values()))
     if len(distinct) == 1:
@@ -465,18 +495,18 @@ def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str,
             return head | {"d": distinct, "r": runs}
         return head | {"d": distinct, "i": [order[value] for value in tidy]}
     if all(isinstance(value, int) for value in tidy):
-        steps = differences(tidy)
+        steps = encode_differences(tidy)
         if sum(map(abs, steps)) < sum(map(abs, tidy)):
             return head | {"s": steps}
     return head | {"v": tidy}
 
 
-def differences(values: Sequence[int]) -> list[int]:
+def encode_differences(values: Sequence[int]) -> list[int]:
     """First value, then the difference of each to the one before."""
     return [*values[:1], *(after - before for before, after in pairwise(values))]
 
 
-def long_table(
+def pack_long_table(
     key: str,
     columns: Sequence[LongColumn],
     rows: int,
@@ -484,14 +514,14 @@ def long_table(
     extra_columns: Iterable[dict[str, Any]] = (),
     notes: Sequence[str] = (),
     names: Mapping[str, str] | None = None,
-) -> Grid:
+) -> PackedTable:
     """Columns, then ``more`` that are packed and stand in the long table only; those without a
     value become a note.
 
     ``names``: short kernel names.
     """
     caption = {"launches": "Every launch", "counters": "Counters by kernel name"}[key]
-    packed_columns = [*(packed(*head, values) for head, values in columns), *extra_columns]
+    packed_columns = [*(pack_column(*head, values) for head, values in columns), *extra_columns]
     for column in packed_columns:
         if column["label"] == "kernel" and names:
             names_of_column = column.get("d") or column.get("v") or [column.get("c")]
@@ -507,10 +537,10 @@ def long_table(
     ]
     columns_with_values = tuple(column for column in packed_columns if column["label"] not in empty)
     notes_above = (*([f"not in these reports: {', '.join(empty)}"] if empty else []), *notes)
-    return Grid(key, caption, rows, columns_with_values, hidden, notes_above)
+    return PackedTable(key, caption, rows, columns_with_values, hidden, notes_above)
 
 
-def _tidy(value: Any) -> Any:
+def _convert_to_json_number(value: Any) -> Any:
     """Whole floats as integers; NaN and infinity, which JSON lacks, as null."""
     if isinstance(value, float):
         if not isfinite(value):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.report.numbers import NO_BREAK, hold_units
+from perfctl.orchestrator.report.numbers import NO_BREAK, bind_units_to_numbers
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -25,7 +25,7 @@ SHORT_NAME, SHORT_TEXT = 8, 12
 """Characters to which a name is cut at most, and of words that are never wrapped."""
 
 
-def grid(
+def make_rich_table(
     *columns: tuple[str, str],
     heads: bool = True,
     uncut: Collection[str] = (),
@@ -48,7 +48,7 @@ def grid(
     for label, side in columns:
         is_cut = side == "code" or label in uncut
         table.add_column(
-            text(label),
+            make_printable_text(label),
             justify="right" if side == "right" else "left",
             no_wrap=side == "right",
             overflow="ellipsis" if is_cut else "fold",
@@ -58,7 +58,7 @@ def grid(
 
 
 @cache
-def _text_class() -> type[Text]:
+def _define_text_class() -> type[Text]:
     """rich's text, which breaks no word and no number from its unit. rich is loaded when some is
     drawn."""
     from rich.containers import Lines
@@ -69,18 +69,18 @@ def _text_class() -> type[Text]:
             is_cut = options.get("overflow") == "ellipsis"
             if is_cut or options.get("no_wrap") or len(self.plain) <= width:
                 return super().wrap(console, width, **options | {"no_wrap": is_cut or None})
-            return Lines(Text(line, self.style) for line in wrapped(self.plain, width))
+            return Lines(Text(line, self.style) for line in wrap_text(self.plain, width))
 
     return Words
 
 
-def wrapped(plain: str, width: int) -> list[str]:
+def wrap_text(plain: str, width: int) -> list[str]:
     """``words`` in lines of at most ``width``, broken at blanks, in paths and names after a mark;
     else not at all."""
     lines: list[str] = []
-    for line in hold_units(plain).split("\n"):
+    for line in bind_units_to_numbers(plain).split("\n"):
         current = ""
-        for piece in _pieces(line, width):
+        for piece in _split_at_breaks(line, width):
             if current.strip(" ") and len(current) + len(piece.rstrip(" ")) > width:
                 lines.append(current)
                 current = ""
@@ -92,7 +92,7 @@ def wrapped(plain: str, width: int) -> list[str]:
     return [line.replace(NO_BREAK, " ").rstrip() for line in lines]
 
 
-def _pieces(line: str, width: int) -> list[str]:
+def _split_at_breaks(line: str, width: int) -> list[str]:
     """Where a line may be broken: after blanks, and in a word of over ``whole`` characters after /
     . _ - , : ="""
     pieces: list[str] = []
@@ -102,19 +102,21 @@ def _pieces(line: str, width: int) -> list[str]:
     return pieces
 
 
-def add_rows(table: Table, rows: Iterable[Iterable[str | Text]]) -> Table:
+def add_text_rows(table: Table, rows: Iterable[Iterable[str | Text]]) -> Table:
     """The same table; words become :func:`text`."""
     for row in rows:
-        table.add_row(*(text(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(
+            *(make_printable_text(cell) if isinstance(cell, str) else cell for cell in row)
+        )
     return table
 
 
-def text(plain: str, style: str = "") -> Text:
+def make_printable_text(plain: str, style: str = "") -> Text:
     """Text as it is: brackets in names are no markup, control characters are not sent to
     the terminal."""
     if not plain.isprintable():
         plain = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in plain)
-    return _text_class()(plain, style)
+    return _define_text_class()(plain, style)
 
 
 ROWS, WIDTH = 12, 80
@@ -132,7 +134,7 @@ STYLES = {
 }
 
 
-def draw_table(
+def draw_terminal_table(
     view: View,
     rows: int = ROWS,
     elsewhere: str = "perfctl report",
@@ -145,17 +147,17 @@ def draw_table(
 
     indexes = list(range(len(view.columns)))
     for index in reversed(range(len(view.columns))):
-        if view.columns[index].is_optional and _needed_width(view, indexes) > width:
+        if view.columns[index].is_optional and _measure_needed_width(view, indexes) > width:
             indexes.remove(index)
     columns = [view.columns[index] for index in indexes]
     rows_shown = [[row[index] for index in indexes] for row in view.rows[:rows]]
-    widths = _fitting_widths(view, columns, rows_shown, width)
+    widths = _fit_column_widths(view, columns, rows_shown, width)
     body = _stack_rows(columns, rows_shown)
     if widths:
-        body = grid(
+        body = make_rich_table(
             *((column.label, SIDES.get(column.style, "left")) for column in columns),
             heads=any(column.label for column in columns),
-            uncut=[column.label for column in columns if _is_cut(view, column)],
+            uncut=[column.label for column in columns if _is_column_cut(view, column)],
         )
         gaps = len(columns) - 1
         if view.is_dense and sum(widths) + 2 * gaps > width:
@@ -164,34 +166,36 @@ def draw_table(
             max(len(cell.unit or "") for cell in cells) for cells in zip(*rows_shown, strict=True)
         ]
         for row in rows_shown:
-            body.add_row(*map(styled_cell, row, units))
+            body.add_row(*map(style_cell_text, row, units))
         for drawn, drawn_width in zip(body.columns, widths, strict=True):
             drawn.width = drawn_width
     notes = list(view.notes)
     if view.total > rows:
         notes.append(f"{view.total - rows:,} more rows: {elsewhere}")
-    below = [text("\n".join(notes), "dim")] if notes else []
-    above = [text(view.caption, "bold")] if view.caption else []
+    below = [make_printable_text("\n".join(notes), "dim")] if notes else []
+    above = [make_printable_text(view.caption, "bold")] if view.caption else []
     return Group(*above, body, *below)
 
 
-def _is_cut(view: View, column: Column) -> bool:
+def _is_column_cut(view: View, column: Column) -> bool:
     """Whether the column's cells are cut where there is no room, not wrapped."""
     return column.style == "code" or (view.is_dense and column.style != "text")
 
 
-def _fitting_widths(
+def _fit_column_widths(
     view: View, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int
 ) -> list[int]:
     """Return the characters of each column, the widest of which give way; [] if there is no room
     for every number, the beginning of every name and every word."""
     widths, least = [], []
     for index, column in enumerate(columns):
-        texts = [_cell_text(row[index]) for row in rows]
+        texts = [_join_value_and_unit(row[index]) for row in rows]
         longest = max(map(len, (column.label, *texts)))
         label_parts = [*column.label.split(" ")]
         if column.style == "text" and max(map(len, texts), default=0) > SHORT_TEXT:
-            texts = [piece.rstrip() for cell in texts for piece in _pieces(cell, WRAPPED_TEXT)]
+            texts = [
+                piece.rstrip() for cell in texts for piece in _split_at_breaks(cell, WRAPPED_TEXT)
+            ]
         most = LONGEST_NAME if column.style == "code" else longest
         shortest = max(map(len, (*label_parts, *texts)))
         if column.style in ("code", "word"):
@@ -207,34 +211,40 @@ def _fitting_widths(
     return widths
 
 
-def _cell_text(cell: Cell) -> str:
+def _join_value_and_unit(cell: Cell) -> str:
     return f"{cell.text} {cell.unit or ''}".rstrip()
 
 
 def _stack_rows(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Table:
     """Return each row as a list of its cells below the first one."""
-    table = grid(("", "left"), ("", "left"), heads=False)
+    table = make_rich_table(("", "left"), ("", "left"), heads=False)
     for first, *other_cells in rows:
-        add_rows(table, [(columns[0].label, text(_cell_text(first), "bold"))])
+        add_text_rows(
+            table, [(columns[0].label, make_printable_text(_join_value_and_unit(first), "bold"))]
+        )
         facts = zip(columns[1:], other_cells, strict=True)
-        add_rows(table, [(f"  {column.label}", styled_cell(cell, 1)) for column, cell in facts])
+        add_text_rows(
+            table, [(f"  {column.label}", style_cell_text(cell, 1)) for column, cell in facts]
+        )
     return table
 
 
-def _needed_width(view: View, indexes: Sequence[int]) -> int:
+def _measure_needed_width(view: View, indexes: Sequence[int]) -> int:
     """Return the characters of a table whose names are cut and texts wrapped as far as is usual."""
     needed = 2 * (len(indexes) - 1)
     for index in indexes:
         column = view.columns[index]
         most = {"code": CUT_NAME, "text": WRAPPED_TEXT}.get(column.style)
-        longest = max([len(column.label), *(len(_cell_text(row[index])) for row in view.rows)])
+        longest = max(
+            [len(column.label), *(len(_join_value_and_unit(row[index])) for row in view.rows)]
+        )
         needed += longest if most is None else min(longest, most)
     return needed
 
 
-def styled_cell(cell: Cell, width: int = 0) -> Text:
+def style_cell_text(cell: Cell, width: int = 0) -> Text:
     """``width``: of the longest unit in the column, so that units stand below each other."""
     style = STYLES.get(cell.style, "")
     if cell.unit is None or not width:
-        return text(cell.text, style)
-    return text(f"{cell.text} {cell.unit.ljust(width)}", style)
+        return make_printable_text(cell.text, style)
+    return make_printable_text(f"{cell.text} {cell.unit.ljust(width)}", style)

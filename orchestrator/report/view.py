@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.report.tables import Table
-from perfctl.orchestrator.report.text_tables import add_rows, draw_table, grid, text
+from perfctl.orchestrator.report.text_tables import (
+    add_text_rows,
+    draw_terminal_table,
+    make_printable_text,
+    make_rich_table,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -78,7 +83,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class RawLines:
     """An answer for other programs, printed to the byte."""
 
     lines: Iterable[str]
@@ -88,25 +93,29 @@ class Lines:
     """Whether names from reports are in it, whose control characters are never printed."""
 
 
-def on_terminal(view: View, width: int) -> Iterator[RenderableType]:
+def draw_view(view: View, width: int) -> Iterator[RenderableType]:
     """Yield the view as rich draws it, with an empty line between two blocks."""
-    for number, block in enumerate(filter(None, _blocks(view, width))):
+    for number, block in enumerate(filter(None, _draw_blocks(view, width))):
         if number:
-            yield text("")
+            yield make_printable_text("")
         yield from block
 
 
-def _blocks(view: View, width: int) -> Iterator[Sequence[RenderableType]]:
+def _draw_blocks(view: View, width: int) -> Iterator[Sequence[RenderableType]]:
     properties = (f"{name}  {value}" for name, value in view.properties)
-    title = [text(view.title, "bold")] if view.title else []
-    yield [*title, *map(text, (*properties, *view.facts))]
+    title = [make_printable_text(view.title, "bold")] if view.title else []
+    yield [*title, *map(make_printable_text, (*properties, *view.facts))]
     findings, warnings = view.stated
     rows = [(str(number), finding) for number, finding in enumerate(findings, 1)]
     rows += [("!", warning) for warning in warnings]
-    yield [add_rows(grid(("", "right"), ("", "left"), heads=False), rows)] if rows else []
+    yield (
+        [add_text_rows(make_rich_table(("", "right"), ("", "left"), heads=False), rows)]
+        if rows
+        else []
+    )
     for table in (*view.tables, *view.folded):
         limit = len(table.rows) if view.rows_on_terminal is None else view.rows_on_terminal
-        yield [draw_table(table, limit, "--json", width=width)]
+        yield [draw_terminal_table(table, limit, "--json", width=width)]
     for chapter in view.chapters:
-        yield from _blocks(chapter, width)
-    yield list(map(text, view.notes))
+        yield from _draw_blocks(chapter, width)
+    yield list(map(make_printable_text, view.notes))

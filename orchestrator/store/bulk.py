@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import schema
-from perfctl.records.bulk import Columns, NumberedCounters, SqlKernels
+from perfctl.records.bulk import ColumnRecords, NumberedCounters, SqlKernels
 from perfctl.records.report import Kernel
 from perfctl.redact import clean_column
 
@@ -45,7 +45,7 @@ _Ids = defaultdict[tuple[Any, ...], int]
 """Anything that can be a key -> a number."""
 
 
-class Shared(NamedTuple):
+class SharedFields(NamedTuple):
     """Fields that many rows of a large table share: a table of their own keeps them once, and
     rows have their number. A view puts them back."""
 
@@ -58,20 +58,22 @@ class Shared(NamedTuple):
     """Of the table; none where they are named as the fields."""
 
 
-SHARED: Mapping[str, Sequence[Shared]] = {
+SHARED: Mapping[str, Sequence[SharedFields]] = {
     "kernel_launch": (
-        Shared("name_id", "kernel_name", ("name", "short_name")),
-        Shared("layer_id", "kernel_layer", ("layer", "direction", "layer_source")),
+        SharedFields("name_id", "kernel_name", ("name", "short_name")),
+        SharedFields("layer_id", "kernel_layer", ("layer", "direction", "layer_source")),
     ),
-    "metric_value": (Shared("metric_id", "metric", ("name", "unit", "section")),),
+    "metric_value": (SharedFields("metric_id", "metric", ("name", "unit", "section")),),
     "op_instance": (
-        Shared("signature_id", "op_signature", ("name", "shapes", "dtypes", "layer", "direction")),
-        Shared("stack_id", "stack", ("stack",), ("text",)),
+        SharedFields(
+            "signature_id", "op_signature", ("name", "shapes", "dtypes", "layer", "direction")
+        ),
+        SharedFields("stack_id", "stack", ("stack",), ("text",)),
     ),
     "derived_value": (
-        Shared("rule_id", "derived_rule", ("instruction", "rule", "verified_error")),
+        SharedFields("rule_id", "derived_rule", ("instruction", "rule", "verified_error")),
     ),
-    "source_counter": (Shared("file_id", "source_file", ("file",), ("name",)),),
+    "source_counter": (SharedFields("file_id", "source_file", ("file",), ("name",)),),
 }
 REFERENCES = {"parent": "range", "range_id": "range", "kernel_id": "kernel_launch"} | {
     group.column: group.table for shared in SHARED.values() for group in shared
@@ -88,7 +90,7 @@ _NUMBERS: Mapping[str, Mapping[str, Sequence[str]]] = {
 
 
 @contextmanager
-def attached(connection: sqlite3.Connection, path: Path, name: str) -> Iterator[None]:
+def attach_read_only(connection: sqlite3.Connection, path: Path, name: str) -> Iterator[None]:
     """Inside, the SQLite file at ``path``, to which nobody writes, is there as schema ``name``. Not
     inside a transaction. Raises sqlite3.Error where SQLite does not take the file."""
     address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
@@ -100,9 +102,9 @@ def attached(connection: sqlite3.Connection, path: Path, name: str) -> Iterator[
             connection.execute(f"DETACH {name}")
 
 
-def columns_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[Sequence[Column]]:
+def chunk_to_columns(rows: Iterable[tuple[Any, ...]]) -> Iterator[Sequence[Column]]:
     """The rows turned to columns, CHUNK rows at a time."""
-    if isinstance(rows, Columns):
+    if isinstance(rows, ColumnRecords):
         yield from rows.chunks()
         return
     remaining = iter(rows)
@@ -110,7 +112,7 @@ def columns_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[Sequence[Column]]:
         yield tuple(zip(*chunk, strict=True))
 
 
-def insert(
+def insert_columns(
     connection: sqlite3.Connection,
     table: str,
     run_id: int,
@@ -123,11 +125,11 @@ def insert(
     Last columns that a chunk does not have are NULL. Values of a type that the column does not take
     are handled as ``schema.fit_type`` says.
     """
-    declared = schema.columns(table)
+    declared = schema.read_column_types(table)
     rows = 0
     for chunk in chunks:
         values = {
-            name: _without_zero_fractions(column) if declared[name] == "ANY" else column
+            name: _drop_zero_fractions(column) if declared[name] == "ANY" else column
             for name, column in zip(columns, chunk, strict=False)
         }
         connection.execute("SAVEPOINT chunk")
@@ -137,14 +139,14 @@ def insert(
             if "cannot store" not in str(error):
                 raise
             connection.execute("ROLLBACK TO chunk")
-            fitted = {name: schema.fit_type(table, name, values[name]) for name in values}
+            fitted = {name: schema.fit_to_type(table, name, values[name]) for name in values}
             _insert_chunk(connection, table, run_id, columns, fitted)
         connection.execute("RELEASE chunk")
         rows += len(chunk[0])
     return rows
 
 
-def _without_zero_fractions(column: Column) -> Column:
+def _drop_zero_fractions(column: Column) -> Column:
     """Return 10 for 10.0, in columns that hold whole numbers and fractions."""
     if float not in set(map(type, column)):
         return column
@@ -168,7 +170,7 @@ def _insert_chunk(
     NULL in the SQL, and one with gaps says NULL by a blob that no record holds."""
     expressions: dict[str, str] = {}
     bound: list[Column] = []
-    for name in schema.columns(table):
+    for name in schema.read_column_types(table):
         column_values = values.get(name)
         if name == "run_id":
             expressions[name] = str(run_id)
@@ -183,7 +185,7 @@ def _insert_chunk(
                 expressions[name] = columns[name].replace("?", "nullif(?, x'')")
                 column = [_NOTHING if item is None else item for item in column]
             bound.append(column)
-    into = f"INSERT INTO {table} ({schema.name_list(expressions)}) VALUES "
+    into = f"INSERT INTO {table} ({schema.format_name_list(expressions)}) VALUES "
     _insert_rows(connection, into, f"({', '.join(expressions.values())})", bound)
 
 
@@ -207,12 +209,15 @@ def _insert_rows(
         connection.executemany(insert_into + ", ".join([row] * number), parts)
 
 
-def _write_shared(
-    connection: sqlite3.Connection, group: Shared, run_id: int, rows: Iterable[tuple[Any, ...]]
+def _write_shared_rows(
+    connection: sqlite3.Connection,
+    group: SharedFields,
+    run_id: int,
+    rows: Iterable[tuple[Any, ...]],
 ) -> None:
     """Write what the rows of a large table refer to; its number comes first."""
     columns = dict.fromkeys(("id", *(group.columns or group.fields)), "?")
-    insert(connection, group.table, run_id, columns, columns_of(rows))
+    insert_columns(connection, group.table, run_id, columns, chunk_to_columns(rows))
 
 
 def write_kernels(
@@ -225,7 +230,10 @@ def write_kernels(
     """
     if isinstance(kernels, SqlKernels):
         shared = SHARED["kernel_launch"]
-        first = {**first, **{group.table: next_id(connection, group.table) for group in shared}}
+        first = {
+            **first,
+            **{group.table: find_next_id(connection, group.table) for group in shared},
+        }
         try:
             rows = _copy_kernels(connection, run_id, kernels, first)
         except sqlite3.Error:
@@ -236,7 +244,7 @@ def write_kernels(
         else:
             for group, texts in zip(shared, (kernels.names, kernels.layers), strict=True):
                 keys = ((number + first[group.table], *key) for number, key in texts.items())
-                _write_shared(connection, group, run_id, keys)
+                _write_shared_rows(connection, group, run_id, keys)
             return rows, True
     return write_table(connection, "kernel_launch", Kernel, run_id, kernels, first), False
 
@@ -273,7 +281,7 @@ def _copy_kernels(
         names = [name for _, name, *_ in table]
         into = names[: 1 + max(map(names.index, values))]
         expressions = [
-            schema.require_possible("kernel_launch", name, values.get(name, "NULL"))
+            schema.format_checked_value("kernel_launch", name, values.get(name, "NULL"))
             for name in into
         ]
         return connection.execute(
@@ -302,7 +310,7 @@ def write_table(
     shared = SHARED.get(table, ())
     # each new key gets the next number
     numbers: list[_Ids] = [
-        defaultdict(count(next_id(connection, group.table)).__next__) for group in shared
+        defaultdict(count(find_next_id(connection, group.table)).__next__) for group in shared
     ]
     shared_fields = {field for group in shared for field in group.fields}
     own_columns = [
@@ -320,7 +328,8 @@ def write_table(
     else:
         fields = [field for field, _ in own_columns]
         chunks = (
-            _number_shared(record, fields, shared, numbers, chunk) for chunk in columns_of(rows)
+            _number_shared_fields(record, fields, shared, numbers, chunk)
+            for chunk in chunk_to_columns(rows)
         )
     columns = dict.fromkeys(
         [*(column for _, column in own_columns), *(group.column for group in shared)], "?"
@@ -328,17 +337,17 @@ def write_table(
     for name, target in {"id": table, **REFERENCES}.items():
         if name in columns and target in first:
             columns[name] = f"? + {first[target]}"
-    written = insert(connection, table, run_id, columns, chunks)
+    written = insert_columns(connection, table, run_id, columns, chunks)
     for group, id_of in zip(shared, numbers, strict=True):
         keys = ((number, *key) for key, number in id_of.items())
-        _write_shared(connection, group, run_id, keys)
+        _write_shared_rows(connection, group, run_id, keys)
     return written
 
 
-def _number_shared(
+def _number_shared_fields(
     record: type[Any],
     own_fields: Sequence[str],
-    shared: Sequence[Shared],
+    shared: Sequence[SharedFields],
     numbers: Sequence[_Ids],
     columns: Sequence[Column],
 ) -> list[Column]:
@@ -355,7 +364,7 @@ def _number_shared(
     return result
 
 
-def next_id(connection: sqlite3.Connection, table: str) -> int:
+def find_next_id(connection: sqlite3.Connection, table: str) -> int:
     """One more than the largest id of a table. Raises StoreError if no number is left."""
     largest = connection.execute(f"SELECT coalesce(max(id), 0) FROM main.{table}").fetchone()[0]
     if largest > LARGEST_ID:

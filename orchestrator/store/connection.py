@@ -56,7 +56,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         raise StoreError(
             f"{path}: cannot be opened ({error})", "Check that the folder can be written to"
         ) from error
-    _distrust(connection)
+    _distrust_file(connection)
     connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # works only while the file is empty
     return connection
 
@@ -73,17 +73,17 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(f"{address}&immutable=1", uri=True)
     except sqlite3.DatabaseError:
         pass  # no SQLite file: whoever reads it says so
-    _distrust(connection)
+    _distrust_file(connection)
     connection.text_factory = REPLACING
     return connection
 
 
-def _distrust(connection: sqlite3.Connection) -> None:
+def _distrust_file(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
 
 
-def version_of(connection: sqlite3.Connection) -> int:
+def read_schema_version(connection: sqlite3.Connection) -> int:
     """Return the number of the file's schema; 0 for an empty file."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
@@ -103,7 +103,7 @@ def set_journal_mode(connection: sqlite3.Connection, mode: str) -> None:
 
 
 @contextmanager
-def folder_locked(path: Path, how: int, seconds: float = 1) -> Iterator[bool | None]:
+def hold_folder_lock(path: Path, how: int, seconds: float = 1) -> Iterator[bool | None]:
     """Hold a lock on the folder while a database in it is opened (shared), migrated or removed
     (exclusive): SQLite cannot tell that the file it opened has lost its name.
 
@@ -131,7 +131,7 @@ def folder_locked(path: Path, how: int, seconds: float = 1) -> Iterator[bool | N
 
 
 @contextmanager
-def as_store_error(path: Path) -> Iterator[None]:
+def convert_sqlite_errors(path: Path) -> Iterator[None]:
     """Raise SQLite's errors inside the block as a StoreError that names the file."""
     try:
         yield

@@ -12,14 +12,14 @@ from pathlib import Path
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import schema
 from perfctl.orchestrator.store.connection import (
-    as_store_error,
     connect_read_only,
-    folder_locked,
+    convert_sqlite_errors,
+    hold_folder_lock,
     open_for_writing,
+    read_schema_version,
     set_journal_mode,
-    version_of,
 )
-from perfctl.orchestrator.store.migrate import OLD_VERSION, migrate
+from perfctl.orchestrator.store.migrate import OLD_VERSION, migrate_store
 from perfctl.orchestrator.store.schema import quote_name
 from perfctl.records.sqlite_header import APPLICATION_ID as APPLICATION_ID
 from perfctl.version import __version__
@@ -29,27 +29,27 @@ CACHE_KIB = 48 << 10
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[sqlite3.Connection]:
+def open_store_for_writing(path: Path) -> Iterator[sqlite3.Connection]:
     """The database at ``path``, created or migrated where needed. Raises StoreError when it cannot
     be used.
 
     The connection is in autocommit mode: use ``transaction`` around everything that belongs
     together.
     """
-    check_folder(path)
-    _check_kind(path)
+    check_store_folder(path)
+    _check_is_file(path)
     with (
-        as_store_error(path),
-        closing(_open(path, open_for_writing, _prepare_writing)) as connection,
+        convert_sqlite_errors(path),
+        closing(_open_migrated(path, open_for_writing, _prepare_for_writing)) as connection,
     ):
         yield connection
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
+def open_store_for_reading(path: Path) -> Iterator[sqlite3.Connection]:
     """The database at ``path``, read-only: nothing is written to it, but that a database of perfctl
     1.0 is migrated. Raises StoreError when it is not a database."""
-    _check_kind(path)
+    _check_is_file(path)
     if not path.is_file():
         remedy = (
             "Run a sweep ('perfctl torch --batches 16,32') or 'perfctl ingest FILE' first, or set "
@@ -57,19 +57,19 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         )
         raise StoreError(f"{path}: no results database found", remedy)
     with (
-        as_store_error(path),
-        closing(_open(path, connect_read_only, lambda connection: None)) as connection,
+        convert_sqlite_errors(path),
+        closing(_open_migrated(path, connect_read_only, lambda connection: None)) as connection,
     ):
-        if version_of(connection) == 0:
+        if read_schema_version(connection) == 0:
             raise StoreError(
                 f"{path}: this file is not a results database yet",
                 "Set --store to the results database",
             )
-        _make_views(connection)
+        _create_temp_views(connection)
         yield connection
 
 
-def check_folder(path: Path) -> None:
+def check_store_folder(path: Path) -> None:
     """Raise StoreError where there is no folder for a database at ``path``."""
     if not path.parent.is_dir():
         raise StoreError(
@@ -78,7 +78,7 @@ def check_folder(path: Path) -> None:
         )
 
 
-def _check_kind(path: Path) -> None:
+def _check_is_file(path: Path) -> None:
     """Raise StoreError where something other than a file is there."""
     if path.is_dir():
         remedy = "Set --store to a file, for example --store FOLDER/perfctl.db"
@@ -90,7 +90,7 @@ def _check_kind(path: Path) -> None:
         )
 
 
-def _open(
+def _open_migrated(
     path: Path,
     connect: Callable[[Path], sqlite3.Connection],
     prepare: Callable[[sqlite3.Connection], None],
@@ -98,11 +98,11 @@ def _open(
     """Return a connection to an empty file or a database of this version; a database of 1.0 is
     migrated first. ``prepare`` is called before the folder is unlocked."""
     while True:
-        with folder_locked(path, fcntl.LOCK_SH):
+        with hold_folder_lock(path, fcntl.LOCK_SH):
             before = path.stat() if path.exists() else None
             connection = connect(path)
             try:
-                version = _checked_version(connection, path)
+                version = _check_version(connection, path)
                 # another process may have put a migrated copy in its place
                 is_same = before is None or os.path.samestat(before, path.stat())
                 if is_same and version != OLD_VERSION:
@@ -115,24 +115,24 @@ def _open(
                 raise
             connection.close()
         if is_same:
-            migrate(path)
+            migrate_store(path)
 
 
-def _prepare_writing(connection: sqlite3.Connection) -> None:
+def _prepare_for_writing(connection: sqlite3.Connection) -> None:
     set_journal_mode(connection, "WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA cache_size = {-CACHE_KIB}")
     connection.execute("PRAGMA foreign_keys = ON")
-    if version_of(connection) == 0:
-        _create(connection)
-    _make_views(connection)
+    if read_schema_version(connection) == 0:
+        _create_tables(connection)
+    _create_temp_views(connection)
 
 
-def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
+def _check_version(connection: sqlite3.Connection, path: Path) -> int:
     """Return the version of the schema. Raises StoreError for one that this perfctl does not know,
     and for a file that is no database."""
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if tables and _pragma(connection, "application_id") != APPLICATION_ID:
+    if tables and _read_pragma(connection, "application_id") != APPLICATION_ID:
         remedy = (
             "Ingest a profiler's export with 'perfctl ingest FILE', or set --store to the results "
             "database"
@@ -140,7 +140,7 @@ def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
         raise StoreError(
             f"{path}: this is an SQLite file, but not a perfctl results database", remedy
         )
-    version = version_of(connection)
+    version = read_schema_version(connection)
     if version < 0:
         raise StoreError(
             f"{path}: its schema has no version ({version})", "Set --store to a results database"
@@ -158,13 +158,13 @@ def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
     return version
 
 
-def _create(connection: sqlite3.Connection) -> None:
+def _create_tables(connection: sqlite3.Connection) -> None:
     """Make the tables of a new database, unless another process is faster."""
     with connection:
         connection.execute("BEGIN IMMEDIATE")
-        if version_of(connection) != 0:
+        if read_schema_version(connection) != 0:
             return
-        for statement in schema.statements():
+        for statement in schema.list_statements():
             connection.execute(statement)
         facts = "('created_at', strftime('%Y-%m-%dT%H:%M:%SZ', 'now')), ('written_by', ?)"
         connection.execute(f"INSERT INTO store_info (key, value) VALUES {facts}", (schema.SINCE,))
@@ -172,26 +172,26 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {schema.VERSION}")
 
 
-def _make_views(connection: sqlite3.Connection) -> None:
+def _create_temp_views(connection: sqlite3.Connection) -> None:
     """Let this connection read through perfctl's own views, whatever the file has under their
     names."""
     connection.execute("PRAGMA temp_store = MEMORY")
-    for statement in schema.statements():
+    for statement in schema.list_statements():
         if statement.startswith("CREATE VIEW"):
             connection.execute(statement.replace("CREATE VIEW", "CREATE TEMP VIEW", 1))
 
 
-def is_damaged(connection: sqlite3.Connection) -> bool:
+def is_store_damaged(connection: sqlite3.Connection) -> bool:
     """Whether the database fails SQLite's own check: which of two attached files is damaged, an
     error does not say."""
     try:
-        return _pragma(connection, "main.quick_check(1)") != "ok"
+        return _read_pragma(connection, "main.quick_check(1)") != "ok"
     except sqlite3.Error:
         return True
 
 
 @contextmanager
-def no_empty(path: Path) -> Iterator[None]:
+def remove_if_empty(path: Path) -> Iterator[None]:
     """A database that was made inside the block, by another process too, goes again behind it
     unless something was stored or another process uses it."""
     existed = path.exists()
@@ -200,17 +200,17 @@ def no_empty(path: Path) -> Iterator[None]:
     finally:
         if not existed and path.is_file():
             with suppress(sqlite3.Error, OSError):
-                _remove_empty(path)
+                _remove_empty_store(path)
 
 
-def _remove_empty(path: Path) -> None:
+def _remove_empty_store(path: Path) -> None:
     """Remove the database if no table has a row. What this asks of SQLite is refused while another
     process has it open."""
     with (
-        folder_locked(path, fcntl.LOCK_EX) as is_locked,
+        hold_folder_lock(path, fcntl.LOCK_EX) as is_locked,
         closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection,
     ):
-        if not is_locked or _pragma(connection, "journal_mode = DELETE") != "delete":
+        if not is_locked or _read_pragma(connection, "journal_mode = DELETE") != "delete":
             return
         connection.execute("BEGIN EXCLUSIVE")
         names = connection.execute(
@@ -227,5 +227,5 @@ def _remove_empty(path: Path) -> None:
             path.resolve().unlink()
 
 
-def _pragma(connection: sqlite3.Connection, text: str) -> object:
+def _read_pragma(connection: sqlite3.Connection, text: str) -> object:
     return connection.execute(f"PRAGMA {text}").fetchone()[0]

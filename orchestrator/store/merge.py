@@ -10,13 +10,13 @@ from functools import cache
 from perfctl.orchestrator.store import bulk, schema
 from perfctl.orchestrator.store.write import (
     SweepFacts,
-    find_artifact,
-    find_or_insert,
-    forget_failed,
+    delete_failed_runs,
+    disable_foreign_keys,
+    find_or_insert_row,
+    find_or_insert_sweep,
+    find_run_of_artifact,
     insert_row,
-    sweep_number,
-    transaction,
-    unchecked,
+    write_in_transaction,
 )
 
 PART = "part"
@@ -25,7 +25,7 @@ _BY_ROW = ("store_info", "sweep", "device", "run", "run_device")
 """Tables that are not copied as they are."""
 
 
-def run_numbers(connection: sqlite3.Connection) -> list[int]:
+def list_part_runs(connection: sqlite3.Connection) -> list[int]:
     """Runs of the attached database, in its order."""
     return [number for (number,) in connection.execute(f"SELECT id FROM {PART}.run ORDER BY id")]
 
@@ -46,40 +46,40 @@ def copy_run(
     ``write_run``. ``artifact`` gives the path of its report as this database says it; with it, a
     run without a report is there once, too.
     """
-    with unchecked(connection), transaction(connection):
-        run = _row(connection, "run", run_id)
+    with disable_foreign_keys(connection), write_in_transaction(connection):
+        run = _read_part_row(connection, "run", run_id)
         digest = run["artifact_sha256"]
         if (
             digest
             and not again
-            and (existing := find_artifact(connection, str(digest))) is not None
+            and (existing := find_run_of_artifact(connection, str(digest))) is not None
         ):
             return existing, False
-        run["sweep_id"] = sweep_number(connection, sweep)
+        run["sweep_id"] = find_or_insert_sweep(connection, sweep)
         if artifact is not None:
-            if digest is None and (existing := _same(connection, run)) is not None:
+            if digest is None and (existing := _find_same_run(connection, run)) is not None:
                 return existing, False
             run["artifact"] = artifact(str(run["artifact"])) if run["artifact"] else None
         if not beside:
-            forget_failed(connection, run["sweep_id"], run["profiler"], run["batch_size"])
+            delete_failed_runs(connection, run["sweep_id"], run["profiler"], run["batch_size"])
         devices = connection.execute(
             f"SELECT device_index, device_id FROM {PART}.run_device WHERE run_id = ?"
             " ORDER BY rowid",
             (run_id,),
         ).fetchall()
         numbers = {
-            old: find_or_insert(connection, "device", _row(connection, "device", old))
+            old: find_or_insert_row(connection, "device", _read_part_row(connection, "device", old))
             for old in {run["device_id"], *(old for _, old in devices)} - {None}
         }
         run["device_id"] = numbers.get(run["device_id"])
         new = insert_row(connection, "run", run)
         into = "INSERT INTO main.run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
         connection.executemany(into, [(new, index, numbers[old]) for index, old in devices])
-        _copy_tables(connection, run_id, new)
+        _copy_run_tables(connection, run_id, new)
         return new, True
 
 
-def _same(connection: sqlite3.Connection, run: Mapping[str, object]) -> int | None:
+def _find_same_run(connection: sqlite3.Connection, run: Mapping[str, object]) -> int | None:
     """A run of the same sweep that says the same of itself."""
     facts = (
         "sweep_id",
@@ -97,22 +97,22 @@ def _same(connection: sqlite3.Connection, run: Mapping[str, object]) -> int | No
     return None if row[0] is None else int(row[0])
 
 
-def _row(connection: sqlite3.Connection, table: str, number: int) -> dict[str, object]:
+def _read_part_row(connection: sqlite3.Connection, table: str, number: int) -> dict[str, object]:
     """Return a row of the attached database, without its number."""
-    names = [name for name in schema.columns(table) if name != "id"]
+    names = [name for name in schema.read_column_types(table) if name != "id"]
     row = connection.execute(
-        f"SELECT {schema.name_list(names)} FROM {PART}.{table} WHERE id = ?", (number,)
+        f"SELECT {schema.format_name_list(names)} FROM {PART}.{table} WHERE id = ?", (number,)
     ).fetchone()
     return dict(zip(names, row, strict=True))
 
 
-def _copy_tables(connection: sqlite3.Connection, old: int, new: int) -> None:
+def _copy_run_tables(connection: sqlite3.Connection, old: int, new: int) -> None:
     """Copy every table of a run; each table's new ids follow its last, in the order of the old."""
     numbers: dict[str, int] = {"old": old, "run": new - old}
     """What is added to the ids of each table; bound by name, so that SQLite prepares each
     statement once for many runs."""
-    for table in _tables():
-        names = tuple(schema.columns(table))
+    for table in _list_copied_tables():
+        names = tuple(schema.read_column_types(table))
         condition = "run_id = :old"
         if "run_id" not in names:
             condition = f"kernel_id IN (SELECT id FROM {PART}.kernel_launch WHERE {condition})"
@@ -121,20 +121,22 @@ def _copy_tables(connection: sqlite3.Connection, old: int, new: int) -> None:
             (least,) = connection.execute(f"SELECT min(id) FROM {rows}", numbers).fetchone()
             if least is None:
                 continue
-            numbers[table] = bulk.next_id(connection, table) - least
+            numbers[table] = bulk.find_next_id(connection, table) - least
         refers = {"id": table, "run_id": "run", **bulk.REFERENCES}
         values = (
-            f"{name} + :{refers[name]}" if refers.get(name) in numbers else schema.name_list([name])
+            f"{name} + :{refers[name]}"
+            if refers.get(name) in numbers
+            else schema.format_name_list([name])
             for name in names
         )
-        into = f"INSERT INTO main.{table} ({schema.name_list(names)})"
+        into = f"INSERT INTO main.{table} ({schema.format_name_list(names)})"
         connection.execute(f"{into} SELECT {', '.join(values)} FROM {rows} ORDER BY rowid", numbers)
 
 
 @cache
-def _tables() -> list[str]:
+def _list_copied_tables() -> list[str]:
     """What is copied, those first that others refer to."""
-    names = [name for name in schema.tables() if name not in _BY_ROW]
+    names = [name for name in schema.describe_store_tables() if name not in _BY_ROW]
     return sorted(
         names,
         key=lambda name: (name in bulk.SHARED, name != "kernel_launch", name),

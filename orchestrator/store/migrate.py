@@ -21,10 +21,10 @@ from perfctl.orchestrator.errors import StoreError, StoreNote
 from perfctl.orchestrator.store import schema
 from perfctl.orchestrator.store.connection import (
     WAIT_MS,
-    folder_locked,
+    hold_folder_lock,
     open_for_writing,
+    read_schema_version,
     set_journal_mode,
-    version_of,
 )
 from perfctl.orchestrator.store.schema import quote_name
 
@@ -38,7 +38,7 @@ _PLAIN_TYPES = ("INTEGER", "REAL", "TEXT", "BLOB")
 """Types of added columns that a STRICT table takes; any other becomes ANY."""
 
 
-def migrate(path: Path) -> None:
+def migrate_store(path: Path) -> None:
     """Bring the database up to date, unless another process was faster.
 
     Raises StoreError where the database may not be written to, is in use, or has values or tables
@@ -48,12 +48,12 @@ def migrate(path: Path) -> None:
     copy = path.with_name(f"{path.name}.migrating")
     before = path.stat()
     with (
-        folder_locked(path, fcntl.LOCK_EX, WAIT_MS / 1000) as is_locked,
+        hold_folder_lock(path, fcntl.LOCK_EX, WAIT_MS / 1000) as is_locked,
         closing(open_for_writing(path)) as old,
     ):
         if is_locked is False:
             raise sqlite3.OperationalError("database is locked")
-        if version_of(old) != OLD_VERSION:
+        if read_schema_version(old) != OLD_VERSION:
             return
         _check_writable(path)
         set_journal_mode(old, "MEMORY")  # leaves WAL mode: no file beside it belongs to it
@@ -61,18 +61,18 @@ def migrate(path: Path) -> None:
         if not os.path.samestat(before, path.stat()):
             return
         try:
-            _remove(copy)
+            _remove_copy(copy)
             with closing(open_for_writing(copy)) as new:
                 with closing(
                     open_for_writing(path)
                 ) as source:  # a backup waits for its own transaction
                     source.backup(new)
-                with _explained(path):
-                    _rebuild(new)
+                with _explain_failed_upgrade(path):
+                    _rebuild_schema(new)
                 set_journal_mode(new, "WAL")
-            _replace(path, copy)
+            _replace_with_copy(path, copy)
         finally:
-            _remove(copy)
+            _remove_copy(copy)
         # a perfctl 1.0 that waited for the old file has to see that it is out of date
         with suppress(sqlite3.OperationalError):
             old.execute(f"PRAGMA user_version = {schema.VERSION}")
@@ -84,7 +84,7 @@ def migrate(path: Path) -> None:
     )
 
 
-def _remove(copy: Path) -> None:
+def _remove_copy(copy: Path) -> None:
     for ending in ("", "-wal", "-shm"):
         copy.with_name(copy.name + ending).unlink(missing_ok=True)
 
@@ -101,7 +101,7 @@ def _check_writable(path: Path) -> None:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explain_failed_upgrade(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.IntegrityError, sqlite3.OperationalError) as error:
@@ -113,19 +113,19 @@ def _explained(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _replace(path: Path, copy: Path) -> None:
+def _replace_with_copy(path: Path, copy: Path) -> None:
     """Put the copy in the database's place, with its mode and owner, so that a power cut loses
     neither."""
     owner = path.stat()
     shutil.copymode(path, copy)
     with suppress(PermissionError):
         os.chown(copy, owner.st_uid, owner.st_gid)
-    _sync(copy)
+    _sync_to_disk(copy)
     copy.replace(path)
-    _sync(path.parent)
+    _sync_to_disk(path.parent)
 
 
-def _sync(path: Path) -> None:
+def _sync_to_disk(path: Path) -> None:
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -133,7 +133,7 @@ def _sync(path: Path) -> None:
         os.close(number)
 
 
-def _rebuild(new: sqlite3.Connection) -> None:
+def _rebuild_schema(new: sqlite3.Connection) -> None:
     """Make perfctl's tables and views anew, in one transaction; what its user made stays."""
     for pragma in (
         "journal_mode = OFF",
@@ -143,7 +143,7 @@ def _rebuild(new: sqlite3.Connection) -> None:
     ):
         new.execute(f"PRAGMA {pragma}")
     new.execute("BEGIN IMMEDIATE")
-    own_tables = {name.lower() for name in schema.tables()}
+    own_tables = {name.lower() for name in schema.describe_store_tables()}
     user_objects = [
         (kind, name, sql)
         for kind, name, table, sql in new.execute(
@@ -153,10 +153,10 @@ def _rebuild(new: sqlite3.Connection) -> None:
     ]
     for kind, name, _ in user_objects:
         new.execute(f"DROP {kind} {quote_name(name)}")
-    for view in schema.views():
+    for view in schema.describe_store_views():
         new.execute(f"DROP VIEW IF EXISTS {view}")
     created = set()
-    for statement in schema.statements():
+    for statement in schema.list_statements():
         kind, name = statement.split()[1:3]
         created.add(name.lower())
         if kind == "TABLE" and name not in ADDED:
@@ -181,12 +181,12 @@ def _rebuild_table(new: sqlite3.Connection, table: str, statement: str) -> None:
     old = quote_name(f"{table} of 1.0")
     new.execute(f"ALTER TABLE {table} RENAME TO {old}")
     new.execute(statement)
-    types = schema.columns(table)
+    types = schema.read_column_types(table)
     # in a column of whole numbers, 1.0 kept fractions
     rounded = "CASE typeof({0}) WHEN 'real' THEN CAST(round({0}) AS INTEGER) ELSE {0} END"
     values = {}
     for name, declared in types.items():
-        column = schema.name_list([name])
+        column = schema.format_name_list([name])
         values[column] = rounded.format(column) if declared == "INTEGER" else column
     for _, name, kind, needed, default, _, hidden in new.execute(f"PRAGMA table_xinfo({old})"):
         if name.lower() in types or name in DROPPED.get(table, ()):

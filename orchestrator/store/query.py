@@ -16,7 +16,11 @@ from typing import Any
 
 from perfctl.orchestrator.errors import StoreError, UsageError
 from perfctl.orchestrator.store import database, schema
-from perfctl.orchestrator.store.schema import Column, tables, views
+from perfctl.orchestrator.store.schema import (
+    ColumnDescription,
+    describe_store_tables,
+    describe_store_views,
+)
 
 LONGEST_BYTES = 16_000_000
 """Of one value or of the statement; what is longer is refused, so that zeroblob(1e9) fills
@@ -39,7 +43,7 @@ PARTS = frozenset(
 )
 """Tables that the views put together, and the file's own record."""
 FOUND_COLUMNS = ("type", "name", "kind", "runs", "launches", "duration_ns")
-"""Of ``names_like``: kernel or layer, its name, family or class, runs it is in, launches and their
+"""Of ``search_names``: kernel or layer, its name, family or class, runs it is in, launches and their
 time in all of them."""
 _NAMES = """
 WITH launched AS (
@@ -58,14 +62,16 @@ SELECT 'layer', layer, min(kind), count(DISTINCT run_id), sum(launches), sum(ns)
 
 
 @contextmanager
-def answers(store: Path, sql: str) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
+def run_select(
+    store: Path, sql: str
+) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
     """(column names, rows, streamed) of one SELECT. The rows may be read inside the block only.
 
     Raises UsageError when it is no single SELECT or names what is not there.
     """
-    with database.reading(store) as connection:
-        _fence(connection)
-        with _as_usage_error(store, sql):
+    with database.open_store_for_reading(store) as connection:
+        _restrict_to_reading(connection)
+        with _convert_query_errors(store, sql):
             cursor = connection.execute(sql)
             if cursor.description is None:
                 raise UsageError(
@@ -74,7 +80,7 @@ def answers(store: Path, sql: str) -> Iterator[tuple[tuple[str, ...], Iterator[t
             yield tuple(column[0] for column in cursor.description), cursor
 
 
-def _fence(connection: sqlite3.Connection) -> None:
+def _restrict_to_reading(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA query_only = ON")
     connection.execute("PRAGMA temp_store = MEMORY")
     for function in ("json_each('[]')", "json_tree('[]')", "pragma_table_info('run')"):
@@ -82,10 +88,10 @@ def _fence(connection: sqlite3.Connection) -> None:
         connection.execute(f"SELECT 1 FROM {function}").fetchall()
     for limit, value in _LIMITS.items():
         connection.setlimit(limit, value)
-    connection.set_authorizer(_may)
+    connection.set_authorizer(_authorize_action)
 
 
-def _may(
+def _authorize_action(
     action: int, first: str | None, second: str | None, schema: str | None, inner: str | None
 ) -> int:
     """SQLite's authorizer: reading, and functions that touch nothing but their arguments."""
@@ -98,7 +104,7 @@ def _may(
 
 
 @contextmanager
-def _as_usage_error(store: Path, sql: str) -> Iterator[None]:
+def _convert_query_errors(store: Path, sql: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, sqlite3.Warning) as error:
@@ -111,31 +117,31 @@ def _as_usage_error(store: Path, sql: str) -> Iterator[None]:
             remedy = "Use SELECT. To change the database, use sqlite-utils or sqlite3"
             raise UsageError(f"the query may only read ({message})", remedy) from error
         if "no such table" in message:
-            raise UsageError(message, _tables()) from error
+            raise UsageError(message, _describe_tables()) from error
         if "locked" in message or "malformed" in message:
             raise StoreError(
                 f"{store}: {message}", "Try again, or ingest the reports into a new database"
             ) from error
-        remedy = _columns_in(sql) if "no such column" in message else _tables()
+        remedy = _describe_columns_in(sql) if "no such column" in message else _describe_tables()
         raise UsageError(f"SQLite rejected the query: {message}", remedy) from error
 
 
-def _columns_in(sql: str) -> str:
+def _describe_columns_in(sql: str) -> str:
     """The columns of the first tables that a query names."""
     identifiers = dict.fromkeys(re.findall(r"\w+", sql.lower()))
-    mentioned = [name for name in identifiers if name in table_names()][:2]
+    mentioned = [name for name in identifiers if name in list_table_names()][:2]
     columns = (
-        f"{name} has {', '.join(column.name for column, _ in columns_of(name))}"
+        f"{name} has {', '.join(column.name for column, _ in list_table_columns(name))}"
         for name in mentioned
     )
-    return "; ".join(columns) or _tables()
+    return "; ".join(columns) or _describe_tables()
 
 
-def _tables() -> str:
-    return f"Tables: {', '.join(table_names())}"
+def _describe_tables() -> str:
+    return f"Tables: {', '.join(list_table_names())}"
 
 
-def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
+def search_names(store: Path, text: str) -> list[tuple[Any, ...]]:
     """Kernels and layers whose name holds every word of ``text``, anywhere and in either case, the
     shortest first; see FOUND_COLUMNS. Raises UsageError for no words."""
     parts = text.casefold().split()
@@ -144,59 +150,66 @@ def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
             "`search` is empty",
             "Use a part of the name of a kernel or layer: perfctl query --search conv2",
         )
-    with database.reading(store) as connection:
+    with database.open_store_for_reading(store) as connection:
         rows = [row for row in connection.execute(_NAMES) if isinstance(row[1], str)]
     hits = [row for row in rows if all(piece in row[1].casefold() for piece in parts)]
     return sorted(hits, key=lambda row: len(row[1]))
 
 
-def table_names() -> tuple[str, ...]:
+def list_table_names() -> tuple[str, ...]:
     """The tables and views that hold what was measured, in the order of the schema."""
-    return (*(name for name in tables() if name not in PARTS), *views())
+    return (
+        *(name for name in describe_store_tables() if name not in PARTS),
+        *describe_store_views(),
+    )
 
 
-def columns_of(table: str) -> list[tuple[Column, str]]:
-    """(column, its type: INTEGER, REAL, NUMERIC (either) or TEXT) of one of ``table_names()``,
+def list_table_columns(table: str) -> list[tuple[ColumnDescription, str]]:
+    """(column, its type: INTEGER, REAL, NUMERIC (either) or TEXT) of one of ``list_table_names()``,
     in order."""
-    declared = schema.columns(table)
+    declared = schema.read_column_types(table)
     return [
         (column, declared[column.name].replace("ANY", "NUMERIC"))
-        for column in (tables() | views())[table].columns
+        for column in (describe_store_tables() | describe_store_views())[table].columns
     ]
 
 
 def count_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] | None) -> int:
-    """Rows that ``table_rows`` would give."""
-    query = f"SELECT count(*) FROM {table}{_filter_runs(table, runs)}"
+    """Rows that ``read_table_rows`` would give."""
+    query = f"SELECT count(*) FROM {table}{_build_run_filter(table, runs)}"
     return int(connection.execute(query).fetchone()[0])
 
 
-def table_rows(
+def read_table_rows(
     connection: sqlite3.Connection, table: str, runs: Sequence[int] | None
 ) -> Iterator[tuple[Any, ...]]:
-    """Rows of one of ``table_names()`` in the order they were written; of these runs only, where
+    """Rows of one of ``list_table_names()`` in the order they were written; of these runs only, where
     they are given.
 
     A million rows are never in memory at once.
     """
     order = "id" if table == "kernel" else "rowid"
-    yield from _rows(connection, table, f"{_filter_runs(table, runs)} ORDER BY {order}")
+    yield from _select_rows(connection, table, f"{_build_run_filter(table, runs)} ORDER BY {order}")
 
 
-def rows_of_run(connection: sqlite3.Connection, table: str, run: int) -> Iterator[tuple[Any, ...]]:
-    """Rows of one run in one of ``table_names()`` that has some, read by its index: nothing
+def read_run_rows(
+    connection: sqlite3.Connection, table: str, run: int
+) -> Iterator[tuple[Any, ...]]:
+    """Rows of one run in one of ``list_table_names()`` that has some, read by its index: nothing
     is sorted."""
-    yield from _rows(connection, table, _filter_runs(table, [run]))
+    yield from _select_rows(connection, table, _build_run_filter(table, [run]))
 
 
-def _rows(connection: sqlite3.Connection, table: str, ending: str) -> Iterator[tuple[Any, ...]]:
-    sql = f"SELECT {schema.name_list(schema.columns(table))} FROM {table}{ending}"
+def _select_rows(
+    connection: sqlite3.Connection, table: str, ending: str
+) -> Iterator[tuple[Any, ...]]:
+    sql = f"SELECT {schema.format_name_list(schema.read_column_types(table))} FROM {table}{ending}"
     # "yield from" closes the cursor, after its database at a Ctrl-C
     for row in connection.execute(sql):  # noqa: UP028
         yield row
 
 
-def _filter_runs(table: str, runs: Sequence[int] | None) -> str:
+def _build_run_filter(table: str, runs: Sequence[int] | None) -> str:
     """Return the SQL that finds the rows of these runs; nothing for all rows."""
     if runs is None:
         return ""
@@ -208,6 +221,6 @@ def _filter_runs(table: str, runs: Sequence[int] | None) -> str:
     if table == "device":
         used_devices = f"SELECT device_id FROM run_device WHERE run_id {chosen}"
         return f" WHERE id IN ({used_devices} UNION SELECT device_id FROM run WHERE id {chosen})"
-    if "run_id" in schema.columns(table):
+    if "run_id" in schema.read_column_types(table):
         return f" WHERE run_id {chosen}"
     return f" WHERE kernel_id IN (SELECT id FROM kernel_launch WHERE run_id {chosen})"

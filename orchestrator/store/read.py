@@ -17,7 +17,7 @@ from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import schema
 from perfctl.orchestrator.store.connection import REPLACING
 from perfctl.records import report as records
-from perfctl.records.paper import LayerCall, OpShape, read_op_shape
+from perfctl.records.paper import LayerCall, OpShape, parse_op_shape
 from perfctl.records.report import CODE, DerivedCount
 from perfctl.records.run import Expectation, Parameter, Run
 from perfctl.records.serving import GraphLaunch, ServedStep
@@ -100,7 +100,7 @@ WHERE workload = 'families' AND profiler = 'none' AND status = 'ok' ORDER BY run
 """
 
 
-class BadRecord(Exception):
+class BadStoredRecord(Exception):
     """A cell that perfctl fills with a record of its own holds something else; the message
     says which."""
 
@@ -146,7 +146,7 @@ SHAPE_COLUMNS = ("position", "layer", "op", "direction")
 """Fields of OpShape that are columns; the others are in one record."""
 
 
-def run_ids(
+def list_run_ids(
     connection: sqlite3.Connection, *, sweep: int | None = None, latest_of_each: bool = False
 ) -> list[int]:
     """Ids of runs, oldest first; only of one sweep where it is given.
@@ -169,7 +169,7 @@ def run_ids(
     return sorted(newest.values())
 
 
-def repeat_ids(connection: sqlite3.Connection, run_id: int) -> list[int]:
+def list_repeat_ids(connection: sqlite3.Connection, run_id: int) -> list[int]:
     """The whole runs that repeat this one, oldest first, itself left out.
 
     They belong to its sweep, and are of the same profiler, workload, variant, parameters, mode,
@@ -189,16 +189,16 @@ def repeat_ids(connection: sqlite3.Connection, run_id: int) -> list[int]:
     return [number for (number,) in rows]
 
 
-def sweeps(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+def list_sweeps(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """Every sweep and ingest with how many runs it has, oldest first."""
-    return _dicts(
+    return _select_dicts(
         connection,
-        f"SELECT {schema.select_list('sweep')}, count(run.id) AS runs FROM sweep LEFT JOIN run ON "
+        f"SELECT {schema.format_select_list('sweep')}, count(run.id) AS runs FROM sweep LEFT JOIN run ON "
         "run.sweep_id = sweep.id GROUP BY sweep.id ORDER BY sweep.id",
     )
 
 
-def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+def list_run_summaries(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """One line a run, with the sizes of what it holds; the bulk rows stay where they are."""
     # NULL if the table was not collected: none seen is not the same as none
     counts = ", ".join(
@@ -218,19 +218,19 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
         " WHERE kernel_launch.run_id = run.id)"
     )
     other_parameters = PARAMETERS.replace("WHERE", "WHERE name <> 'batch' AND")
-    rows = _dicts(
+    rows = _select_dicts(
         connection,
-        f"SELECT {schema.select_list('run')}, sweep.name AS sweep_name, "
+        f"SELECT {schema.format_select_list('run')}, sweep.name AS sweep_name, "
         f"device.name AS device_name, {counts}, {counters} AS counters, {other_parameters} AS "
         "parameters "
         "FROM run LEFT JOIN sweep ON sweep.id = sweep_id LEFT JOIN device ON device.id = device_id "
         "ORDER BY run.id",
     )
-    served = _served(connection)
+    served = _describe_served_steps(connection)
     return [{**row, "serving": served.get(row["id"])} for row in rows]
 
 
-def _served(connection: sqlite3.Connection) -> dict[int, str]:
+def _describe_served_steps(connection: sqlite3.Connection) -> dict[int, str]:
     """Return run -> its steps of text generation in words: "mixed, 8,192 tokens"; of several phases
     all, with the tokens of all."""
     phases: dict[int, list[str]] = {}
@@ -252,7 +252,7 @@ def _served(connection: sqlite3.Connection) -> dict[int, str]:
     return served
 
 
-def load(connection: sqlite3.Connection, ids: Iterable[int], calls_max: int = 0) -> list[Run]:
+def load_runs(connection: sqlite3.Connection, ids: Iterable[int], calls_max: int = 0) -> list[Run]:
     """Whole runs, in the order asked for, with the ``calls_max`` longest operators and calls of
     each. Raises StoreError when one is not there.
 
@@ -262,58 +262,58 @@ def load(connection: sqlite3.Connection, ids: Iterable[int], calls_max: int = 0)
     for run_id in ids:
         try:
             connection.text_factory = str
-            runs.append(_load(connection, run_id, calls_max))
+            runs.append(_load_run(connection, run_id, calls_max))
         except sqlite3.OperationalError as error:
             if "decode" not in str(error):
                 raise
             connection.text_factory = REPLACING
-            runs.append(_load(connection, run_id, calls_max))
+            runs.append(_load_run(connection, run_id, calls_max))
         finally:
             connection.text_factory = before
     return runs
 
 
-def outline(connection: sqlite3.Connection, run_id: int) -> Run:
+def load_run_outline(connection: sqlite3.Connection, run_id: int) -> Run:
     """One run with its devices, and nothing else of its report: enough to tell which study it
     is of.
 
     Raises StoreError when it is not there.
     """
-    row = _row(connection, run_id)
+    row = _read_run_row(connection, run_id)
     report = records.Report(
         tool=row["profiler"],
         path=Path(row["artifact"] or ""),
         form=row["form"] or "",
-        devices=_devices(connection, run_id, row["device_id"]),
+        devices=_read_devices(connection, run_id, row["device_id"]),
     )
-    return _run(connection, row, report)
+    return _build_run(connection, row, report)
 
 
 def load_launch_kinds(connection: sqlite3.Connection, run_id: int) -> Run:
     """Return a run with what derived counts follow from, and with one launch of each kind: name,
     grid, layer and part of the step tell kinds apart."""
-    run = outline(connection, run_id)
+    run = load_run_outline(connection, run_id)
     report = replace(
         run.report,
-        environment=_environment(connection, run_id),
+        environment=_read_environment(connection, run_id),
         kernels=read_table(connection, records.Kernel, "kernel", run_id, _ONE_OF_EACH_KIND),
         ranges=read_table(connection, records.Range, "range", run_id, _STEPS_AND_OPTIMIZER),
         steps=tuple(read_table(connection, records.Step, "step", run_id)),
-        ops=tuple(op_shapes(connection, run_id)),
+        ops=tuple(read_op_shapes(connection, run_id)),
     )
     return replace(run, report=report)
 
 
-def _file_of(connection: sqlite3.Connection) -> str:
+def _find_store_path(connection: sqlite3.Connection) -> str:
     """Return the path of the connection's database, below the working folder if it is there."""
     path = Path(connection.execute("PRAGMA database_list").fetchone()[2] or "the database")
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
-    rows = _dicts(
+def _read_run_row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
+    rows = _select_dicts(
         connection,
-        f"SELECT {schema.select_list('run')}, sweep.name AS sweep_name, "
+        f"SELECT {schema.format_select_list('run')}, sweep.name AS sweep_name, "
         "sweep.command AS sweep_command, iif(sweep.kind = 'ingest', NULL, sweep.host) AS "
         "sweep_host "
         "FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id WHERE run.id = ?",
@@ -321,13 +321,13 @@ def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
     )
     if not rows:
         raise StoreError(
-            f"run {run_id} not found in {_file_of(connection)}",
+            f"run {run_id} not found in {_find_store_path(connection)}",
             "Run 'perfctl runs' to list the runs",
         )
     return rows[0]
 
 
-def _run(
+def _build_run(
     connection: sqlite3.Connection, row: dict[str, Any], report: records.Report, **extra_fields: Any
 ) -> Run:
     common_fields = row.keys() & {field.name for field in fields(Run)} - {"host", "command"}
@@ -336,41 +336,44 @@ def _run(
         host=row["host"] or row["sweep_host"],
         device=report.devices[0] if report.devices else None,
         report=report,
-        command=_command(row["command"]),
+        command=_parse_command(row["command"]),
         parameters=tuple(read_table(connection, Parameter, "parameter", row["id"])),
         expectations=tuple(read_table(connection, Expectation, "expectation", row["id"])),
         **extra_fields,
     )
 
 
-def _command(text: str | None) -> tuple[str, ...]:
+def _parse_command(text: str | None) -> tuple[str, ...]:
     try:
         return tuple(map(str, json.loads(text or "[]")))
     except (ValueError, TypeError, RecursionError) as error:
-        raise BadRecord("run.command is not a JSON list") from error
+        raise BadStoredRecord("run.command is not a JSON list") from error
 
 
-def _load(connection: sqlite3.Connection, run_id: int, calls_max: int) -> Run:
-    row = _row(connection, run_id)
+def _load_run(connection: sqlite3.Connection, run_id: int, calls_max: int) -> Run:
+    row = _read_run_row(connection, run_id)
     families = connection.execute(
         "SELECT family FROM kernel WHERE run_id = ? ORDER BY id", (run_id,)
     )
-    return _run(
+    return _build_run(
         connection,
         row,
-        replace(_report(connection, row), op_calls=_longest_calls(connection, run_id, calls_max)),
+        replace(
+            _read_report(connection, row),
+            op_calls=_read_longest_calls(connection, run_id, calls_max),
+        ),
         layer_calls=tuple(read_table(connection, LayerCall, "layer_call", run_id)),
         families=tuple(chain.from_iterable(families)),
         # no rule can compute again what perfctl 1.0.0 read from the machine code of kernels
-        code_counts=tuple(derived_counts(connection, run_id, f"{CODE}%")),
+        code_counts=tuple(read_derived_counts(connection, run_id, f"{CODE}%")),
         repeats=tuple(
             tuple(read_table(connection, records.Step, "step", other))
-            for other in repeat_ids(connection, run_id)
+            for other in list_repeat_ids(connection, run_id)
         ),
     )
 
 
-def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Report:
+def _read_report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Report:
     run_id = row["id"]
     same: dict[str, Any] = {name: row[name] for name in OF_REPORT}
     for name, (table, record) in TABLES.items():
@@ -381,24 +384,26 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
         path=Path(row["artifact"] or ""),
         form=row["form"] or "",
         tool_version=row["profiler_version"],
-        devices=_devices(connection, run_id, row["device_id"]),
-        environment=_environment(connection, run_id),
+        devices=_read_devices(connection, run_id, row["device_id"]),
+        environment=_read_environment(connection, run_id),
         kernels=read_table(connection, records.Kernel, "kernel", run_id),
-        counters=_counters(connection, run_id),
+        counters=_read_counters(connection, run_id),
         ranges=read_table(connection, records.Range, "range", run_id),
-        ops=tuple(op_shapes(connection, run_id)),
-        waiting_calls=_waiting_calls(connection, run_id),
+        ops=tuple(read_op_shapes(connection, run_id)),
+        waiting_calls=_read_waiting_calls(connection, run_id),
         **same,
     )
 
 
-def _environment(connection: sqlite3.Connection, run_id: int) -> dict[str, str]:
+def _read_environment(connection: sqlite3.Connection, run_id: int) -> dict[str, str]:
     return dict(
         connection.execute("SELECT key, value FROM environment WHERE run_id = ?", (run_id,))
     )
 
 
-def _dicts(connection: sqlite3.Connection, sql: str, *parameters: Any) -> list[dict[str, Any]]:
+def _select_dicts(
+    connection: sqlite3.Connection, sql: str, *parameters: Any
+) -> list[dict[str, Any]]:
     """Return some rows, by column."""
     cursor = connection.execute(sql, parameters)
     names = [column[0] for column in cursor.description]
@@ -410,27 +415,29 @@ def read_table(
 ) -> list[R]:
     """Return a table's rows of one run, all or those that ``only`` selects; its columns are named
     as the record's fields, except for numbers of ranges."""
-    rows = connection.execute(_select(record._fields, table, only), {"run": run_id})
+    rows = connection.execute(_build_select(record._fields, table, only), {"run": run_id})
     return list(map(partial(tuple.__new__, record), rows))
 
 
 @cache
-def _select(fields: tuple[str, ...], table: str, only: str) -> str:
+def _build_select(fields: tuple[str, ...], table: str, only: str) -> str:
     """Return the same text for every run, so that SQLite need not compile it again."""
     replacements = _RANGE_NUMBERS.get(table, {}) | _PROSE
-    columns = ", ".join(replacements.get(field) or schema.name_list([field]) for field in fields)
+    columns = ", ".join(
+        replacements.get(field) or schema.format_name_list([field]) for field in fields
+    )
     order = "id" if table == "kernel" else "rowid"
     return f"SELECT {columns} FROM {table} WHERE run_id = :run {only} ORDER BY {order}"
 
 
-def op_calls(connection: sqlite3.Connection, run_id: int) -> Iterator[records.OpCall]:
+def read_op_calls(connection: sqlite3.Connection, run_id: int) -> Iterator[records.OpCall]:
     """Every operator of a run in the order of its report, one by one: there may be millions."""
     yield from map(
         records.OpCall._make, connection.execute(f"{_OP_CALLS} ORDER BY op_call.rowid", (run_id,))
     )
 
 
-def _longest_calls(
+def _read_longest_calls(
     connection: sqlite3.Connection, run_id: int, most: int
 ) -> tuple[records.OpCall, ...]:
     timed = f"{_OP_CALLS} AND op_call.start_ns + op_call.duration_ns IS NOT NULL"
@@ -438,7 +445,7 @@ def _longest_calls(
     return tuple(map(records.OpCall._make, connection.execute(longest, (run_id, most))))
 
 
-def _waiting_calls(connection: sqlite3.Connection, run_id: int) -> tuple[records.OpCall, ...]:
+def _read_waiting_calls(connection: sqlite3.Connection, run_id: int) -> tuple[records.OpCall, ...]:
     """Calls of WAITING that launched a kernel or waited, of a run with kernels: shapes, types and
     stacks with them."""
     marks = ", ".join("?" * len(WAITING))
@@ -450,7 +457,7 @@ def _waiting_calls(connection: sqlite3.Connection, run_id: int) -> tuple[records
     return tuple(map(records.OpCall._make, rows))
 
 
-def derived_counts(
+def read_derived_counts(
     connection: sqlite3.Connection, run_id: int, rules: str = "%"
 ) -> list[DerivedCount]:
     """What rules say that launches of a run executed, in the order of its launches; only of rules
@@ -466,13 +473,13 @@ def derived_counts(
     return list(map(DerivedCount._make, rows))
 
 
-def source_lines(connection: sqlite3.Connection, run_id: int) -> list[records.SourceLine]:
+def read_source_lines(connection: sqlite3.Connection, run_id: int) -> list[records.SourceLine]:
     """The source lines of a run, those with the most samples first, then those with the most
     instructions."""
     return [records.SourceLine(*row[:-1]) for row in connection.execute(_SOURCE_LINES, (run_id,))]
 
 
-def _counters(connection: sqlite3.Connection, run_id: int) -> list[records.Counter]:
+def _read_counters(connection: sqlite3.Connection, run_id: int) -> list[records.Counter]:
     sql = (
         "SELECT kernel.launch, counter.name, counter.value, counter.unit, counter.section, "
         "counter.text FROM kernel JOIN counter ON counter.kernel_id = kernel.id WHERE "
@@ -481,7 +488,7 @@ def _counters(connection: sqlite3.Connection, run_id: int) -> list[records.Count
     return list(map(records.Counter._make, connection.execute(sql, (run_id,))))
 
 
-def _devices(
+def _read_devices(
     connection: sqlite3.Connection, run_id: int, main: int | None
 ) -> tuple[records.Device, ...]:
     columns = ", ".join(
@@ -496,7 +503,7 @@ def _devices(
     return tuple(records.Device(*row) for row in rows)
 
 
-def op_shapes(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
+def read_op_shapes(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
     sql = (
         f"SELECT {', '.join(SHAPE_COLUMNS)}, record FROM op_shape WHERE run_id = ? ORDER BY "
         "position, rowid"
@@ -504,24 +511,24 @@ def op_shapes(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
     for *columns, record in connection.execute(sql, (run_id,)):
         try:
             shapes = json.loads(record) | dict(zip(SHAPE_COLUMNS, columns, strict=True))
-            yield read_op_shape(shapes)
+            yield parse_op_shape(shapes)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise BadRecord(
+            raise BadStoredRecord(
                 f"op_shape.record at position {columns[0]!r} is not one that perfctl writes"
             ) from error
 
 
-def last_change(connection: sqlite3.Connection) -> str:
+def find_last_change(connection: sqlite3.Connection) -> str:
     """When the newest run was written, UTC; so that the same database gives the same page."""
     return str(connection.execute("SELECT coalesce(max(ingested_at), '') FROM run").fetchone()[0])
 
 
-def bench_run_ids(connection: sqlite3.Connection) -> list[int]:
+def list_bench_run_ids(connection: sqlite3.Connection) -> list[int]:
     """Whole runs of networks of the families, without a profiler, oldest first."""
     return [number for number, *_ in connection.execute(_BENCH_POINTS)]
 
 
-def fastest_bench_runs(connection: sqlite3.Connection) -> tuple[list[int], list[int]]:
+def split_fastest_bench_runs(connection: sqlite3.Connection) -> tuple[list[int], list[int]]:
     """(the fastest run of each point, all others of it), by the median of their steps.
 
     What disturbs a run makes it slower, never faster.

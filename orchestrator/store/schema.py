@@ -28,7 +28,7 @@ from perfctl.records.possible import (
     LONGEST_NS,
     MOST_COUNT,
     MOST_WATTS,
-    most,
+    find_largest_value,
 )
 
 VERSION = 5
@@ -76,7 +76,7 @@ NO_NUMBER: set[tuple[str, str]] = set()
 else for."""
 
 
-class Column(NamedTuple):
+class ColumnDescription(NamedTuple):
     """One column as its comment describes it."""
 
     name: str
@@ -85,39 +85,39 @@ class Column(NamedTuple):
     null: str
 
 
-class Described(NamedTuple):
+class TableDescription(NamedTuple):
     """One table or view as its comments describe it."""
 
     row: str
     """What one row is."""
-    columns: list[Column]
+    columns: list[ColumnDescription]
 
 
 @cache
-def tables() -> dict[str, Described]:
+def describe_store_tables() -> dict[str, TableDescription]:
     """Return the tables, in the order of the schema."""
-    return _describe("TABLE")
+    return _parse_descriptions("TABLE")
 
 
 @cache
-def views() -> dict[str, Described]:
+def describe_store_views() -> dict[str, TableDescription]:
     """Return the views. Each joins tables of which one has each name once."""
-    return _describe("VIEW")
+    return _parse_descriptions("VIEW")
 
 
-def _describe(kind: str) -> dict[str, Described]:
-    described: dict[str, Described] = {}
-    for statement in statements():
+def _parse_descriptions(kind: str) -> dict[str, TableDescription]:
+    described: dict[str, TableDescription] = {}
+    for statement in list_statements():
         if statement.startswith(f"CREATE {kind}") and (start := _ROW.match(statement)):
             columns = filter(None, map(_COLUMN.match, statement.splitlines()[1:]))
-            described[start[1]] = Described(
-                start[2], [Column(*match.groups()) for match in columns]
+            described[start[1]] = TableDescription(
+                start[2], [ColumnDescription(*match.groups()) for match in columns]
             )
     return described
 
 
 @cache
-def statements() -> list[str]:
+def list_statements() -> list[str]:
     """Return the statements that make a database, one by one: ``executescript`` would commit the
     transaction that it is run in."""
     statements, statement = [], ""
@@ -130,29 +130,29 @@ def statements() -> list[str]:
 
 
 @cache
-def _memory_facts() -> tuple[frozenset[tuple[str, str, str]], dict[str, dict[str, str]]]:
+def _read_schema_facts() -> tuple[frozenset[tuple[str, str, str]], dict[str, dict[str, str]]]:
     """Return what a file needs, and the declared type of each column by table or view."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(SQL)
         types = {
             name: {row[1]: row[2] for row in connection.execute(f"PRAGMA table_info({name})")}
-            for name in tables() | views()
+            for name in describe_store_tables() | describe_store_views()
         }
         return frozenset(connection.execute(_FACTS)), types
 
 
-def columns(table: str) -> Mapping[str, str]:
+def read_column_types(table: str) -> Mapping[str, str]:
     """Return column -> declared type of a table or view, in the order of the schema."""
-    return _memory_facts()[1][table]
+    return _read_schema_facts()[1][table]
 
 
-def select_list(table: str) -> str:
+def format_select_list(table: str) -> str:
     """Return ``table.column`` of every column that perfctl knows; ``*`` would also take the
     user's own."""
-    return ", ".join(f"{table}.{name_list([column])}" for column in columns(table))
+    return ", ".join(f"{table}.{format_name_list([column])}" for column in read_column_types(table))
 
 
-def name_list(names: Iterable[str]) -> str:
+def format_name_list(names: Iterable[str]) -> str:
     """Return perfctl's own columns, ready for SQL: ``group`` is a word of SQL's. In "" a missing
     one would be a text."""
     return ", ".join(f"[{name}]" if name == "group" else name for name in names)
@@ -164,57 +164,57 @@ def quote_name(name: str) -> str:
 
 
 @cache
-def possible(table: str) -> Mapping[str, _Between]:
+def find_value_limits(table: str) -> Mapping[str, _Between]:
     """Return column -> the smallest and the largest value that there can be, by its unit."""
     limits: dict[str, _Between] = {}
-    for column in tables()[table].columns:
+    for column in describe_store_tables()[table].columns:
         name, unit = column.name, column.unit.split(",")[0]
         if name in ("start_ns", "at_ns"):
             limits[name] = _START
         elif f"{table}.{name}" in _BY_NAME:
             limits[name] = _BY_NAME[f"{table}.{name}"]
         elif unit in _COUNTED:
-            limits[name] = (0, most(name))
+            limits[name] = (0, find_largest_value(name))
         elif unit in _BY_UNIT:
             limits[name] = _BY_UNIT[unit]
-        elif columns(table)[name] == "REAL":
+        elif read_column_types(table)[name] == "REAL":
             limits[name] = (-FINITE, FINITE)
     return limits
 
 
-def require_possible(table: str, column: str, value: str) -> str:
+def format_checked_value(table: str, column: str, value: str) -> str:
     """Return SQL of a value that ends the statement with an error if the value cannot be."""
-    if column not in possible(table):
+    if column not in find_value_limits(table):
         return value
-    low, high = possible(table)[column]
+    low, high = find_value_limits(table)[column]
     error = f"abs({IMPOSSIBLE})"  # SQLite has no positive number for it
     return f"CASE WHEN {value} NOT BETWEEN {low!r} AND {high!r} THEN {error} ELSE {value} END"
 
 
-def fit_type(table: str, column: str, values: Sequence[Any]) -> list[Any]:
+def fit_to_type(table: str, column: str, values: Sequence[Any]) -> list[Any]:
     """Return a column's values as a STRICT table takes them: fractions of a whole number are
     rounded, and what is no number becomes one that ``refuse_impossible`` refuses."""
-    declared = columns(table)[column]
+    declared = read_column_types(table)[column]
     if declared == "TEXT":
         return [repr(value) if isinstance(value, bytes) else value for value in values]
     is_integer = declared == "INTEGER"
-    if is_integer and column not in possible(table):
+    if is_integer and column not in find_value_limits(table):
         NO_NUMBER.add((table, column))
 
-    def fitted(value: Any) -> Any:
+    def fit_value(value: Any) -> Any:
         if isinstance(value, float) and (isfinite(value) or not is_integer):
             return round(value) if is_integer else value
         if value is None or isinstance(value, int):
             return value
         return IMPOSSIBLE if is_integer else -inf
 
-    return list(map(fitted, values))
+    return list(map(fit_value, values))
 
 
 def check_tables(connection: sqlite3.Connection, path: Path) -> None:
     """Raise StoreError where the file lacks a table or column, or where one was rebuilt."""
     there = set(connection.execute(_FACTS))
-    missing = _memory_facts()[0] - there
+    missing = _read_schema_facts()[0] - there
     if missing:
         table, column, _ = min(missing)
         if table not in {name for name, _, _ in there}:

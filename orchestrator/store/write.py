@@ -27,7 +27,7 @@ from perfctl.orchestrator.store import bulk, schema
 from perfctl.orchestrator.store.read import OF_REPORT, SHAPE_COLUMNS, TABLES
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.paper import LayerCall, OpShape
-from perfctl.records.possible import FINITE, MOST_COUNT, is_moment
+from perfctl.records.possible import FINITE, MOST_COUNT, is_possible_date
 from perfctl.records.report import (
     Counter,
     DerivedCount,
@@ -41,13 +41,13 @@ from perfctl.records.report import (
 from perfctl.records.run import Expectation, Parameter, make_parameter
 from perfctl.redact import (
     LONGEST,
-    clean,
     clean_row,
-    counting_cuts,
-    keep_facts,
-    mask,
-    mask_line,
-    mask_words,
+    clean_stored_text,
+    count_cut_texts,
+    mask_arguments,
+    mask_command_line,
+    mask_secrets,
+    select_facts,
 )
 
 NUMBERED: Mapping[str, tuple[str, type[Any]]] = {
@@ -131,7 +131,7 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenRun:
     """``new`` is False when the same artifact was there already, and nothing was written."""
 
     JSON_NAMES: ClassVar = {"placed": "kernel_time_with_module"}
@@ -152,39 +152,39 @@ class Written:
     recorded; None elsewhere."""
 
 
-def find_artifact(connection: sqlite3.Connection, sha256: str) -> int | None:
+def find_run_of_artifact(connection: sqlite3.Connection, sha256: str) -> int | None:
     """The newest run made from this artifact; None when it is not in the database."""
     newest = "SELECT max(id) FROM run WHERE artifact_sha256 = ?"
     number: int | None = connection.execute(newest, (sha256,)).fetchone()[0]
     return number
 
 
-def holds_rows(connection: sqlite3.Connection, run: Written) -> bool:
+def has_report_rows(connection: sqlite3.Connection, run: WrittenRun) -> bool:
     """Has the run anything but facts about itself, and reasons for what it has not?"""
     return any(
         connection.execute(
             f"SELECT 1 FROM {table} WHERE run_id = ? LIMIT 1", (run.run_id,)
         ).fetchone()
-        for table in schema.tables()
-        if table not in _ABOUT_A_RUN and "run_id" in schema.columns(table)
+        for table in schema.describe_store_tables()
+        if table not in _ABOUT_A_RUN and "run_id" in schema.read_column_types(table)
     )
 
 
-def set_partial(connection: sqlite3.Connection, run_id: int, reason: str) -> None:
+def mark_run_partial(connection: sqlite3.Connection, run_id: int, reason: str) -> None:
     """Say of a run that is in the database that it is not whole."""
-    with transaction(connection):
+    with write_in_transaction(connection):
         query = "UPDATE run SET status = 'partial', reason = ? WHERE id = ?"
-        connection.execute(query, (clean(reason), run_id))
+        connection.execute(query, (clean_stored_text(reason), run_id))
 
 
-def restate(
+def replace_user_facts(
     connection: sqlite3.Connection,
     run_id: int,
     parameters: Sequence[Parameter],
     expectations: Sequence[Expectation],
 ) -> None:
     """Give a run that is in the database other parameters and expectations."""
-    with transaction(connection):
+    with write_in_transaction(connection):
         _write_user_facts(connection, run_id, parameters, expectations)
 
 
@@ -199,7 +199,7 @@ def _write_user_facts(
         ("expectation", Expectation, expectations),
     )
     for table, record, rows in tables:
-        forget(connection, table, "run_id = ?", (run_id,))
+        delete_cascading(connection, table, "run_id = ?", (run_id,))
         bulk.write_table(connection, table, record, run_id, rows)
 
 
@@ -212,7 +212,7 @@ def write_run(
     *,
     again: bool = False,
     beside: bool = False,
-) -> Written:
+) -> WrittenRun:
     """Write one run with its parameters and everything its report holds, or nothing at all.
 
     Errors while the report is read (it may be a stream) leave the database as it was. The same
@@ -220,30 +220,32 @@ def write_run(
     (another rank of it), and takes no other's place. Raises OverflowError for a number beyond 64
     bits, which SQLite does not hold and no profiler counts.
     """
-    command = sweep.command and mask_line(sweep.command)
-    sweep = replace(sweep, name=mask(sweep.name), command=command)
-    run = replace(run, command=mask_words(run.command), reason=run.reason and mask(run.reason))
+    command = sweep.command and mask_command_line(sweep.command)
+    sweep = replace(sweep, name=mask_secrets(sweep.name), command=command)
+    run = replace(
+        run, command=mask_arguments(run.command), reason=run.reason and mask_secrets(run.reason)
+    )
     with ExitStack() as stack:
         if report is not None and isinstance(report.kernels, SqlKernels):
             path = report.kernels.path
             with suppress(sqlite3.Error):  # another text encoding: it is read row by row
-                stack.enter_context(bulk.attached(connection, path, bulk.SCHEMA))
-        stack.enter_context(unchecked(connection))
-        stack.enter_context(transaction(connection))
-        cut = stack.enter_context(counting_cuts())
+                stack.enter_context(bulk.attach_read_only(connection, path, bulk.SCHEMA))
+        stack.enter_context(disable_foreign_keys(connection))
+        stack.enter_context(write_in_transaction(connection))
+        cut = stack.enter_context(count_cut_texts())
         if (
             run.artifact_sha256
             and not again
-            and (existing := find_artifact(connection, run.artifact_sha256)) is not None
+            and (existing := find_run_of_artifact(connection, run.artifact_sha256)) is not None
         ):
-            return Written(existing, new=False)
-        sweep_id = sweep_number(connection, sweep)
+            return WrittenRun(existing, new=False)
+        sweep_id = find_or_insert_sweep(connection, sweep)
         if not beside:
-            forget_failed(connection, sweep_id, run.profiler, run.batch_size)
-        run_id = _run(connection, sweep_id, run, report)
+            delete_failed_runs(connection, sweep_id, run.profiler, run.batch_size)
+        run_id = _insert_run_and_devices(connection, sweep_id, run, report)
         if report is None:
-            return Written(run_id, new=True, reason=run.reason)
-        rows = _write_tables(connection, run_id, report, layer_calls)
+            return WrittenRun(run_id, new=True, reason=run.reason)
+        rows = _write_report_tables(connection, run_id, report, layer_calls)
         if cut:
             texts = "1 text has" if len(cut) == 1 else f"{len(cut):,} texts have"
             limit_text = f"perfctl truncates each to {LONGEST:,}"
@@ -254,24 +256,24 @@ def write_run(
             )
             bulk.write_table(connection, "gap", Gap, run_id, [gap])
         counts = {name: rows[table] for name, table in COUNTED.items()}
-        return Written(run_id, new=True, reason=run.reason, **counts)
+        return WrittenRun(run_id, new=True, reason=run.reason, **counts)
 
 
-def sweep_number(connection: sqlite3.Connection, sweep: SweepFacts) -> int:
+def find_or_insert_sweep(connection: sqlite3.Connection, sweep: SweepFacts) -> int:
     """Its id; it is made where it is not there yet."""
-    facts = {**asdict(sweep), "created_at": sweep.created_at or now()}
+    facts = {**asdict(sweep), "created_at": sweep.created_at or format_utc_now()}
     keys = {name: facts.pop(name) for name in ("name", "kind")}
-    return find_or_insert(connection, "sweep", keys, facts)
+    return find_or_insert_row(connection, "sweep", keys, facts)
 
 
-def _run(
+def _insert_run_and_devices(
     connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: Report | None
 ) -> int:
-    row: dict[str, Any] = {**asdict(run), "sweep_id": sweep_id, "ingested_at": now()}
+    row: dict[str, Any] = {**asdict(run), "sweep_id": sweep_id, "ingested_at": format_utc_now()}
     del row["parameters"], row["expectations"]
     row["command"] = json.dumps(run.command) if run.command else None
     if report is None:
-        return _insert_run(connection, row, run)
+        return _insert_run_row(connection, row, run)
     row |= {
         "profiler_version": report.tool_version,
         "form": report.form,
@@ -282,21 +284,21 @@ def _run(
     for device in report.devices:
         facts = clean_row(asdict(device))
         index = facts.pop("index")
-        for name, (low, high) in schema.possible("device").items():
+        for name, (low, high) in schema.find_value_limits("device").items():
             value = facts[name]
             if not isinstance(value, (int, float)) or not low <= value <= high:
                 facts[name] = None
-        devices[index, find_or_insert(connection, "device", facts)] = None
+        devices[index, find_or_insert_row(connection, "device", facts)] = None
     row["device_id"] = next((number for _, number in devices), None)
     started = row["started_at"]
-    if started is not None and not is_moment(str(started)):
+    if started is not None and not is_possible_date(str(started)):
         row["started_at"] = None
-    run_id = _insert_run(connection, row, run)
+    run_id = _insert_run_row(connection, row, run)
     if row["started_at"] != started:
         gap = Gap(
             "run.started_at",
             "unreadable",
-            f"'{mask(str(started))[:40]}' is not a timestamp between 1970 and 2099",
+            f"'{mask_secrets(str(started))[:40]}' is not a timestamp between 1970 and 2099",
         )
         bulk.write_table(connection, "gap", Gap, run_id, [gap])
     into = "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
@@ -304,7 +306,7 @@ def _run(
     return run_id
 
 
-def _insert_run(connection: sqlite3.Connection, row: Mapping[str, Any], run: RunFacts) -> int:
+def _insert_run_row(connection: sqlite3.Connection, row: Mapping[str, Any], run: RunFacts) -> int:
     """Insert the row of a run, its parameters and its expectations; return the run's id."""
     run_id = insert_row(connection, "run", row)
     batch = row["batch_size"]
@@ -314,7 +316,7 @@ def _insert_run(connection: sqlite3.Connection, row: Mapping[str, Any], run: Run
     return run_id
 
 
-def find_or_insert(
+def find_or_insert_row(
     connection: sqlite3.Connection,
     table: str,
     facts: Mapping[str, Any],
@@ -330,7 +332,7 @@ def find_or_insert(
 def insert_row(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
     """Insert one row and return its id."""
     values = {
-        name: schema.fit_type(table, name, [value])[0] for name, value in clean_row(row).items()
+        name: schema.fit_to_type(table, name, [value])[0] for name, value in clean_row(row).items()
     }
     marks = ", ".join(f":{name}" for name in values)
     cursor = connection.execute(
@@ -339,7 +341,7 @@ def insert_row(connection: sqlite3.Connection, table: str, row: Mapping[str, Any
     return int(cursor.lastrowid or 0)
 
 
-def _write_tables(
+def _write_report_tables(
     connection: sqlite3.Connection,
     run_id: int,
     report: Report,
@@ -353,19 +355,19 @@ def _write_tables(
     known_facts = {
         key: str(value) for key, value in report.environment.items() if value is not None
     }
-    facts = bulk.columns_of(keep_facts(known_facts).items())
-    bulk.insert(connection, "environment", run_id, {"key": "?", "value": "?"}, facts)
-    shapes = bulk.columns_of(
+    facts = bulk.chunk_to_columns(select_facts(known_facts).items())
+    bulk.insert_columns(connection, "environment", run_id, {"key": "?", "value": "?"}, facts)
+    shapes = bulk.chunk_to_columns(
         (
             *(getattr(op, name) for name in SHAPE_COLUMNS),
             json.dumps({name: getattr(op, name) for name in _SHAPE_RECORD}, sort_keys=True),
         )
         for op in report.ops
     )
-    bulk.insert(
+    bulk.insert_columns(
         connection, "op_shape", run_id, dict.fromkeys((*SHAPE_COLUMNS, "record"), "?"), shapes
     )
-    first = {table: bulk.next_id(connection, table) for table, _ in NUMBERED.values()}
+    first = {table: bulk.find_next_id(connection, table) for table, _ in NUMBERED.values()}
     rows: dict[str, int] = {}
     are_checked = False
     for field, (table, record) in {**NUMBERED, **TABLES}.items():
@@ -380,12 +382,12 @@ def _write_tables(
         for table, count in rows.items()
         if count and not (table == "kernel_launch" and are_checked)
     }
-    gaps = _refuse_impossible(connection, {**new_rows, "run": f"id = {run_id:d}"})
+    gaps = _remove_impossible_values(connection, {**new_rows, "run": f"id = {run_id:d}"})
     bulk.write_table(connection, "gap", Gap, run_id, gaps)
     return rows
 
 
-def write_derived(
+def write_derived_counts(
     connection: sqlite3.Connection,
     run_id: int,
     rows: Iterable[DerivedCount],
@@ -400,14 +402,14 @@ def write_derived(
     """
     launches = "SELECT id FROM kernel_launch WHERE run_id = ?"
     had_counts = "SELECT EXISTS (SELECT 1 FROM derived_rule WHERE run_id = ?)"
-    with unchecked(connection), transaction(connection):
+    with disable_foreign_keys(connection), write_in_transaction(connection):
         connection.executemany(
             "UPDATE kernel_name SET family = ? WHERE id = ?",
             [(family, name_id) for name_id, family in families.items()],
         )
         if connection.execute(had_counts, (run_id,)).fetchone()[0]:
-            forget(connection, "derived_rule", "run_id = ?", (run_id,))
-            forget(connection, "derived_value", f"kernel_id IN ({launches})", (run_id,))
+            delete_cascading(connection, "derived_rule", "run_id = ?", (run_id,))
+            delete_cascading(connection, "derived_value", f"kernel_id IN ({launches})", (run_id,))
             connection.execute(
                 "UPDATE kernel_launch SET source = NULL WHERE run_id = ? AND source = 'derived'",
                 (run_id,),
@@ -419,7 +421,7 @@ def write_derived(
         (base,) = connection.execute(
             "SELECT coalesce(min(id - launch), 0) FROM kernel_launch WHERE run_id = ?", (run_id,)
         ).fetchone()
-        first = bulk.next_id(connection, "derived_value")
+        first = bulk.find_next_id(connection, "derived_value")
         written = bulk.write_table(
             connection,
             "derived_value",
@@ -438,12 +440,14 @@ def write_derived(
             f" AND id IN (SELECT kernel_id FROM {new})",
             (run_id,),
         )
-        gaps = _refuse_impossible(connection, {"derived_value": f"id >= {first}"})
+        gaps = _remove_impossible_values(connection, {"derived_value": f"id >= {first}"})
         bulk.write_table(connection, "gap", Gap, run_id, gaps)
     return written
 
 
-def _refuse_impossible(connection: sqlite3.Connection, new_rows: Mapping[str, str]) -> list[Gap]:
+def _remove_impossible_values(
+    connection: sqlite3.Connection, new_rows: Mapping[str, str]
+) -> list[Gap]:
     """Replace values of a run that cannot be by NULL; where a column has to have a value, delete
     the row. Return the gaps that say so.
 
@@ -451,7 +455,7 @@ def _refuse_impossible(connection: sqlite3.Connection, new_rows: Mapping[str, st
     """
     gaps: list[Gap] = []
     for table, of_run in new_rows.items():
-        checked = dict(schema.possible(table))
+        checked = dict(schema.find_value_limits(table))
         checked |= {
             name: (-MOST_COUNT, MOST_COUNT) for table_, name in schema.NO_NUMBER if table_ == table
         }
@@ -501,12 +505,12 @@ def _unlink_ranges(connection: sqlite3.Connection, rows: str) -> None:
 
 
 @contextmanager
-def unchecked(connection: sqlite3.Connection) -> Iterator[None]:
+def disable_foreign_keys(connection: sqlite3.Connection) -> Iterator[None]:
     """Inside, foreign keys are neither checked nor followed. SQLite heeds it only outside of a
     transaction.
 
     A run's rows refer to rows that the same transaction makes, and a million lookups take an eighth
-    of the time that a large report takes. What goes with a deleted row is found by ``forget``.
+    of the time that a large report takes. What goes with a deleted row is found by ``delete_cascading``.
     """
     connection.execute("PRAGMA foreign_keys = OFF")
     try:
@@ -515,16 +519,16 @@ def unchecked(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("PRAGMA foreign_keys = ON")
 
 
-def forget_failed(
+def delete_failed_runs(
     connection: sqlite3.Connection, sweep_id: object, profiler: object, batch_size: object
 ) -> None:
     """Delete the failed or partial attempts at a batch size that a new one in the same sweep
     replaces."""
     failed = "sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'"
-    forget(connection, "run", failed, (sweep_id, profiler, batch_size))
+    delete_cascading(connection, "run", failed, (sweep_id, profiler, batch_size))
 
 
-def forget(
+def delete_cascading(
     connection: sqlite3.Connection, table: str, condition: str, values: Sequence[object]
 ) -> None:
     """Delete the rows of ``table`` and, before them, those of other tables that are theirs (ON
@@ -532,8 +536,8 @@ def forget(
     rows = f"main.{schema.quote_name(table)} WHERE {condition}"
     if connection.execute(f"SELECT 1 FROM {rows} LIMIT 1", values).fetchone() is None:
         return
-    for child, column, key in sorted(_belonging(connection, table)):
-        forget(
+    for child, column, key in sorted(_find_cascading_tables(connection, table)):
+        delete_cascading(
             connection,
             child,
             f"{schema.quote_name(column)} IN (SELECT {schema.quote_name(key)} FROM {rows})",
@@ -542,7 +546,7 @@ def forget(
     connection.execute(f"DELETE FROM {rows}", values)
 
 
-def _belonging(connection: sqlite3.Connection, table: str) -> set[tuple[str, str, str]]:
+def _find_cascading_tables(connection: sqlite3.Connection, table: str) -> set[tuple[str, str, str]]:
     """Return (table, column, key it refers to) of what goes with this table's rows: perfctl's own
     tables, and those of the database's user that say ON DELETE CASCADE."""
     rows = connection.execute(
@@ -554,13 +558,13 @@ def _belonging(connection: sqlite3.Connection, table: str) -> set[tuple[str, str
     return set(rows)
 
 
-def now() -> str:
+def format_utc_now() -> str:
     """UTC, ISO 8601, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+def write_in_transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """All of it or none of it; waits for other writers before it begins. Triggers of the database's
     user do not fire: the file has none inside."""
     with connection:
@@ -573,14 +577,18 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
             connection.execute(f"DROP TRIGGER main.{schema.quote_name(name)}")
         before = connection.total_changes
         yield
-        silent = {name: table for name, table, _ in triggers if table.lower() in schema.tables()}
+        silent = {
+            name: table
+            for name, table, _ in triggers
+            if table.lower() in schema.describe_store_tables()
+        }
         if silent and connection.total_changes != before:
-            _note_silent(connection, silent)
+            _warn_about_triggers(connection, silent)
         for _, _, sql in triggers:
             connection.execute(sql)
 
 
-def _note_silent(connection: sqlite3.Connection, triggers: Mapping[str, str]) -> None:
+def _warn_about_triggers(connection: sqlite3.Connection, triggers: Mapping[str, str]) -> None:
     """Warn (StoreNote) of triggers (name -> table) that would have fired, and bring up to date what
     sqlite-utils keeps by some of them.
 

@@ -22,25 +22,26 @@ _LONGEST = 80
 LOST = "excluded from the export, or lost"
 
 
-def not_understood(
+def warn_not_understood(
     names_by_kind: Mapping[str, Iterable[str]], effect: str = "left out"
 ) -> tuple[Diagnostic, ...]:
     """Return one warning that names everything in ``found``, or nothing. ``found``: kind
     ("columns") -> names in order."""
     distinct = {
-        kind: list(map(_show_name, dict.fromkeys(names))) for kind, names in names_by_kind.items()
+        kind: list(map(_shorten_name, dict.fromkeys(names)))
+        for kind, names in names_by_kind.items()
     }
-    parts = [f"{kind} {_list_names(names)}" for kind, names in distinct.items() if names]
+    parts = [f"{kind} {_list_first_names(names)}" for kind, names in distinct.items() if names]
     text = f"not understood and {effect}: {'; '.join(parts)}"
     return (Diagnostic("warning", SOURCE, text),) if parts else ()
 
 
-def _list_names(names: Sequence[str]) -> str:
+def _list_first_names(names: Sequence[str]) -> str:
     left_out = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + left_out
 
 
-def list_others(names: Iterable[str], *lists: Collection[str]) -> list[str]:
+def list_unknown_names(names: Iterable[str], *lists: Collection[str]) -> list[str]:
     """Return the names in none of the lists, without blank names."""
     return [
         name
@@ -49,12 +50,12 @@ def list_others(names: Iterable[str], *lists: Collection[str]) -> list[str]:
     ]
 
 
-def words_in(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
     """Split a text of names separated by blanks."""
     return frozenset(text.split())
 
 
-def newer(subject: str, version: str | None, newest: str) -> tuple[Diagnostic, ...]:
+def note_newer_version(subject: str, version: str | None, newest: str) -> tuple[Diagnostic, ...]:
     """One note when ``version`` is newer than the newest that was tested; as many parts count as
     ``newest`` has."""
     stated, tested = (
@@ -63,16 +64,16 @@ def newer(subject: str, version: str | None, newest: str) -> tuple[Diagnostic, .
     if stated[: len(tested)] <= tested:
         return ()
     newer_than = f"is newer than the newest tested version ({newest})"
-    text = f"{subject} {_show_name(version or '')} {newer_than}: perfctl read all known parts"
+    text = f"{subject} {_shorten_name(version or '')} {newer_than}: perfctl read all known parts"
     return (Diagnostic("info", SOURCE, text),)
 
 
-def _show_name(name: str) -> str:
+def _shorten_name(name: str) -> str:
     text = " ".join("".join(c if c.isprintable() else " " for c in name[: _LONGEST + 1]).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-class Joined(ReportError):
+class SeveralRunsError(ReportError):
     """The file holds the outputs of several runs: ``perfctl.parsers.reports`` reads them one
     by one.
 
@@ -88,7 +89,9 @@ class Joined(ReportError):
         self.starts = tuple(starts)
 
 
-def repeated(path: Path, tool: str, subject: str, line: int, starts: Sequence[int] = ()) -> Joined:
+def repeated(
+    path: Path, tool: str, subject: str, line: int, starts: Sequence[int] = ()
+) -> SeveralRunsError:
     """Return the error for a file in which ``what`` begins again at ``line`` (from 1). ``starts``:
     all such lines."""
     reason = (
@@ -98,14 +101,14 @@ def repeated(path: Path, tool: str, subject: str, line: int, starts: Sequence[in
         f"Split the file there (head -n {line - 1} and tail -n +{line}) and pass each part "
         "separately"
     )
-    return Joined(path, tool, reason, remedy, tuple(starts) or (line,))
+    return SeveralRunsError(path, tool, reason, remedy, tuple(starts) or (line,))
 
 
-def several(path: Path, tool: str, starts: Sequence[int]) -> Joined:
+def several(path: Path, tool: str, starts: Sequence[int]) -> SeveralRunsError:
     """Return the error for a file that holds several runs, the second of which begins at the first
     of these lines."""
     reason = f"it holds {len(starts) + 1} runs; the second begins at line {starts[0]}"
-    return Joined(
+    return SeveralRunsError(
         path,
         tool,
         reason,
@@ -127,7 +130,7 @@ def joined(subject: str, lines: Sequence[int]) -> tuple[Diagnostic, ...]:
     return (Diagnostic("warning", SOURCE, text),) if lines else ()
 
 
-def numbering(
+def warn_missing_numbers(
     subject: str, numbers: Collection[int], *, first: int | None = None, reason: str = LOST
 ) -> tuple[Diagnostic, ...]:
     """Return a warning if ``numbers`` ("IDs of launches"), which count up by 1, leave some out;
@@ -140,6 +143,6 @@ def numbering(
         return ()
     total = sum(map(len, lost))
     stretches = [f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in lost]
-    text = f"{subject} {_list_names(stretches)} {'are' if total > 1 else 'is'} missing"
+    text = f"{subject} {_list_first_names(stretches)} {'are' if total > 1 else 'is'} missing"
     text += f" ({total:,} in all): {reason}" if len(lost) > 1 else f": {reason}"
     return (Diagnostic("warning" if total < len(distinct) else "info", SOURCE, text),)

@@ -15,9 +15,9 @@ from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 
-from perfctl.parsers.common.pasted import Unwrap, wrapping_of
+from perfctl.parsers.common.pasted import Unwrap, find_unwrap_steps
 from perfctl.records.errors import ReportError
-from perfctl.records.errors import readable as readable
+from perfctl.records.errors import convert_os_errors as convert_os_errors
 from perfctl.records.report import Diagnostic
 
 LINE_LIMIT = 4 * 2**20
@@ -51,7 +51,7 @@ _GPU_LINE = re.compile(
 
 
 @dataclass(slots=True)
-class Log:
+class SurroundingLines:
     """The lines around the CSV."""
 
     tool_lines: Tally[tuple[str, str]] = field(default_factory=Tally)
@@ -65,7 +65,7 @@ class Log:
     gpus: set[tuple[str, str | None]] = field(default_factory=set)
     """(name, compute capability) of GPUs in the program's own output."""
 
-    def holes(self) -> str | None:
+    def describe_nul_lines(self) -> str | None:
         """What the lines with NUL bytes mean; None without any."""
         if not self.null_lines:
             return None
@@ -85,7 +85,7 @@ class Log:
                     self.tool_lines[key] += 1
 
 
-def encoding_of(head: bytes) -> str:
+def guess_encoding(head: bytes) -> str:
     """The encoding of a text file, from its first bytes."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
@@ -98,26 +98,26 @@ def encoding_of(head: bytes) -> str:
     return "utf-8"
 
 
-def ends_of(path: Path, head: bytes) -> Iterator[str]:
+def read_beginning_and_end(path: Path, head: bytes) -> Iterator[str]:
     """Yield the beginning of a text file and its end ("" where ``head`` is the whole file), for
     sniffing: a program may print much before the tool's first line."""
-    encoding = encoding_of(head)
+    encoding = guess_encoding(head)
     if not head or (encoding == "utf-8" and b"\0" in head[:512]):
         return
     text = head.decode(encoding, "replace")
     line_end = "\r" if has_cr_ends(text) else "\r\n"
-    steps = wrapping_of(text)
-    yield unwrap(text, steps).replace(line_end, "\n")
+    steps = find_unwrap_steps(text)
+    yield apply_unwrap_steps(text, steps).replace(line_end, "\n")
     tail = b""
     with suppress(OSError), path.open("rb") as file:
         if (size := path.stat().st_size) > len(head):
             file.seek(max(0, (size - TAIL_BYTES) & ~1))
             tail = file.read(TAIL_BYTES + 2)
     text = tail.decode(encoding.removesuffix("-sig"), "replace")
-    yield unwrap(text, steps).replace(line_end, "\n")
+    yield apply_unwrap_steps(text, steps).replace(line_end, "\n")
 
 
-def unwrap(text: str, steps: Sequence[Unwrap]) -> str:
+def apply_unwrap_steps(text: str, steps: Sequence[Unwrap]) -> str:
     """Return the text after the steps, one after another."""
     for step in steps:
         text = step(text)
@@ -138,7 +138,7 @@ def open_text(path: Path) -> Iterator[Read]:
     long."""
     with path.open("rb", buffering=0) as file:
         head = file.read(HEAD_BYTES)
-        encoding = encoding_of(head)
+        encoding = guess_encoding(head)
         file.seek(0)
         beginning = head.decode(encoding, "replace")
         has_cr = has_cr_ends(beginning)
@@ -150,17 +150,17 @@ def open_text(path: Path) -> Iterator[Read]:
                     return text.replace("\r", "\n") if has_cr else text
             return decoder.decode(b"", final=True)
 
-        if steps := wrapping_of(beginning):
+        if steps := find_unwrap_steps(beginning):
             text = "".join(iter(partial(read, BLOCK), ""))
-            yield io.StringIO(unwrap(text, steps), newline="").read
+            yield io.StringIO(apply_unwrap_steps(text, steps), newline="").read
         else:
             yield read
 
 
-class Lines:
+class LineReader:
     """The lines of a file; one longer than LINE_LIMIT is dropped and counted, never held whole."""
 
-    def __init__(self, read: Read, log: Log) -> None:
+    def __init__(self, read: Read, log: SurroundingLines) -> None:
         self._read, self._log = read, log
         self._lines: list[str] = [""]
         """What was read last, without the "\n"; the last may go on in what is not read yet."""
@@ -207,7 +207,7 @@ class Lines:
         return bool(text)
 
 
-class ToolText:
+class ToolTextFile:
     """The lines of one file. Raises ReportError when there are too many."""
 
     def __init__(self, path: Path, tool: str) -> None:
@@ -216,14 +216,14 @@ class ToolText:
         """False once the last line has been seen without its end."""
         self.line = 0
         """Number of the line that was read last, from 1."""
-        self._log = Log()
+        self._log = SurroundingLines()
         self._strays: list[str] = []
         self._stray_count = 0
 
     def __iter__(self) -> Iterator[str]:
         """Lines without their ends; blank lines too. Lines with NUL bytes are strays."""
         with open_text(self.path) as read:
-            for number, line in enumerate(Lines(read, self._log), 1):
+            for number, line in enumerate(LineReader(read, self._log), 1):
                 self.line, self.ends_whole = number, line.endswith("\n")
                 line = line.rstrip("\r\n")
                 if number > LINES:
@@ -231,11 +231,11 @@ class ToolText:
                     remedy = "Pass a part of the file (head, tail) or every tenth sample"
                     raise ReportError(self.path, self._tool, reason, remedy)
                 if "\0" in line:
-                    self.stray(line)
+                    self.set_aside_stray_line(line)
                 else:
                     yield line
 
-    def stray(self, line: str) -> None:
+    def set_aside_stray_line(self, line: str) -> None:
         """Set aside a line that is not the tool's."""
         self._stray_count += 1
         if len(self._strays) < _KEPT:
@@ -257,9 +257,9 @@ class ToolText:
 
 
 @lru_cache(maxsize=2)
-def head_lines(head: bytes) -> list[str]:
+def decode_head_lines(head: bytes) -> list[str]:
     """The first lines of a file, for sniffing; lines with NUL bytes are left out. One parser after
     another asks for them."""
-    text = head.decode(encoding_of(head), "replace")
-    text = unwrap(text, wrapping_of(text))
+    text = head.decode(guess_encoding(head), "replace")
+    text = apply_unwrap_steps(text, find_unwrap_steps(text))
     return [line for line in text.splitlines()[:400] if "\0" not in line]

@@ -92,7 +92,7 @@ class DecimalStyle(Enum):
     """The numbers of the file fit both, or contradict each other."""
 
 
-class AmbiguousNumber(ValueError):
+class AmbiguousNumberError(ValueError):
     """A number such as "1.234" in a file that does not show what the point means."""
 
 
@@ -129,7 +129,7 @@ _SURELY_64_BIT = 19
 
 
 @lru_cache(maxsize=4096)
-def base_unit(text: str) -> Unit:
+def parse_unit(text: str) -> Unit:
     """The base unit of a printed unit: "Kbyte/block" -> (byte/block, 1000), "cycle/nsecond" -> (Hz,
     10**9). ncu's "Kbyte" is 1000 bytes (checked with 2022.3 against the same report in base units).
     A unit that is not known stays as printed with scale 1, so that it is never mistaken for a
@@ -138,7 +138,7 @@ def base_unit(text: str) -> Unit:
     if not text:
         return Unit(None, 1)
     top, slash, bottom = text.partition("/")
-    over = _simple(top)
+    over = _parse_unit_without_slash(top)
     if not slash:
         return over
     if bottom in _TIME:
@@ -147,13 +147,13 @@ def base_unit(text: str) -> Unit:
         per_second = 10**9 // _TIME[bottom]
         name = "Hz" if over.name == "cycle" else f"{over.name}/s"
         return Unit(name, over.scale * per_second)
-    under = _simple(bottom)
+    under = _parse_unit_without_slash(bottom)
     if under.scale != 1:
         return Unit(text, 1)
     return Unit(f"{over.name}/{under.name}", over.scale)
 
 
-def _simple(text: str) -> Unit:
+def _parse_unit_without_slash(text: str) -> Unit:
     if text in _TIME:
         return Unit("ns", _TIME[text])
     if text in _SPELLINGS:
@@ -164,7 +164,7 @@ def _simple(text: str) -> Unit:
     return Unit(text, 1)
 
 
-class StyleEvidence:
+class DecimalStyleEvidence:
     """Collects evidence from the numbers of one file for its decimal style."""
 
     def __init__(self) -> None:
@@ -176,16 +176,18 @@ class StyleEvidence:
         if ("." not in text and "," not in text) or len(text) > _LONGEST or not self._left:
             return
         self._left -= 1
-        self._seen.add(_style_of(text if not text.strip(_NUMERIC) else _SPACED.sub("", text)))
+        self._seen.add(
+            _guess_decimal_style(text if not text.strip(_NUMERIC) else _SPACED.sub("", text))
+        )
 
-    def decide(self) -> DecimalStyle:
+    def decide_decimal_style(self) -> DecimalStyle:
         """The style of the file; UNDECIDED when nothing decides or the cells contradict
         each other."""
         decided = self._seen - {DecimalStyle.UNDECIDED}
         return decided.pop() if len(decided) == 1 else DecimalStyle.UNDECIDED
 
 
-def _style_of(text: str) -> DecimalStyle:
+def _guess_decimal_style(text: str) -> DecimalStyle:
     commas, points = text.count(","), text.count(".")
     if commas + points > 1:
         if _GROUPED_BY_COMMA.fullmatch(text):
@@ -201,7 +203,7 @@ def _style_of(text: str) -> DecimalStyle:
     return DecimalStyle.UNDECIDED if len(single[2]) == _RAW_PAGE_DECIMALS else DecimalStyle.POINT
 
 
-def read_number(text: str, style: DecimalStyle) -> Decimal | None:
+def parse_decimal(text: str, style: DecimalStyle) -> Decimal | None:
     """Return one printed number; None when it is none. Raises AmbiguousNumber when ``style`` is
     undecided and the text alone does not decide ("1.234", "1,234")."""
     if not text or len(text) > _LONGEST:
@@ -213,7 +215,7 @@ def read_number(text: str, style: DecimalStyle) -> Decimal | None:
         if _POWER.fullmatch(text):
             return Decimal(text)
     if style is DecimalStyle.UNDECIDED:
-        style = _own_style(text)
+        style = _style_of_single_number(text)
     if style is DecimalStyle.POINT:
         return Decimal(text.replace(",", "")) if _POINT_NUMBER.fullmatch(text) else None
     if _COMMA_NUMBER.fullmatch(text):
@@ -222,7 +224,7 @@ def read_number(text: str, style: DecimalStyle) -> Decimal | None:
     return Decimal(text) if _POINT.fullmatch(text) else None
 
 
-def read_value(text: str, style: DecimalStyle) -> int | float | None:
+def parse_number_fast(text: str, style: DecimalStyle) -> int | float | None:
     """``to_base(read_number(text, style))`` with a fast path for usual numbers; None when it is not
     a number."""
     if len(text) < _SURELY_64_BIT and text.isdigit() and text.isascii():
@@ -238,16 +240,16 @@ def read_value(text: str, style: DecimalStyle) -> int | float | None:
             return float(ungrouped)
         if not fraction and len(ungrouped) < _SURELY_64_BIT:
             return int(ungrouped)
-    number = read_number(text, style)
+    number = parse_decimal(text, style)
     return None if number is None else to_base(number)
 
 
-def _own_style(text: str) -> DecimalStyle:
+def _style_of_single_number(text: str) -> DecimalStyle:
     """The style that one number shows by itself, in a file that shows none."""
-    if (style := _style_of(text)) is not DecimalStyle.UNDECIDED:
+    if (style := _guess_decimal_style(text)) is not DecimalStyle.UNDECIDED:
         return style
     if _GROUPED_BY_COMMA.fullmatch(text) or _GROUPED_BY_POINT.fullmatch(text):
-        raise AmbiguousNumber(text)
+        raise AmbiguousNumberError(text)
     return DecimalStyle.POINT
 
 
@@ -259,21 +261,21 @@ def to_base(number: Decimal | int, scale: int = 1) -> int | float:
     return int(value) if is_whole else float(value)
 
 
-def scaled(
+def scale_printed_number(
     text: str, value: int | float | None, style: DecimalStyle, scale: int
 ) -> int | float | None:
     """Return ``value``, which ``text`` was read as, times ``scale``: exact where the printed
     decimals allow it."""
-    number = read_number(text, style) if isinstance(value, float) else value
+    number = parse_decimal(text, style) if isinstance(value, float) else value
     return None if number is None else to_base(number, scale)
 
 
-def is_nothing(text: str) -> bool:
+def is_not_available_text(text: str) -> bool:
     """Return whether the cell is a printed form of "not available"."""
     return text.strip("[] ") in _NOTHING
 
 
-def read_exact(value: object) -> Decimal | None:
+def parse_finite_decimal(value: object) -> Decimal | None:
     """Return a number without rounding to a float first; None for what is no finite number of
     64 bits."""
     if isinstance(value, bool) or not isinstance(value, int | float | str) or value == "":
@@ -285,22 +287,22 @@ def read_exact(value: object) -> Decimal | None:
     return number if number.is_finite() and abs(number) <= LARGEST else None
 
 
-def read_integer(value: object) -> int | None:
+def parse_integer(value: object) -> int | None:
     """Return an integer of 64 bits, also of "24576" and "16384.0"; None for anything else."""
     if type(value) is str and value.isdecimal() and value.isascii() and len(value) < _SURELY_64_BIT:
         return int(value)
-    number = read_exact(value)
+    number = parse_finite_decimal(value)
     return int(number) if number is not None and number == int(number) else None
 
 
-def read_real(value: object) -> int | float | None:
+def parse_real(value: object) -> int | float | None:
     """Return a number, an int if it is whole; None for anything else."""
-    number = read_exact(value)
+    number = parse_finite_decimal(value)
     return None if number is None else to_base(number)
 
 
 @lru_cache(maxsize=65536)
-def read_quantity(text: str, unit: str) -> tuple[int | float | None, str | None]:
+def parse_quantity_in_base_units(text: str, unit: str) -> tuple[int | float | None, str | None]:
     """Return (number in base units, base unit) of a printed cell; (None, None) if it is none.
 
     "841 MiB" is 881852416 byte, "7 %" stays 7 %, "22" in a column [W] is 22 W.
@@ -309,7 +311,7 @@ def read_quantity(text: str, unit: str) -> tuple[int | float | None, str | None]
     if match is None:
         return None, None
     printed = match[2] or unit
-    base, scale = base_unit(printed)
+    base, scale = parse_unit(printed)
     number = Decimal(match[1]) * scale
     value = int(number) if match[1].lstrip("+-").isdigit() else float(number)
     if printed in ("mW", "mJ", "mC"):
@@ -317,53 +319,55 @@ def read_quantity(text: str, unit: str) -> tuple[int | float | None, str | None]
     return (None, None) if abs(value) > LARGEST else (value, base)
 
 
-class Stamp(NamedTuple):
+class Timestamp(NamedTuple):
     """One point in time."""
 
     ns: int
     zoned: bool
 
 
-def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
+def parse_timestamp(text: str, *, day_first: bool = False) -> Timestamp | None:
     """One timestamp; None when it is none. ``day_first`` decides "03-11-2026"
     (:func:`day_is_first`)."""
     if own_form := _OWN_FORM.fullmatch(text):
         # sixty readings and more share the minute
-        minute = _read_minute(own_form[1])
+        minute = _parse_minute_ns(own_form[1])
         if minute is not None:
-            return Stamp(minute + int(own_form[2]) * 10**9 + int(own_form[3]) * 10**6, zoned=False)
+            return Timestamp(
+                minute + int(own_form[2]) * 10**9 + int(own_form[3]) * 10**6, zoned=False
+            )
     text = text.strip()
     if epoch := _EPOCH_STAMP.fullmatch(text):
         integer, fraction = int(epoch[1]), (epoch[2] or epoch[3] or "").ljust(9, "0")
-        return Stamp(integer * 10**9 + int(fraction), zoned=True)
+        return Timestamp(integer * 10**9 + int(fraction), zoned=True)
     match = _STAMP.match(text) if len(text) <= _LONGEST and text.isascii() else None
     if match is None:
         return None
     printed = f"{match['date']}{match['year'] or ''} {match['clock']} {match['half'] or ''}"
-    clock, zone = "%I:%M:%S %p" if match["half"] else "%H:%M:%S ", _offset(match["zone"])
+    clock, zone = "%I:%M:%S %p" if match["half"] else "%H:%M:%S ", _parse_utc_offset(match["zone"])
     for date in _DATES_DAY_FIRST if day_first else _DATES_MONTH_FIRST:
         with suppress(ValueError):
             moment = datetime.strptime(printed, f"{date} {clock}").replace(tzinfo=zone or UTC)
             fraction = int((match["fraction"] or "0").ljust(9, "0"))
             seconds = (moment - _EPOCH) // timedelta(seconds=1)
             is_known = moment.year in YEARS
-            return Stamp(seconds * 10**9 + fraction, zone is not None) if is_known else None
+            return Timestamp(seconds * 10**9 + fraction, zone is not None) if is_known else None
     return None
 
 
-def is_stamp(text: str) -> bool:
+def is_timestamp(text: str) -> bool:
     """Return whether it is a timestamp, with day or month first."""
-    return read_stamp(text) is not None or read_stamp(text, day_first=True) is not None
+    return parse_timestamp(text) is not None or parse_timestamp(text, day_first=True) is not None
 
 
 @lru_cache(maxsize=1024)
-def _read_minute(text: str) -> int | None:
+def _parse_minute_ns(text: str) -> int | None:
     """Return the nanoseconds at the beginning of "2023/06/22 18:56:", or None if it is none."""
-    stamp = read_stamp(text + "00")
+    stamp = parse_timestamp(text + "00")
     return stamp.ns if stamp else None
 
 
-def day_is_first(texts: Iterable[str]) -> bool | None:
+def is_day_before_month(texts: Iterable[str]) -> bool | None:
     """Whether dates such as "03-11-2026" begin with the day: None when the file does not decide.
     They do when only that makes dates of them, or when only that keeps them in order and closer
     together. All-digit dates with the year first, and files without such dates, need no
@@ -373,7 +377,7 @@ def day_is_first(texts: Iterable[str]) -> bool | None:
     spans: dict[bool, tuple[bool, int]] = {}
     both: list[list[int]] = []
     for day_first in (False, True):
-        stamps = [read_stamp(text, day_first=day_first) for text in texts]
+        stamps = [parse_timestamp(text, day_first=day_first) for text in texts]
         times = [stamp.ns for stamp in stamps if stamp]
         both.append(times)
         if texts and len(times) == len(texts):
@@ -383,12 +387,12 @@ def day_is_first(texts: Iterable[str]) -> bool | None:
     return min(spans, key=spans.__getitem__, default=False)
 
 
-def iso_utc(ns: int) -> str:
+def format_utc_iso(ns: int) -> str:
     """UTC, ISO 8601, to the second."""
     return (_EPOCH + timedelta(seconds=ns // 10**9)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _offset(zone: str | None) -> timezone | None:
+def _parse_utc_offset(zone: str | None) -> timezone | None:
     """None for no zone, and for a name that means several."""
     if zone in _HOURS:
         return timezone(timedelta(hours=_HOURS[zone]))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from perfctl.records.errors import ReportError
 
 if TYPE_CHECKING:
-    from perfctl.parsers.common.doubts import Joined
+    from perfctl.parsers.common.doubts import SeveralRunsError
     from perfctl.records.report import Report
 
 _A_DATE = 946_684_800 * 10**9
@@ -21,7 +21,7 @@ _A_DATE = 946_684_800 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RunInFile:
     """One of the runs that a file holds: its report, or else why it has none."""
 
     number: int
@@ -34,41 +34,45 @@ class Part:
     a run."""
 
 
-class _Piece(NamedTuple):
+class _CutFile(NamedTuple):
     path: Path
     first: int
     """Its first line in the file it is from, from 1; likewise ``last``."""
     last: int
 
 
-def of_file(path: Path, joined: Joined, parse: Callable[[Path], Report]) -> Iterator[Part]:
+def parse_each_run_of_file(
+    path: Path, joined: SeveralRunsError, parse: Callable[[Path], Report]
+) -> Iterator[RunInFile]:
     """Yield the runs of ``path``, in which outputs after the first begin as ``joined`` says.
     Raises OSError."""
     from perfctl.records.report import Diagnostic
 
     numbers: dict[str, int] = {}
     with tempfile.TemporaryDirectory(prefix="perfctl-parts-") as folder:
-        for number, piece in enumerate(_cut(path, joined.starts, Path(folder)), 1):
+        for number, piece in enumerate(_cut_file_at_lines(path, joined.starts, Path(folder)), 1):
             lines = f"lines {piece.first:,} to {piece.last:,}"
             try:
                 report_of_part = parse(piece.path)
             except ReportError as error:
                 reason = f"{lines}: {error.reason}"
-                yield Part(number, None, error=ReportError(path, error.tool, reason, error.remedy))
+                yield RunInFile(
+                    number, None, error=ReportError(path, error.tool, reason, error.remedy)
+                )
                 continue
-            if (times := _times(report_of_part)) and (
+            if (times := _digest_timed_figures(report_of_part)) and (
                 twin := numbers.setdefault(times, number)
             ) != number:
-                yield Part(number, None, twin=twin)
+                yield RunInFile(number, None, twin=twin)
                 continue
             note = Diagnostic("info", "perfctl", f"run {number} of those in this file: {lines}")
             report = replace(
                 report_of_part, path=path, diagnostics=(*report_of_part.diagnostics, note)
             )
-            yield Part(number, report)
+            yield RunInFile(number, report)
 
 
-def _times(report: Report) -> str:
+def _digest_timed_figures(report: Report) -> str:
     """A digest of all its figures where there are times among them, which no two runs share; ""
     where there are none."""
     kernels, samples = list(report.kernels), list(report.samples)
@@ -82,7 +86,7 @@ def _times(report: Report) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() if text else ""
 
 
-def _cut(path: Path, starts: Sequence[int], folder: Path) -> Iterator[_Piece]:
+def _cut_file_at_lines(path: Path, starts: Sequence[int], folder: Path) -> Iterator[_CutFile]:
     """Each piece as a file of the same name, in UTF-8; it is there until the next is asked for."""
     from perfctl.parsers.common.lines import BLOCK, open_text
 
@@ -94,15 +98,15 @@ def _cut(path: Path, starts: Sequence[int], folder: Path) -> Iterator[_Piece]:
             first = line
             with path_of_piece.open("w", encoding="utf-8", errors="replace", newline="") as piece:
                 while text and (end is None or line < end):
-                    cut = len(text) if end is None else _after_lines(text, end - line)
+                    cut = len(text) if end is None else _find_position_after_lines(text, end - line)
                     piece.write(text[:cut])
                     line += text.count("\n", 0, cut)
                     text = text[cut:] or read(BLOCK)
-            yield _Piece(path_of_piece, first, max(first, line - 1))
+            yield _CutFile(path_of_piece, first, max(first, line - 1))
             shutil.rmtree(path_of_piece.parent, ignore_errors=True)
 
 
-def _after_lines(text: str, count: int) -> int:
+def _find_position_after_lines(text: str, count: int) -> int:
     """Position after so many line ends; the length of the text where it has fewer."""
     position = 0
     for _ in range(count):

@@ -45,50 +45,52 @@ Unwrap = Callable[[str], str]
 
 
 @lru_cache(maxsize=4)
-def wrapping_of(head: str) -> tuple[Unwrap, ...]:
+def find_unwrap_steps(head: str) -> tuple[Unwrap, ...]:
     """Return the steps that take off what is around a tool's lines, in their order; () where there
     is nothing. ``head``: the beginning of the text."""
     steps: list[Unwrap] = []
     text = head
 
-    def add_step(step: Unwrap) -> None:
+    def add_unwrap_step(step: Unwrap) -> None:
         nonlocal text
         steps.append(step)
         text = step(text)
 
     if _NOTEBOOK.match(text):
-        add_step(_read_outputs)
+        add_unwrap_step(_read_notebook_outputs)
     if "\x1b" in text:
-        add_step(_drop_colours)
+        add_unwrap_step(_drop_terminal_colours)
     for _ in range(_LAYERS):
-        prefix = next((prefix for prefix in _PREFIXES if _is_before_lines(prefix, text)), None)
+        prefix = next(
+            (prefix for prefix in _PREFIXES if _has_prefix_on_most_lines(prefix, text)), None
+        )
         if prefix is None:
             break
-        add_step(partial(_drop_prefix, prefix))
+        add_unwrap_step(partial(_drop_line_prefix, prefix))
     if not steps and text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
         return ()
     if _FENCE.search(text):
-        add_step(lambda full_text: _FENCE.sub("", full_text))
-    if depth := _indentation(text):
-        add_step(lambda full_text: re.sub(rf"(?m)^ {{{depth}}}", "", full_text))
-    if _has_semicolons(text):
-        add_step(_as_commas)
+        add_unwrap_step(lambda full_text: _FENCE.sub("", full_text))
+    if depth := _measure_markdown_indentation(text):
+        add_unwrap_step(lambda full_text: re.sub(rf"(?m)^ {{{depth}}}", "", full_text))
+    if _is_semicolon_csv(text):
+        add_unwrap_step(_convert_semicolon_csv)
     return tuple(steps)
 
 
-def _sample(text: str) -> list[str]:
+def _first_nonblank_lines(text: str) -> list[str]:
     lines = islice(re.finditer(r"[^\r\n]*\S[^\r\n]*", text), _SAMPLE)
     return [line[0].lstrip("\ufeff") for line in lines]
 
 
-def _is_before_lines(prefix: re.Pattern[str], text: str) -> bool:
+def _has_prefix_on_most_lines(prefix: re.Pattern[str], text: str) -> bool:
     """Return whether the prefix is before all lines but a tenth."""
-    lines = _sample(text)
+    lines = _first_nonblank_lines(text)
     matches = sum(prefix.match(line) is not None for line in lines)
     return matches > 1 and matches >= 0.9 * len(lines)
 
 
-def _drop_prefix(prefix: re.Pattern[str], text: str) -> str:
+def _drop_line_prefix(prefix: re.Pattern[str], text: str) -> str:
     """Return the lines without it. The lines of one rank stand together, the ranks in the order of
     their first lines, as each of them printed its own."""
     lines: dict[str, list[str]] = {}
@@ -100,20 +102,22 @@ def _drop_prefix(prefix: re.Pattern[str], text: str) -> str:
     return "".join("".join(of_rank) for of_rank in lines.values())
 
 
-def _indentation(text: str) -> int:
+def _measure_markdown_indentation(text: str) -> int:
     """Return the blanks that Markdown asks for before a block of code; what the tool itself indents
     stays. ncu's sections have as many blanks of their own."""
-    depth = min((len(line) - len(line.lstrip(" ")) for line in _sample(text)), default=0)
+    depth = min(
+        (len(line) - len(line.lstrip(" ")) for line in _first_nonblank_lines(text)), default=0
+    )
     if sections := _SECTION.findall(text):
         return max(min(depth, *(len(blanks) - _CODE for blanks in sections)), 0)
     return depth // _CODE * _CODE
 
 
-def _drop_colours(text: str) -> str:
+def _drop_terminal_colours(text: str) -> str:
     return _COLOUR.sub("", text)
 
 
-def _read_outputs(text: str) -> str:
+def _read_notebook_outputs(text: str) -> str:
     """Return what the cells of a notebook printed; of a cut text, what is whole."""
     outputs = []
     for match in _OUTPUT.finditer(text):
@@ -123,15 +127,15 @@ def _read_outputs(text: str) -> str:
     return "".join(outputs)
 
 
-def _has_semicolons(text: str) -> bool:
-    lines = _sample(text)[:_HEADER]
+def _is_semicolon_csv(text: str) -> bool:
+    lines = _first_nonblank_lines(text)[:_HEADER]
     return any(
         "," not in line and 1 < line.count(";") == below.count(";")
         for line, below in pairwise(lines)
     )
 
 
-def _as_commas(text: str) -> str:
+def _convert_semicolon_csv(text: str) -> str:
     """Return CSV with commas and decimal points. Points between thousands are taken out where some
     number has a decimal comma, which tells that they are none of a fraction."""
     rows = list(csv.reader(io.StringIO(text.lstrip("\ufeff"), newline=""), delimiter=";"))

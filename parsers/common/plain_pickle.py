@@ -43,7 +43,7 @@ _CONSTANTS: dict[str, Any] = {
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
-def read_plain(path: Path, tool: str, remedy: str) -> tuple[Any, int]:
+def read_plain_pickle(path: Path, tool: str, remedy: str) -> tuple[Any, int]:
     """(the content, how many instructions made it). Raises ReportError with ``remedy`` for what is
     not plain data.
 
@@ -52,7 +52,7 @@ def read_plain(path: Path, tool: str, remedy: str) -> tuple[Any, int]:
     """
     if (size := path.stat().st_size) > LIMIT:
         raise ReportError(path, tool, f"{size:,} bytes of a pickle exceed the limit", remedy)
-    machine = _Machine()
+    machine = _PickleMachine()
     steps = 0
     try:
         # mapped: an instruction may state any length, and a file would make room for all of it
@@ -63,7 +63,7 @@ def read_plain(path: Path, tool: str, remedy: str) -> tuple[Any, int]:
         ):
             # it reads and reads lines
             for instruction, argument, _ in genops(content):  # type: ignore[arg-type]
-                machine.carry_out(instruction.name, argument)
+                machine.execute_instruction(instruction.name, argument)
                 steps += 1
         return machine.result, steps
     except _NotPlainError as error:
@@ -82,7 +82,7 @@ class _NotPlainError(Exception):
     """Names the instruction."""
 
 
-class _Machine:
+class _PickleMachine:
     """The part of pickle's stack machine that makes plain data. An instruction that does not fit
     the stack raises LookupError, ValueError, TypeError or AttributeError."""
 
@@ -94,7 +94,7 @@ class _Machine:
         self.memo: dict[int, Any] = {}
         self.result: Any = None
 
-    def carry_out(self, name: str, argument: Any) -> None:
+    def execute_instruction(self, name: str, argument: Any) -> None:
         stack = self.stack
         if name in _VALUES:
             stack.append(argument)
@@ -113,12 +113,12 @@ class _Machine:
             self.stack = []
         elif name in ("SETITEMS", "DICT", "APPENDS", "LIST", "TUPLE"):
             self.stack = self.below.pop()
-            self._put_together(name, stack)
+            self._build_container(name, stack)
         elif name == "APPEND":
-            self._put_together("APPENDS", [stack.pop()])
+            self._build_container("APPENDS", [stack.pop()])
         elif name == "SETITEM":
             value, key = stack.pop(), stack.pop()
-            self._put_together("SETITEMS", [key, value])
+            self._build_container("SETITEMS", [key, value])
         elif name in _TUPLES:
             stack.append(tuple([stack.pop() for _ in range(_TUPLES[name])][::-1]))
         elif name == "STOP":
@@ -126,7 +126,7 @@ class _Machine:
         elif name not in ("PROTO", "FRAME"):
             raise _NotPlainError(name)
 
-    def _put_together(self, name: str, items: list[Any]) -> None:
+    def _build_container(self, name: str, items: list[Any]) -> None:
         """Make a list, tuple or dictionary of items, or add them to the one on the stack."""
         if name == "TUPLE":
             self.stack.append(tuple(items))

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from perfctl.parsers.common.tables import Column as Field
-from perfctl.parsers.common.tables import Table
-from perfctl.records.errors import ReportError, readable
+from perfctl.parsers.common.tables import FieldColumn as Field
+from perfctl.parsers.common.tables import RowReader
+from perfctl.records.errors import ReportError, convert_os_errors
 from perfctl.records.report import Gap
-from perfctl.records.sqlite_header import HEADER_BYTES, is_sqlite, stated_bytes
+from perfctl.records.sqlite_header import HEADER_BYTES, has_sqlite_magic, read_stated_size
 
 _COLUMNS = (
     "SELECT t.name, c.name FROM sqlite_master AS t JOIN pragma_table_info(t.name) AS c"
@@ -90,12 +90,12 @@ class Database:
         """Return whether there is such a table, with all of these columns."""
         return table in self.tables and self.tables[table].issuperset(columns)
 
-    def filled(self, table: str) -> bool:
+    def is_nonempty_table(self, table: str) -> bool:
         """Return whether the table exists and has rows (``--lazy=false`` exports empty
         tables too)."""
-        return table in self.tables and self.holds(table)
+        return table in self.tables and self.has_row_or_value(table)
 
-    def holds(self, table: str, *columns: str) -> bool:
+    def has_row_or_value(self, table: str, *columns: str) -> bool:
         """Return whether the table, of any name, has a row, or one of the columns a value."""
         values = " OR ".join(f"{quoted(column)} IS NOT NULL" for column in columns)
         query = f"SELECT 1 FROM {quoted(table)} WHERE {values or 'TRUE'} LIMIT 1"
@@ -128,7 +128,7 @@ class Database:
         return {str(name): str(value) for name, value in self.rows(table, "name", "value")}
 
     @contextmanager
-    def undecoded(self) -> Iterator[sqlite3.Connection]:
+    def return_texts_as_bytes(self) -> Iterator[sqlite3.Connection]:
         """Texts are bytes inside the block."""
         self.connection.text_factory = bytes
         try:
@@ -137,7 +137,7 @@ class Database:
             self.connection.text_factory = self._decode
 
 
-class Tables:
+class NamedTables:
     """The tables of a database that a parser reads, by their names without ``suffix``. A column
     that this version lacks is NULL, and a table that it lacks has no rows."""
 
@@ -158,10 +158,10 @@ class Tables:
         """Return all rows of a small table, with the columns that are read."""
         return self.execute(f"SELECT * FROM {{{table}}}").fetchall()
 
-    def read_fields(self, columns: Iterable[Field], query: str) -> Iterator[dict[str, Any]]:
+    def query_fields(self, columns: Iterable[Field], query: str) -> Iterator[dict[str, Any]]:
         """Yield the fields of each row of a query that names tables in braces."""
         cursor = self.execute(query)
-        return map(Table(columns, [name for name, *_ in cursor.description]).read, cursor)
+        return map(RowReader(columns, [name for name, *_ in cursor.description]).read, cursor)
 
     def count(self, table: str) -> int:
         """Return how many rows the table has."""
@@ -171,18 +171,18 @@ class Tables:
 def has_tables(path: Path, head: bytes, *names: str) -> bool:
     """Return whether the file is a database with tables of these names, or of names that begin
     with them. A damaged one is recognised by the table definitions in its first bytes."""
-    if not is_sqlite(head):
+    if not has_sqlite_magic(head):
         return False
-    tables = list_tables(path)
+    tables = list_table_names(path)
     if tables is None:
         return all(re.search(rf"TABLE\W+{name}".encode(), head) for name in names)
     return all(any(table.startswith(name) for table in tables) for name in names)
 
 
-def list_tables(path: Path) -> list[str] | None:
+def list_table_names(path: Path) -> list[str] | None:
     """Return the names of a database's tables; None if it is damaged."""
     try:
-        with closing(connect(path)) as connection:
+        with closing(connect_read_only(path)) as connection:
             query = "SELECT name FROM sqlite_master WHERE type = 'table'"
             return [str(name) for (name,) in connection.execute(query)]
     except (sqlite3.Error, OSError, UnicodeError):
@@ -191,14 +191,14 @@ def list_tables(path: Path) -> list[str] | None:
 
 
 @contextmanager
-def opened(path: Path, tool: str, remedy: str) -> Iterator[Database]:
+def open_database(path: Path, tool: str, remedy: str) -> Iterator[Database]:
     """Open the database at ``path`` read-only, leaving nothing beside it. Raises ReportError, with
     ``tool`` and ``remedy``, for a file that is not complete, and for every SQLite error inside
     the block."""
-    with readable(path, tool):
-        check_whole(path, tool, remedy)
+    with convert_os_errors(path, tool):
+        refuse_incomplete_database(path, tool, remedy)
     try:
-        with closing(connect(path)) as connection:
+        with closing(connect_read_only(path)) as connection:
             yield Database(connection)
     except (sqlite3.Error, UnicodeError, OverflowError) as error:
         # a message about a damaged schema need not be UTF-8
@@ -206,7 +206,7 @@ def opened(path: Path, tool: str, remedy: str) -> Iterator[Database]:
         raise ReportError(path, tool, reason, remedy) from error
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect_read_only(path: Path) -> sqlite3.Connection:
     """Open read-only; ``immutable`` keeps SQLite from making -shm, -wal or -journal files. The
     file's schema may call only harmless functions, none of its views is read, and no value can fill
     the memory."""
@@ -214,23 +214,23 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(address, uri=True, check_same_thread=False)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
     connection.execute("PRAGMA trusted_schema = OFF")
-    connection.set_authorizer(_deny_views)
+    connection.set_authorizer(_deny_reads_through_views)
     return connection
 
 
-def _deny_views(
+def _deny_reads_through_views(
     action: int, first: str | None, second: str | None, schema: str | None, view: str | None
 ) -> int:
     """Read nothing through a view or a trigger, which is a program and may have no end."""
     return sqlite3.SQLITE_OK if view is None else sqlite3.SQLITE_DENY
 
 
-def check_whole(path: Path, tool: str, remedy: str) -> None:
+def refuse_incomplete_database(path: Path, tool: str, remedy: str) -> None:
     """Raise ReportError for a file that is shorter than its header says, or that a program still
     writes. SQLite itself notices a missing end only when it happens to read there."""
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
-    size, needed = path.stat().st_size, max(stated_bytes(head), HEADER_BYTES)
+    size, needed = path.stat().st_size, max(read_stated_size(head), HEADER_BYTES)
     if size < needed:
         reason = f"the database is truncated: only {size:,} of {needed:,} bytes exist"
         raise ReportError(path, tool, reason, remedy)
@@ -245,7 +245,7 @@ def check_whole(path: Path, tool: str, remedy: str) -> None:
                 raise ReportError(path, tool, reason, f"{wait} {remedy}")
 
 
-def integer(column: str) -> str:
+def sql_integer(column: str) -> str:
     """Return SQL of a column's integers; NULL for values of other types."""
     return f"CASE WHEN typeof({column}) = 'integer' THEN {column} END"
 
@@ -276,7 +276,7 @@ def check(
             if text != "ok" and not _OF_VALUES.search(str(text)):
                 raise sqlite3.DatabaseError(str(text))
         for table in sorted(set(tables) & database.tables.keys()):
-            yield from _find_odd_values(database, table)
+            yield from _find_values_of_wrong_type(database, table)
     objects = "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"
     for name, kind in connection.execute(objects):
         if name in tables and name not in database.tables:
@@ -293,7 +293,7 @@ def check(
             yield Gap(f"table:{table}", "not_available", reason)
 
 
-def _find_odd_values(database: Database, table: str) -> Iterator[Gap]:
+def _find_values_of_wrong_type(database: Database, table: str) -> Iterator[Gap]:
     """Yield a gap for each column with values of another type than it declares."""
     rows = database.connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
     for _, name, declared, *_ in rows:

@@ -13,20 +13,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from perfctl.parsers.common.lines import encoding_of, head_lines
-from perfctl.parsers.common.numbers import read_integer
-from perfctl.records.errors import ReportError, readable
+from perfctl.parsers.common.lines import decode_head_lines, guess_encoding
+from perfctl.parsers.common.numbers import parse_integer
+from perfctl.records.errors import ReportError, convert_os_errors
 
 CELL_LIMIT = 1 << 24
 """Characters of a cell; the longest are stack traces and kernel names, below a million."""
 
 
-def read_text(value: object) -> str | None:
+def text_or_none(value: object) -> str | None:
     """Return a text that is not empty; None for anything else."""
     return value if isinstance(value, str) and value else None
 
 
-class Column(NamedTuple):
+class FieldColumn(NamedTuple):
     """One column of a tool."""
 
     name: str
@@ -35,15 +35,15 @@ class Column(NamedTuple):
     """As the header prints it or the tool documents it; a unit in the cell goes before it."""
     field: str | None = None
     """The field of the record that it fills; None if it becomes a figure by its name."""
-    read: Callable[[Any], Any] = read_integer
+    read: Callable[[Any], Any] = parse_integer
     also: tuple[str, ...] = ()
     """Other names of the column, in other versions."""
 
 
-class Table:
+class RowReader:
     """The declared columns in the header of one file."""
 
-    def __init__(self, columns: Iterable[Column], header: Sequence[str]) -> None:
+    def __init__(self, columns: Iterable[FieldColumn], header: Sequence[str]) -> None:
         indices = {name.strip(): index for index, name in reversed(list(enumerate(header)))}
         self._readers: list[tuple[str, int, Callable[[Any], Any]]] = []
         self._absent: dict[str, None] = {}
@@ -61,15 +61,15 @@ class Table:
         return values | self._absent if self._absent else values
 
 
-def read_csv(path: Path, tool: str, remedy: str) -> Iterator[tuple[int, list[str]]]:
+def iterate_csv_rows(path: Path, tool: str, remedy: str) -> Iterator[tuple[int, list[str]]]:
     """Yield (line, cells) of all rows that are not blank. Raises ReportError, with the line, for
     what is no CSV, and for a line longer than any cell before it fills the memory."""
     csv.field_size_limit(max(csv.field_size_limit(), CELL_LIMIT))
-    with readable(path, tool):
+    with convert_os_errors(path, tool):
         with path.open("rb") as head:
-            encoding = encoding_of(head.read(4096))
+            encoding = guess_encoding(head.read(4096))
         with path.open(encoding=encoding, errors="replace", newline="") as file:
-            reader = csv.reader(_limited_lines(file, path, tool, remedy), strict=True)
+            reader = csv.reader(_iterate_limited_lines(file, path, tool, remedy), strict=True)
             try:
                 for cells in reader:
                     if any(cell.strip() for cell in cells):
@@ -82,7 +82,7 @@ def read_csv(path: Path, tool: str, remedy: str) -> Iterator[tuple[int, list[str
                 raise ReportError(path, tool, reason, remedy) from error
 
 
-def _limited_lines(file: TextIO, path: Path, tool: str, remedy: str) -> Iterator[str]:
+def _iterate_limited_lines(file: TextIO, path: Path, tool: str, remedy: str) -> Iterator[str]:
     for line in iter(partial(file.readline, CELL_LIMIT), ""):
         if len(line) == CELL_LIMIT and not line.endswith(("\n", "\r")):
             reason = f"a line is longer than {CELL_LIMIT:,} characters"
@@ -90,7 +90,7 @@ def _limited_lines(file: TextIO, path: Path, tool: str, remedy: str) -> Iterator
         yield line
 
 
-def split_csv(line: str) -> list[str]:
+def split_csv_line(line: str) -> list[str]:
     """Return the cells of one line; [] if it is no CSV."""
     try:
         return next(csv.reader([line], strict=True), [])
@@ -98,12 +98,12 @@ def split_csv(line: str) -> list[str]:
         return []
 
 
-def read_header(head: bytes) -> tuple[str, ...]:
+def read_csv_header(head: bytes) -> tuple[str, ...]:
     """Return the cells of a CSV file's first line, from its first bytes; () if it is no CSV."""
-    return tuple(cell for line in head_lines(head)[:1] for cell in split_csv(line))
+    return tuple(cell for line in decode_head_lines(head)[:1] for cell in split_csv_line(line))
 
 
-def ends_with_line(path: Path, *ends: bytes) -> bool:
+def has_complete_last_line(path: Path, *ends: bytes) -> bool:
     """Return whether the file's last line is complete: it ends with a line end, or one of
     ``ends``."""
     with path.open("rb") as file:
@@ -112,7 +112,7 @@ def ends_with_line(path: Path, *ends: bytes) -> bool:
         return file.read().rstrip(b"\0")[-1:] in (b"\r", b"\n", *ends)
 
 
-def read_object(columns: Iterable[Column], record: Mapping[str, Any]) -> dict[str, Any]:
+def read_json_fields(columns: Iterable[FieldColumn], record: Mapping[str, Any]) -> dict[str, Any]:
     """Return field -> value of a JSON object. A name such as "grid_size.x" leads into the objects
     inside it; the first name that leads to a readable value counts."""
     values: dict[str, Any] = {}

@@ -12,17 +12,17 @@ from collections.abc import Callable, Set
 from pathlib import Path
 
 from perfctl.parsers.common.doubts import repeated
-from perfctl.parsers.common.lines import encoding_of
-from perfctl.parsers.common.tables import ends_with_line, read_csv
+from perfctl.parsers.common.lines import guess_encoding
+from perfctl.parsers.common.tables import has_complete_last_line, iterate_csv_rows
 from perfctl.parsers.dlprof.records import (
     HEADERS,
     KNOWN,
     SUMMARY_WORDS,
-    Block,
     Row,
-    find_kind,
-    make_report,
-    normalize,
+    SummaryBlock,
+    find_kind_by_columns,
+    make_tables_report,
+    normalize_column_name,
 )
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report
@@ -42,35 +42,41 @@ _ROUNDED = Diagnostic(
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether the title or columns are DLProf's, or a folder is one DLProf report."""
-    return bool(find_members(path, "*.csv", find_kinds) if path.is_dir() else find_kinds(head))
+    return bool(
+        find_files_by_kind(path, "*.csv", find_report_kind)
+        if path.is_dir()
+        else find_report_kind(head)
+    )
 
 
 def parse(path: Path) -> Report:
     """Read one folder or file. Raises ReportError when a file in it is cut off or broken."""
-    files = find_members(path, "*.csv", find_kinds)
+    files = find_files_by_kind(path, "*.csv", find_report_kind)
     if not files:
         remedy = "Pass the --output_path folder of dlprof"
         raise ReportError(path, "dlprof", "no DLProf CSV report", remedy)
-    blocks, gaps = read_blocks(files["summary"]) if "summary" in files else ([], [])
-    tables = {kind: read_table(file, kind) for kind, file in files.items() if kind != "summary"}
+    blocks, gaps = read_summary_blocks(files["summary"]) if "summary" in files else ([], [])
+    tables = {
+        kind: read_report_table(file, kind) for kind, file in files.items() if kind != "summary"
+    }
     notes = [_ROUNDED] if blocks else []
-    return make_report(path, "CSV", tables, blocks, files.values(), notes, gaps)
+    return make_tables_report(path, "CSV", tables, blocks, files.values(), notes, gaps)
 
 
-def find_kinds(head: bytes) -> Set[str]:
+def find_report_kind(head: bytes) -> Set[str]:
     """Return the report that the first bytes of a file belong to: a key of HEADERS, "summary", or
     none."""
-    text = head[:_KIND_BYTES].decode(encoding_of(head), "replace").lstrip("\ufeff")
+    text = head[:_KIND_BYTES].decode(guess_encoding(head), "replace").lstrip("\ufeff")
     lines = [] if "\0" in text else text.splitlines()
     for line in lines[:2]:
-        kind = find_kind(map(normalize, next(csv.reader([line]), [])))
+        kind = find_kind_by_columns(map(normalize_column_name, next(csv.reader([line]), [])))
         if kind and (kind != "expert_systems" or "expert systems feedback" in lines[0].lower()):
             return {kind}
     labels = {line.split(",")[0].strip(' "').lower() for line in lines}
     return {"summary"} if len(labels & SUMMARY_WORDS) >= 2 else set()
 
 
-def find_members(
+def find_files_by_kind(
     path: Path, pattern: str, find_kinds: Callable[[bytes], Set[str]]
 ) -> dict[str, Path]:
     """Return kind -> file of a file, or of a folder that is one DLProf report; empty when it is
@@ -93,14 +99,14 @@ def find_members(
     return members if is_named or not has_others else {}
 
 
-def read_table(path: Path, kind: str) -> list[Row]:
+def read_report_table(path: Path, kind: str) -> list[Row]:
     """Return the rows by normalised column name. Raises ReportError for a cut row, and where
     another report begins."""
     title: list[str] = []
     names: list[str] = []
     rows: list[Row] = []
-    for line, cells in read_csv(path, "dlprof", _CUT):
-        columns = [normalize(cell) for cell in cells]
+    for line, cells in iterate_csv_rows(path, "dlprof", _CUT):
+        columns = [normalize_column_name(cell) for cell in cells]
         if not names and set(columns).issuperset(HEADERS[kind]):
             names = columns
         elif not names:
@@ -125,22 +131,22 @@ def read_table(path: Path, kind: str) -> list[Row]:
     return rows
 
 
-def read_blocks(path: Path) -> tuple[list[Block], list[Gap]]:
+def read_summary_blocks(path: Path) -> tuple[list[SummaryBlock], list[Gap]]:
     """Return the blocks of a summary, in order, and a gap if its last cell was left out. Raises
     ReportError when a block appears twice, or no line is a label and a value."""
-    blocks: list[Block] = []
-    for line, (first, *cells) in read_csv(path, "dlprof", _CUT):
+    blocks: list[SummaryBlock] = []
+    for line, (first, *cells) in iterate_csv_rows(path, "dlprof", _CUT):
         label, values = first.strip(), tuple(cell.strip() for cell in cells)
         if not cells:
             if any(block.title == label for block in blocks):
                 raise repeated(path, "dlprof", f"the block '{label[:80]}' of the summary", line)
-            blocks.append(Block(label, (), []))
+            blocks.append(SummaryBlock(label, (), []))
         elif not label and blocks and not blocks[-1].lines:
-            blocks[-1] = Block(blocks[-1].title, values, [])
+            blocks[-1] = SummaryBlock(blocks[-1].title, values, [])
         elif blocks and blocks[-1].columns:
             blocks[-1].lines.append((label, values))
         else:
-            blocks = blocks or [Block("", (), [])]
+            blocks = blocks or [SummaryBlock("", (), [])]
             # GPU names are separated by commas without quotes (1.7.0): everything after the label
             # is the value
             blocks[-1].lines.append((label, (",".join(cells).strip(),)))
@@ -148,7 +154,7 @@ def read_blocks(path: Path) -> tuple[list[Block], list[Gap]]:
     if not filled:
         reason = "the summary has no lines with a label and a value"
         raise ReportError(path, "dlprof", reason, "Run DLProf again")
-    if ends_with_line(path):
+    if has_complete_last_line(path):
         return blocks, []
     # the last number may be cut: DLProf ends every line
     label, values = filled[-1].pop()

@@ -12,29 +12,33 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.doubts import list_others, newer, not_understood
-from perfctl.parsers.common.numbers import read_integer
+from perfctl.parsers.common.doubts import (
+    list_unknown_names,
+    note_newer_version,
+    warn_not_understood,
+)
+from perfctl.parsers.common.numbers import parse_integer
 from perfctl.parsers.common.sqlite import (
     COPY_KINDS,
     Database,
-    Tables,
+    NamedTables,
     check,
     has_tables,
-    integer,
-    opened,
+    open_database,
+    sql_integer,
 )
-from perfctl.parsers.common.tables import read_text
+from perfctl.parsers.common.tables import text_or_none
 from perfctl.parsers.dlprof.records import (
     KNOWN,
     LAUNCH,
     NEWEST,
     OPERATION,
-    figure,
     find_kernel_gaps,
     find_operation_gaps,
-    make_advice,
+    make_advice_diagnostic,
     make_kernel,
     make_operations,
+    make_summary,
     read_environment,
     read_version,
 )
@@ -106,21 +110,21 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off or damaged, or lacks the tables that all
     others refer to."""
-    with opened(path, TOOL, _AGAIN) as database:
+    with open_database(path, TOOL, _AGAIN) as database:
         if not database.tables.keys() >= set(_MARKERS):
             raise ReportError(path, TOOL, "DLProf's tables are missing", _AGAIN)
-        return _read_report(path, Tables(database, _COLUMNS))
+        return _read_report(path, NamedTables(database, _COLUMNS))
 
 
-def _read_report(path: Path, tables: Tables) -> Report:
+def _read_report(path: Path, tables: NamedTables) -> Report:
     always = {table: names.split() for table, names in _ALWAYS.items()}
     unreadable = tuple(check(tables.database, _COLUMNS, always))
     environment = read_environment(_read_first_row(tables, "read_only_system_config"))
     version = read_version(environment)
     devices, device_gaps = _read_devices(tables, environment)
-    kernels, figures = list(_read_kernels(tables)), list(_read_model(tables))
+    kernels, figures = list(_read_kernels(tables)), list(_read_model_figures(tables))
     wall = next((entry.value for entry in figures if entry.name == "Wall Clock Time"), None)
-    operations = tables.read_fields(OPERATION, _OPERATIONS)
+    operations = tables.query_fields(OPERATION, _OPERATIONS)
     return Report(
         tool=TOOL,
         path=path,
@@ -137,49 +141,49 @@ def _read_report(path: Path, tables: Tables) -> Report:
         summaries=(
             *figures,
             *_read_tensor_core_use(tables),
-            *_read_calls(tables),
-            *_read_memory(tables),
+            *_sum_cuda_calls(tables),
+            *_read_memory_used(tables),
         ),
         gaps=(*unreadable, *device_gaps, *_find_gaps(tables.database, kernels)),
         diagnostics=(
             *(
-                make_advice(problem, recommendation)
+                make_advice_diagnostic(problem, recommendation)
                 for _, problem, recommendation in tables.execute(
-                    f"SELECT * FROM {_last('expert_systems_feedback')}"
+                    f"SELECT * FROM {_sql_last_rows('expert_systems_feedback')}"
                 )
             ),
-            *_find_unknown(tables.database),
-            *newer("DLProf", version, NEWEST),
+            *_warn_unknown_tables_and_columns(tables.database),
+            *note_newer_version("DLProf", version, NEWEST),
         ),
         duration_ns=None if wall is None else int(wall),
     )
 
 
-def _last(table: str) -> str:
+def _sql_last_rows(table: str) -> str:
     """Return SQL of the rows of a table's last aggregation."""
     newest = f"(SELECT max(aggr_id) FROM {{{table}}})"
     return f"(SELECT * FROM {{{table}}} WHERE aggr_id IS {newest})"
 
 
-def _text(column: str) -> str:
+def _sql_text(column: str) -> str:
     """Return SQL of the text with that number."""
     return f"(SELECT string FROM {{dictionary}} WHERE id = {column})"
 
 
-def _duration(start: str, stop: str) -> str:
+def _sql_duration(start: str, stop: str) -> str:
     """Return SQL of a duration; NULL also where stop is before start: DLProf writes 0 for unknown
     times."""
-    start, stop = integer(start), integer(stop)
+    start, stop = sql_integer(start), sql_integer(stop)
     return f"CASE WHEN {stop} >= {start} AND {stop} THEN {stop} - {start} END"
 
 
 _KERNELS = f"""
-    SELECT o.op_name AS "op name", {_text("o.direction_id")} AS direction,
-        {_text("k.name_id")} AS "kernel name",
-        coalesce({_text("k.long_name_id")}, {_text("k.name_id")}, {_NAMELESS})
+    SELECT o.op_name AS "op name", {_sql_text("o.direction_id")} AS direction,
+        {_sql_text("k.name_id")} AS "kernel name",
+        coalesce({_sql_text("k.long_name_id")}, {_sql_text("k.name_id")}, {_NAMELESS})
             AS "long kernel name",
         i.step AS iteration, k.device_id AS "device id", k.gpu_start AS "gpu start time (ns)",
-        {_duration("k.gpu_start", "k.gpu_stop")} AS "gpu duration (ns)",
+        {_sql_duration("k.gpu_start", "k.gpu_stop")} AS "gpu duration (ns)",
         g.x AS "grid x", g.y AS "grid y", g.z AS "grid z",
         b.x AS "block x", b.y AS "block y", b.z AS "block z"
     FROM {{read_only_kernels}} k LEFT JOIN {{read_only_ops}} o ON o.id = k.read_only_ops_id
@@ -187,38 +191,38 @@ _KERNELS = f"""
     LEFT JOIN {{read_only_grid_block}} b ON b.id = k.block_id
     LEFT JOIN (
         SELECT read_only_kernel_id AS kernel, min(iter_value) AS step
-        FROM {_last("kernel_iteration_node")} GROUP BY 1
+        FROM {_sql_last_rows("kernel_iteration_node")} GROUP BY 1
     ) i ON i.kernel = k.id ORDER BY k.id
 """
 """Launches, by the column names of the iteration report."""
 _OPERATIONS = f"""
-    SELECT coalesce(o.op_name, {_NAMELESS}) AS "op name", {_text("o.op_type_id")} AS "op type",
-        {_text("o.direction_id")} AS direction, n.num_calls AS "no calls",
+    SELECT coalesce(o.op_name, {_NAMELESS}) AS "op name", {_sql_text("o.op_type_id")} AS "op type",
+        {_sql_text("o.direction_id")} AS direction, n.num_calls AS "no calls",
         c.sum AS "total cpu time (ns)", g.sum AS "total gpu time (ns)"
-    FROM {_last("op_nodes")} n LEFT JOIN {{read_only_ops}} o ON o.id = n.read_only_ops_id
+    FROM {_sql_last_rows("op_nodes")} n LEFT JOIN {{read_only_ops}} o ON o.id = n.read_only_ops_id
     LEFT JOIN {{node_time_metrics}} t ON t.id = n.node_time_metrics_id
     LEFT JOIN {{metric}} c ON c.id = t.cpu_time_metric_id
     LEFT JOIN {{metric}} g ON g.id = t.gpu_time_metric_id ORDER BY n.id
 """
 """Ops of the model, summed over their calls, by the column names of the detail report."""
 _MODELS = f"""
-    SELECT {_text("d.domain_name_id")}, k.kernels_total_id, k.kernels_using_tc_id,
+    SELECT {_sql_text("d.domain_name_id")}, k.kernels_total_id, k.kernels_using_tc_id,
         c.memory_time_id, k.kernels_non_tc_id, m.*
-    FROM {_last("model_summary")} m
+    FROM {_sql_last_rows("model_summary")} m
     LEFT JOIN {{kernel_summary_metrics}} k ON k.aggr_id IS m.aggr_id AND k.domain_id IS m.domain_id
     LEFT JOIN {{memory_summary_metrics}} c ON c.aggr_id IS m.aggr_id AND c.domain_id IS m.domain_id
     LEFT JOIN {{read_only_domains}} d ON d.id = m.domain_id
 """
 
 
-def _read_first_row(tables: Tables, table: str) -> dict[str, str]:
+def _read_first_row(tables: NamedTables, table: str) -> dict[str, str]:
     """Return the filled cells of a table's first row, as text."""
     rows = tables.read(table)
     cells = zip(_COLUMNS[table], rows[0], strict=True) if rows else ()
     return {name: str(value) for name, value in cells if value not in (None, "")}
 
 
-def _read_model(tables: Tables) -> Iterator[Summary]:
+def _read_model_figures(tables: NamedTables) -> Iterator[Summary]:
     """Yield the figures of the model, of each of its domains where it has several."""
     sums: dict[object, list[Any]] = {
         number: cells for number, *cells in tables.read("category_summary")
@@ -228,10 +232,10 @@ def _read_model(tables: Tables) -> Iterator[Summary]:
         prefix = f"{name or f'domain {domain}'}: " if len(models) > 1 else ""
         values = dict(zip((*KNOWN["model"], *KNOWN["ops"]), cells, strict=True))
         for column, (label, unit) in KNOWN["model"].items():
-            yield figure(prefix + label, values[column], unit)
+            yield make_summary(prefix + label, values[column], unit)
         for column, label in KNOWN["ops"].items():
             category = sums.get(values[column], ())
-            yield from _name_figures(f"{prefix}All Ops: {label}", "# Ops", category)
+            yield from _make_category_figures(f"{prefix}All Ops: {label}", "# Ops", category)
         # the report's first line is the table's total and the copies together (1.8.0: 308960 +
         # 43040 = 352000 ns)
         pairs = zip(sums.get(total, ()), sums.get(copies, ()), strict=False)
@@ -245,58 +249,60 @@ def _read_model(tables: Tables) -> Iterator[Summary]:
             ("Memory", sums.get(copies, ())),
             ("All other kernels", sums.get(others_id, ())),
         ):
-            yield from _name_figures(f"{prefix}All Kernels: {label}", "# Kernels", category)
+            yield from _make_category_figures(
+                f"{prefix}All Kernels: {label}", "# Kernels", category
+            )
 
 
-def _name_figures(label: str, count_name: str, figures: Iterable[object]) -> list[Summary]:
+def _make_category_figures(label: str, count_name: str, figures: Iterable[object]) -> list[Summary]:
     """Return the figures of a category: time on the GPU and on the CPU, and the count."""
     names = (("GPU Time", "ns"), ("CPU Time", "ns"), (count_name, None))
     return [
-        figure(f"{label}: {name}", value, unit)
+        make_summary(f"{label}: {name}", value, unit)
         for (name, unit), value in zip(names, figures, strict=False)
     ]
 
 
-def _read_tensor_core_use(tables: Tables) -> list[Summary]:
+def _read_tensor_core_use(tables: NamedTables) -> list[Summary]:
     """Return the share of each op's kernel time that used tensor cores, as in the tensor core
     report."""
     return [
-        figure(f"TC Utilization: {op}", 100 * used / total, "%")
+        make_summary(f"TC Utilization: {op}", 100 * used / total, "%")
         for op, used, total in tables.execute(_TENSOR_CORE_USE)
         if op and total and used is not None
     ]
 
 
-def _read_calls(tables: Tables) -> Iterator[Summary]:
+def _sum_cuda_calls(tables: NamedTables) -> Iterator[Summary]:
     """Yield count and host time of CUDA calls that launched nothing, by name."""
     for table, label in (
         ("read_only_cuda_calls", "CUDA call"),
         ("read_only_cuda_syncs", "CUDA synchronisation"),
     ):
         rows = tables.execute(
-            f"SELECT coalesce({_text('name_id')}, 'without a name'), count(*), "
-            f"sum({integer('api_stop')} - {integer('api_start')}) FROM {{{table}}} "
+            f"SELECT coalesce({_sql_text('name_id')}, 'without a name'), count(*), "
+            f"sum({sql_integer('api_stop')} - {sql_integer('api_start')}) FROM {{{table}}} "
             "GROUP BY name_id ORDER BY 1"
         )
         for name, count, time in rows:
-            yield figure(f"{label}: {name}: Calls", count, None)
-            yield figure(f"{label}: {name}: CPU Time", time, "ns")
+            yield make_summary(f"{label}: {name}: Calls", count, None)
+            yield make_summary(f"{label}: {name}: CPU Time", time, "ns")
 
 
-def _read_memory(tables: Tables) -> Iterator[Summary]:
+def _read_memory_used(tables: NamedTables) -> Iterator[Summary]:
     rows = tables.read("gpu_memories")
     for index, (used, _) in enumerate(rows):
         prefix = f"GPU {index}: " if len(rows) > 1 else "GPU "
-        yield figure(f"{prefix}Memory Used", used, "byte")
+        yield make_summary(f"{prefix}Memory Used", used, "byte")
 
 
 def _read_devices(
-    tables: Tables, environment: dict[str, str]
+    tables: NamedTables, environment: dict[str, str]
 ) -> tuple[tuple[Device, ...], list[Gap]]:
     """Return the GPUs by CUDA ordinal, then the CPU. Memory sizes do not name their device, so
     they are used only where all are equal."""
     rows = tables.read("read_only_gpu_infos")
-    totals = [read_integer(total) for _, total in tables.read("gpu_memories")]
+    totals = [parse_integer(total) for _, total in tables.read("gpu_memories")]
     size = totals[0] if len(set(totals)) == 1 and len(totals) == len(rows) else None
     gaps = []
     if size is None and rows:
@@ -306,11 +312,11 @@ def _read_devices(
         gaps.append(Gap("device.memory_bytes", *reason))
     devices = [
         Device(
-            name=read_text(name),
+            name=text_or_none(name),
             kind="gpu",
             index=number if isinstance(number, int) else order,
             compute_capability=None if major is None or minor is None else f"{major}.{minor}",
-            sm_count=read_integer(count) or None,
+            sm_count=parse_integer(count) or None,
             memory_bytes=size,
             driver_version=environment.get("driver_version"),
         )
@@ -321,29 +327,29 @@ def _read_devices(
     return tuple(devices), gaps
 
 
-def _read_kernels(tables: Tables) -> Iterator[Kernel]:
-    for launch, fields in enumerate(tables.read_fields(LAUNCH, _KERNELS)):
+def _read_kernels(tables: NamedTables) -> Iterator[Kernel]:
+    for launch, fields in enumerate(tables.query_fields(LAUNCH, _KERNELS)):
         yield make_kernel(launch, fields)
 
 
-def _read_copies(tables: Tables) -> Iterator[Copy]:
-    duration = _duration("gpu_start", "gpu_stop")
+def _read_copies(tables: NamedTables) -> Iterator[Copy]:
+    duration = _sql_duration("gpu_start", "gpu_stop")
     for table, column in (("read_only_memcpys", "copy_kind"), ("read_only_memsets", "'memset'")):
         for kind, *cells in tables.execute(
             f"SELECT {column}, num_bytes, gpu_start, {duration}, device_id FROM {{{table}}}"
         ):
-            size, start, length, device = map(read_integer, cells)
+            size, start, length, device = map(parse_integer, cells)
             yield Copy(COPY_KINDS.get(kind, str(kind)), size, start, length, device_index=device)
 
 
-def _read_steps(tables: Tables) -> Iterator[Step]:
+def _read_steps(tables: NamedTables) -> Iterator[Step]:
     """Yield the iterations of the last aggregation, whether aggregated or not."""
     for number, start, duration in tables.execute(
-        f"SELECT iter_value, start_time, {_duration('start_time', 'stop_time')} "
-        f"FROM {_last('iteration_list')}"
+        f"SELECT iter_value, start_time, {_sql_duration('start_time', 'stop_time')} "
+        f"FROM {_sql_last_rows('iteration_list')}"
     ):
         if isinstance(number, int):
-            yield Step(number, "step", read_integer(start), duration)
+            yield Step(number, "step", parse_integer(start), duration)
 
 
 def _find_gaps(database: Database, kernels: list[Kernel]) -> Iterator[Gap]:
@@ -364,16 +370,16 @@ def _find_gaps(database: Database, kernels: list[Kernel]) -> Iterator[Gap]:
         yield Gap("kernel.step", "not_collected", reason)
 
 
-def _find_unknown(database: Database) -> tuple[Diagnostic, ...]:
+def _warn_unknown_tables_and_columns(database: Database) -> tuple[Diagnostic, ...]:
     """Return the tables and columns that hold data and are in no list."""
     known_columns: dict[str, list[str]] = KNOWN["tables"]
-    tables = list_others(database.tables, known_columns, KNOWN["other_tables"])
+    tables = list_unknown_names(database.tables, known_columns, KNOWN["other_tables"])
     columns = [
         f"{table}.{name}"
         for table, names in known_columns.items()
-        for name in list_others(sorted(database.tables.get(table, ())), names)
-        if database.holds(table, name)
+        for name in list_unknown_names(sorted(database.tables.get(table, ())), names)
+        if database.has_row_or_value(table, name)
     ]
-    return not_understood(
-        {"tables": [name for name in tables if database.holds(name)], "columns": columns}
+    return warn_not_understood(
+        {"tables": [name for name in tables if database.has_row_or_value(name)], "columns": columns}
     )

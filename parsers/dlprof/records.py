@@ -17,9 +17,14 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.common.doubts import list_others, newer, not_understood, numbering
-from perfctl.parsers.common.tables import Column, read_object, read_text
-from perfctl.records.ranges import RangeName, read_range_name
+from perfctl.parsers.common.doubts import (
+    list_unknown_names,
+    note_newer_version,
+    warn_missing_numbers,
+    warn_not_understood,
+)
+from perfctl.parsers.common.tables import FieldColumn, read_json_fields, text_or_none
+from perfctl.records.ranges import RangeName, parse_range_name
 from perfctl.records.report import Device, Diagnostic, Gap, Kernel, Operation, Report, Summary
 
 KNOWN: Any = json.loads(Path(__file__).with_name("known.json").read_text())
@@ -34,7 +39,7 @@ Row = Mapping[str, str]
 """Normalised column name -> cell."""
 
 
-class Block(NamedTuple):
+class SummaryBlock(NamedTuple):
     """One titled block of the summary."""
 
     title: str
@@ -72,32 +77,32 @@ _UNIT = re.compile(r"(?P<name>.*?)\s*(?:\((?P<time>ns|us|ms)\)|(?P<percent>%))\Z
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)+)")
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 LAUNCH = (
-    Column("op name", field="op", read=read_text),
-    Column("direction", read=read_text),
-    Column("kernel name", field="short", read=read_text),
-    Column("long kernel name", field="long", read=read_text),
-    Column("iteration", field="step"),
-    Column("device id", field="device"),
-    *(Column(name.replace("_", " "), field=name) for name in _SIZES),
-    Column("gpu start time (ns)", "ns", "start"),
-    Column("gpu duration (ns)", "ns", "duration"),
+    FieldColumn("op name", field="op", read=text_or_none),
+    FieldColumn("direction", read=text_or_none),
+    FieldColumn("kernel name", field="short", read=text_or_none),
+    FieldColumn("long kernel name", field="long", read=text_or_none),
+    FieldColumn("iteration", field="step"),
+    FieldColumn("device id", field="device"),
+    *(FieldColumn(name.replace("_", " "), field=name) for name in _SIZES),
+    FieldColumn("gpu start time (ns)", "ns", "start"),
+    FieldColumn("gpu duration (ns)", "ns", "duration"),
 )
 OPERATION = (
-    Column("op name", field="op", read=str),
-    Column("op type", field="type", read=read_text),
-    Column("direction", read=read_text),
-    Column("no calls", field="calls"),
-    Column("total cpu time (ns)", "ns", "cpu"),
-    Column("total gpu time (ns)", "ns", "gpu"),
+    FieldColumn("op name", field="op", read=str),
+    FieldColumn("op type", field="type", read=text_or_none),
+    FieldColumn("direction", read=text_or_none),
+    FieldColumn("no calls", field="calls"),
+    FieldColumn("total cpu time (ns)", "ns", "cpu"),
+    FieldColumn("total gpu time (ns)", "ns", "gpu"),
 )
 
 
-def normalize(name: str) -> str:
+def normalize_column_name(name: str) -> str:
     """Return a column's name as tables are read by: "Avg. CPU Time (ns)" is "avg cpu time (ns)"."""
     return " ".join(name.strip().lower().replace(".", "").split())
 
 
-def find_kind(columns: Iterable[str]) -> str | None:
+def find_kind_by_columns(columns: Iterable[str]) -> str | None:
     """Return the kind of report that has these columns."""
     names = set(columns)
     return next((kind for kind, header in HEADERS.items() if names.issuperset(header)), None)
@@ -105,7 +110,7 @@ def find_kind(columns: Iterable[str]) -> str | None:
 
 def make_kernel(launch: int, fields: Mapping[str, Any]) -> Kernel:
     """Return the launch that the fields of LAUNCH describe."""
-    range_name, source = place_op(fields["op"] or "", fields["direction"], fields["step"])
+    range_name, source = find_layer_of_op(fields["op"] or "", fields["direction"], fields["step"])
     return Kernel(
         launch,
         fields["long"] or fields["short"] or "",
@@ -127,7 +132,7 @@ def make_operations(rows: Iterable[Mapping[str, Any]]) -> list[Operation]:
     records = []
     for row in rows:
         if row["calls"] is not None:
-            range_name, _ = place_op(row["op"], row["direction"])
+            range_name, _ = find_layer_of_op(row["op"], row["direction"])
             figures = (row["calls"], row["cpu"], None, row["gpu"], None, None)
             records.append(
                 Operation(row["op"], row["type"], *figures, range_name.layer, range_name.direction)
@@ -135,13 +140,13 @@ def make_operations(rows: Iterable[Mapping[str, Any]]) -> list[Operation]:
     return records
 
 
-def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
+def summarize_tables(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
     """Return figures without a record of their own: sums by name where the finer report is missing,
     and use of tensor cores."""
     summaries = []
     for row in tables.get("tensor_core", ()):
         op = row.get("op id") or row["op name"]
-        summaries.append(figure(f"TC Utilization: {op}", row["tc utilization (%)"], "%"))
+        summaries.append(make_summary(f"TC Utilization: {op}", row["tc utilization (%)"], "%"))
     for kind, finer, label, calls in _SUMMED:
         for row in tables.get(kind, ()) if finer not in tables else ():
             name = f"{kind}: {row[label]}"
@@ -149,7 +154,7 @@ def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
                 name += f" in {row.get('op id') or row['op name']}"
             for key, column, unit in ((calls, "Calls", None), *_TIMES):
                 if key in row:
-                    summaries.append(figure(f"{name}: {column}", row[key], unit))
+                    summaries.append(make_summary(f"{name}: {column}", row[key], unit))
     return summaries
 
 
@@ -170,7 +175,7 @@ def find_operation_gaps() -> Iterator[Gap]:
         yield Gap(f"operation.{name}", "not_available", reason)
 
 
-def find_gaps(kinds: Collection[str], kernels: Collection[Kernel]) -> Iterator[Gap]:
+def find_report_gaps(kinds: Collection[str], kernels: Collection[Kernel]) -> Iterator[Gap]:
     """Yield the gaps of reports of these kinds ("iteration", "detail", "summary", ...), which have
     these launches."""
     for kind, (quantity, label) in _MISSING.items():
@@ -188,26 +193,26 @@ def find_gaps(kinds: Collection[str], kernels: Collection[Kernel]) -> Iterator[G
         yield from find_operation_gaps()
 
 
-def make_advice(problem: object, recommendation: object) -> Diagnostic:
+def make_advice_diagnostic(problem: object, recommendation: object) -> Diagnostic:
     """Return one entry of the expert systems feedback."""
     return Diagnostic("info", "DLProf expert systems", f"{problem}. {recommendation}")
 
 
-def place_op(
+def find_layer_of_op(
     op_name: str, direction: str | None = None, iteration: int | None = None
 ) -> tuple[RangeName, str | None]:
     """Return layer, direction and step of an op by its name, else by DLProf's own columns, and how
     the layer was found. An op outside of every module's call has no layer."""
-    names = [read_range_name(_REPEATED.sub("", part)) for part in reversed(op_name.split("/"))]
+    names = [parse_range_name(_REPEATED.sub("", part)) for part in reversed(op_name.split("/"))]
     step = next((name.step for name in names if name.step is not None), iteration)
     direction = _DIRECTIONS.get(direction or "")
     if range_name := next((name for name in names if name.layer is not None), None):
         return range_name._replace(direction=range_name.direction or direction, step=step), "range"
-    path = op_name if _MODULE_PATH.match(op_name) else _called(op_name)
+    path = op_name if _MODULE_PATH.match(op_name) else _find_module_path(op_name)
     return RangeName(path, direction, step), None if path is None else "operation"
 
 
-def _called(op_name: str) -> str | None:
+def _find_module_path(op_name: str) -> str | None:
     """Return the modules whose calls an op lies in, below the outermost one, which itself goes by
     its class; None without any.
 
@@ -228,7 +233,7 @@ def _called(op_name: str) -> str | None:
     return ".".join(names) or calls[0][1]
 
 
-def describe_tables(
+def warn_unknown_columns_and_ops(
     tables: Mapping[str, Sequence[Row]], version: str | None
 ) -> tuple[Diagnostic, ...]:
     """Return what is not known in the tables of CSV or JSON reports ("kind.column"), and which
@@ -236,7 +241,7 @@ def describe_tables(
     unknown = [
         f"{kind}.{name}"
         for kind, rows in tables.items()
-        for name in list_others(
+        for name in list_unknown_names(
             rows[0] if rows else (), KNOWN["columns"].get(kind, ()), KNOWN["sums"]
         )
     ]
@@ -245,12 +250,14 @@ def describe_tables(
         if match := _OP_ID.fullmatch(row.get("op id", "")):
             numbers.setdefault(match[1], set()).add(int(match[2]))
     return (
-        *not_understood({"columns": unknown}),
-        *newer("DLProf", version, NEWEST),
+        *warn_not_understood({"columns": unknown}),
+        *note_newer_version("DLProf", version, NEWEST),
         *(
             note
             for name, ids in numbers.items()
-            for note in numbering(f"ops of the type {name[:60]} with the numbers", ids, first=1)
+            for note in warn_missing_numbers(
+                f"ops of the type {name[:60]} with the numbers", ids, first=1
+            )
         ),
     )
 
@@ -269,7 +276,7 @@ def read_version(environment: Mapping[str, str]) -> str | None:
     return version[1] if version else environment.get("dlprof")
 
 
-def figure(name: str, value: object, unit: str | None) -> Summary:
+def make_summary(name: str, value: object, unit: str | None) -> Summary:
     """Return a finite number, also a printed one, as such; anything else as text."""
     try:
         number = float(str(value))
@@ -280,28 +287,30 @@ def figure(name: str, value: object, unit: str | None) -> Summary:
     return Summary(name, None, unit, None if value is None else str(value))
 
 
-def make_report(
+def make_tables_report(
     path: Path,
     form: str,
     tables: Mapping[str, Sequence[Row]],
-    blocks: Iterable[Block],
+    blocks: Iterable[SummaryBlock],
     files: Collection[Path],
     notes: Iterable[Diagnostic],
     gaps: Iterable[Gap] = (),
 ) -> Report:
     """Return the report of these tables (kind -> rows) and the blocks of a summary. ``files``:
     those that were read; ``notes`` and ``gaps``: on the form."""
-    config, figures = _read_summary(blocks)
+    config, figures = _read_summary_blocks(blocks)
     environment = read_environment(config)
     version = read_version(environment)
-    devices, config_gaps = _read_devices(config, environment)
+    devices, config_gaps = _read_configured_devices(config, environment)
     walls = [entry for entry in figures if entry.name == "Wall Clock Time"]
     wall = walls[0].value if walls and walls[0].unit == "ns" else None
     kinds = sorted([*tables, "summary"] if figures else tables)
     rows = tables.get("iteration", ())
-    kernels = [make_kernel(launch, read_object(LAUNCH, row)) for launch, row in enumerate(rows)]
-    ops = (read_object(OPERATION, row) for row in tables.get("detail", ()))
-    unread, unread_notes = _find_unread(path, form, files)
+    kernels = [
+        make_kernel(launch, read_json_fields(LAUNCH, row)) for launch, row in enumerate(rows)
+    ]
+    ops = (read_json_fields(OPERATION, row) for row in tables.get("detail", ()))
+    unread, unread_notes = _find_unread_files(path, form, files)
     advice = tables.get("expert_systems", ())
     return Report(
         tool="dlprof",
@@ -312,19 +321,19 @@ def make_report(
         environment=environment,
         kernels=kernels,
         operations=make_operations(ops),
-        summaries=(*figures, *table_summaries(tables)),
-        gaps=(*find_gaps(kinds, kernels), *unread, *config_gaps, *gaps),
+        summaries=(*figures, *summarize_tables(tables)),
+        gaps=(*find_report_gaps(kinds, kernels), *unread, *config_gaps, *gaps),
         diagnostics=(
             *notes,
             *unread_notes,
-            *(make_advice(row["problem"], row["recommendation"]) for row in advice),
-            *describe_tables(tables, version),
+            *(make_advice_diagnostic(row["problem"], row["recommendation"]) for row in advice),
+            *warn_unknown_columns_and_ops(tables, version),
         ),
         duration_ns=None if wall is None or abs(wall) > 2**62 else int(wall),
     )
 
 
-def _find_unread(
+def _find_unread_files(
     path: Path, form: str, files: Collection[Path]
 ) -> tuple[list[Gap], list[Diagnostic]]:
     """Return gaps for CSV files of DLProf's in a folder that were not read, and a note on all files
@@ -344,7 +353,7 @@ def _find_unread(
     return gaps, [Diagnostic("info", "perfctl", text)] if names else []
 
 
-def _read_summary(blocks: Iterable[Block]) -> tuple[dict[str, str], list[Summary]]:
+def _read_summary_blocks(blocks: Iterable[SummaryBlock]) -> tuple[dict[str, str], list[Summary]]:
     """Return the system config, by the database's column names, and the figures of a summary."""
     config: dict[str, str] = {}
     figures: list[Summary] = []
@@ -358,22 +367,22 @@ def _read_summary(blocks: Iterable[Block]) -> tuple[dict[str, str], list[Summary
                 figures.append(Summary(label, None, None, values[0] or None))
             elif block.columns:
                 for name, value in zip(block.columns, values, strict=False):
-                    figures.append(_read_figure(f"{block.title}: {label}: {name}", value))
+                    figures.append(_read_labeled_figure(f"{block.title}: {label}: {name}", value))
             else:
-                figures.append(_read_figure(label, values[0]))
+                figures.append(_read_labeled_figure(label, values[0]))
     return config, figures
 
 
-def _read_figure(label: str, value: str) -> Summary:
+def _read_labeled_figure(label: str, value: str) -> Summary:
     """Return a figure without the unit in its label."""
     match = _UNIT.match(label)
     name, unit = (match["name"], match["time"] or match["percent"]) if match else (label, None)
     if label == "Iteration Time Standard Deviation":
         unit = "ns"  # printed without a unit, below an average that has one
-    return figure(name, value or None, unit)
+    return make_summary(name, value or None, unit)
 
 
-def _read_devices(
+def _read_configured_devices(
     config: Mapping[str, str], environment: Mapping[str, str]
 ) -> tuple[tuple[Device, ...], list[Gap]]:
     """Return the GPUs, whose names are separated by commas without quotes, and the CPU. The count

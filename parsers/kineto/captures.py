@@ -31,15 +31,15 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from perfctl.parsers.common.json import list_objects
-from perfctl.parsers.kineto.events import Events, collect
-from perfctl.parsers.kineto.nesting import NOWHERE, Nesting, assign_operators
+from perfctl.parsers.common.json import list_json_objects
+from perfctl.parsers.kineto.events import SortedEvents, sort_events
+from perfctl.parsers.kineto.nesting import NOWHERE, SpanNesting, assign_layers_and_operator_rows
 from perfctl.parsers.kineto.stream import TOOL, TraceStream
-from perfctl.parsers.operators import Operators
+from perfctl.parsers.operators import OperatorShapes
 from perfctl.records.errors import ReportError
-from perfctl.records.ranges import read_range_name
+from perfctl.records.ranges import parse_range_name
 from perfctl.records.report import COVERS, Diagnostic, Gap, Kernel, Report
-from perfctl.records.served_names import DETAILS, read_capture
+from perfctl.records.served_names import DETAILS, parse_capture_name
 from perfctl.records.serving import EAGER, GraphLaunch, ServedStep
 
 ORDER_ALONE = 0.5
@@ -74,7 +74,7 @@ Replay = list[Kernel]
 """The kernels of one launch of a graph, in order of their start."""
 
 
-class Reference(NamedTuple):
+class CapturedLaunch(NamedTuple):
     """One launch of a kernel in a capture, or in a run without graphs."""
 
     kernel: str | None
@@ -89,18 +89,18 @@ class Reference(NamedTuple):
     """Grid and block, in a run without graphs."""
 
 
-class Match(NamedTuple):
+class KernelMatch(NamedTuple):
     """Kernels and the launches that they are matched with."""
 
     how: str
     """``GraphLaunch.how``."""
     confidence: float
-    references: dict[int, Reference]
+    references: dict[int, CapturedLaunch]
     """By ``Kernel.launch``."""
 
 
-_UNMATCHED = Match(EAGER, 0, {})
-CapturedGraph = tuple[Reference, ...]
+_UNMATCHED = KernelMatch(EAGER, 0, {})
+CapturedGraph = tuple[CapturedLaunch, ...]
 """The launches between the begin and the end of a graph's capture."""
 
 
@@ -112,11 +112,11 @@ class CaptureSet:
     graphs: tuple[CapturedGraph, ...]
     path: Path
     """The trace in which they were captured; likewise the others."""
-    events: Events
-    nesting: Nesting
+    events: SortedEvents
+    nesting: SpanNesting
 
 
-class NoCapture(ReportError):
+class NoCaptureError(ReportError):
     """A trace in which no graph is captured."""
 
 
@@ -126,27 +126,29 @@ class ExplainedGraphs:
 
     kernels: list[Kernel]
     """By ``Kernel.launch``."""
-    operators: Operators = field(default_factory=Operators)
+    operators: OperatorShapes = field(default_factory=OperatorShapes)
     launches: list[GraphLaunch] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     """Names of the files whose captures matched."""
     gaps: list[Gap] = field(default_factory=list)
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
-    def set_layer(self, launch: int, layer: str, direction: str | None, source: str) -> None:
+    def set_kernel_layer(self, launch: int, layer: str, direction: str | None, source: str) -> None:
         """Give a kernel a layer, which was found as ``source`` (``Kernel.layer_source``) says."""
         self.kernels[launch] = self.kernels[launch]._replace(
             layer=layer, direction=direction, layer_source=source
         )
 
-    def add_replay(self, replay: Replay, capture: str = "", match: Match = _UNMATCHED) -> None:
+    def add_graph_launch(
+        self, replay: Replay, capture: str = "", match: KernelMatch = _UNMATCHED
+    ) -> None:
         """Add a launch of a graph, and give its kernels the layers of their references."""
         matched = [kernel.launch for kernel in replay if kernel.launch in match.references]
         for launch in matched:
             reference = match.references[launch]
             if reference.layer is not None:
                 source = "guessed" if match.how == EAGER else "capture"
-                self.set_layer(launch, reference.layer, reference.direction, source)
+                self.set_kernel_layer(launch, reference.layer, reference.direction, source)
         first, times = replay[0], [kernel.duration_ns for kernel in replay]
         total_ns = None if None in times else int(sum(filter(None, times)))
         facts = (capture, len(matched), match.how, match.confidence) if matched else ()
@@ -154,10 +156,10 @@ class ExplainedGraphs:
         self.launches.append(GraphLaunch(correlation, first.step, len(replay), total_ns, *facts))
 
 
-def explain_graphs(
+def assign_layers_to_graph_kernels(
     path: Path,
     capture: Path | None,
-    events: Events,
+    events: SortedEvents,
     explained: ExplainedGraphs,
     served: Iterable[ServedStep],
     parse: Callable[[Path], Report],
@@ -169,7 +171,7 @@ def explain_graphs(
     Raises ReportError when ``capture`` cannot be read, or ``path`` launches no
     graph.
     """
-    replays = find_replays(explained.kernels, events.graphs)
+    replays = group_kernels_by_graph_launch(explained.kernels, events.graphs)
     if not replays:
         if capture is None:
             return
@@ -182,41 +184,43 @@ def explain_graphs(
     eager: list[Kernel] = []
     if capture is None:
         tokens = [(step.prompt_tokens or 0) + (step.decode_tokens or 0) for step in served]
-        for other in find_captures(path, tokens):
+        for other in find_capture_traces(path, tokens):
             try:
-                sets += read_captures(other)
+                sets += read_capture_sets(other)
             except ReportError as error:
                 text = f"{other.name}, named by {DETAILS}: {error.reason}"
                 explained.diagnostics.append(Diagnostic("warning", "perfctl", text))
     else:
         try:
-            sets += read_captures(capture)
-        except NoCapture:
+            sets += read_capture_sets(capture)
+        except NoCaptureError:
             report = parse(capture)
             eager += report.kernels
             if report.graph_launches or all(kernel.layer is None for kernel in eager):
                 raise
-            explain_by_eager(explained, replays, eager, capture.name)
+            assign_layers_by_eager_run(explained, replays, eager, capture.name)
     if not eager:
-        _explain_by_captures(explained, replays, sets)
-    _add_annotations(explained, events)
+        _assign_layers_by_captures(explained, replays, sets)
+    _assign_layers_by_annotations(explained, events)
     if any(launch.capture is None for launch in explained.launches):
-        explained.gaps.append(_describe_unknown(explained, replays, is_given=bool(sets or eager)))
+        explained.gaps.append(
+            _describe_unmatched_launches(explained, replays, is_given=bool(sets or eager))
+        )
     if explained.sources:
         explained.diagnostics.append(_describe_matches(explained))
 
 
-def read_captures(path: Path) -> list[CaptureSet]:
+def read_capture_sets(path: Path) -> list[CaptureSet]:
     """Return the captures of a trace in order of time, those inside one ``capture_...`` range
     together, all others together. Raises ReportError when the file is no such trace, or captures no
     graph."""
-    events = collect(TraceStream(path).blocks(), captures=True)
-    nesting = Nesting(events)
+    events = sort_events(TraceStream(path).blocks(), captures=True)
+    nesting = SpanNesting(events)
     _name_compiled_parts(nesting)
     graphs: list[tuple[str, CapturedGraph]] = []
     name: str | None = None
     """Of the capture that has begun."""
-    inside: list[Reference] = []
+    inside: list[CapturedLaunch] = []
     for call in sorted(events.captured, key=lambda call: call.place.at):
         span = nesting.find(call.place.thread, call.place.at)
         if call.what == "begin":
@@ -226,7 +230,7 @@ def read_captures(path: Path) -> list[CaptureSet]:
         elif name is not None and call.what == "launch":
             context = nesting.contexts[span] if span >= 0 else NOWHERE
             facts = (call.kernel, context.layer, context.direction, call.node, span)
-            inside.append(Reference(*facts))
+            inside.append(CapturedLaunch(*facts))
         elif name is not None:
             graphs += [(name, tuple(inside))] if inside else []
             name = None
@@ -236,22 +240,22 @@ def read_captures(path: Path) -> list[CaptureSet]:
             "hipStreamBeginCapture with launches"
         )
         todo = "Pass the trace of the graph capture, or a trace of the same steps without graphs"
-        raise NoCapture(path, TOOL, reason, todo)
+        raise NoCaptureError(path, TOOL, reason, todo)
     return [
         CaptureSet(name, tuple(graph for _, graph in group), path, events, nesting)
         for name, group in groupby(graphs, key=lambda pair: pair[0])
     ]
 
 
-def _find_capture_range(nesting: Nesting, span: int) -> int | None:
+def _find_capture_range(nesting: SpanNesting, span: int) -> int | None:
     """Return the position of the ``capture_...`` range around a span."""
     for index in nesting.spans_around(span):
-        if read_capture(nesting.spans[index].name) is not None:
+        if parse_capture_name(nesting.spans[index].name) is not None:
             return index
     return None
 
 
-def _name_compiled_parts(nesting: Nesting) -> None:
+def _name_compiled_parts(nesting: SpanNesting) -> None:
     """Name what a compiled model launches, which has no modules inside, by the compiled part and
     the operator that it calls: GraphModule_0 becomes GraphModule_0.part_3.vllm.moe_forward. Parts
     count from 0 in each call of the module."""
@@ -277,46 +281,46 @@ def _name_compiled_parts(nesting: Nesting) -> None:
             contexts[index] = contexts[index]._replace(layer=f"{layer}.{suffixes[index]}")
 
 
-def find_captures(trace: Path, tokens: Iterable[int]) -> list[Path]:
+def find_capture_traces(trace: Path, tokens: Iterable[int]) -> list[Path]:
     """Return traces with captures that ``execution_details.json`` next to a trace names, those for
     ``tokens`` first; none without it.
 
     A file that was renamed is the only other one of its folder with "capture" in its name.
     """
     folder, sizes = trace.parent, list(tokens)
-    paths = _named_captures(folder, sizes, trace)
-    return (paths or _named_captures(folder / _SUBFOLDER, sizes, trace))[:FILES_MAX]
+    paths = _list_named_captures(folder, sizes, trace)
+    return (paths or _list_named_captures(folder / _SUBFOLDER, sizes, trace))[:FILES_MAX]
 
 
 def in_folder(folder: Path) -> list[Path]:
     """Return all traces with captures that ``execution_details.json`` of ``folder`` names; none
     where nothing else may launch them."""
-    paths = _named_captures(folder, (), folder / DETAILS)
+    paths = _list_named_captures(folder, (), folder / DETAILS)
     runs = folder.parent if folder.name == _SUBFOLDER else folder
     has_others = any(path.name != DETAILS and path not in paths for path in runs.glob("*.json*"))
     return paths if has_others else []
 
 
-def _named_captures(folder: Path, tokens: Iterable[int], trace: Path) -> list[Path]:
+def _list_named_captures(folder: Path, tokens: Iterable[int], trace: Path) -> list[Path]:
     """Return what the list of one folder names, without ``trace`` itself."""
     try:
         details = json.loads((folder / DETAILS).read_bytes())
     except (OSError, ValueError, RecursionError):
         return []
-    entries = [entry for entry in list_objects(details) if isinstance(entry.get("file"), str)]
+    entries = [entry for entry in list_json_objects(details) if isinstance(entry.get("file"), str)]
     sizes = {size for entry in entries if type(size := entry.get("batch_size")) is int}
     graph_sizes = {min((size for size in sizes if size >= count), default=None) for count in tokens}
     entries.sort(key=lambda entry: entry.get("batch_size") not in graph_sizes)
 
-    def without_trace(paths: Iterable[Path]) -> list[Path]:
+    def keep_other_files(paths: Iterable[Path]) -> list[Path]:
         return [path for path in paths if path.is_file() and path.resolve() != trace.resolve()]
 
-    listed = without_trace(dict.fromkeys(folder / Path(entry["file"]).name for entry in entries))
-    renamed = without_trace(sorted(folder.glob("*capture*.json*")))
+    listed = keep_other_files(dict.fromkeys(folder / Path(entry["file"]).name for entry in entries))
+    renamed = keep_other_files(sorted(folder.glob("*capture*.json*")))
     return listed or (renamed if len(renamed) == 1 else [])
 
 
-def _explain_by_captures(
+def _assign_layers_by_captures(
     explained: ExplainedGraphs, replays: list[Replay], sets: Sequence[CaptureSet]
 ) -> None:
     """Give the kernels of ``replays`` the layers of their captures."""
@@ -326,16 +330,16 @@ def _explain_by_captures(
     for _, group in groupby(replays, key=lambda replay: replay[0].step):
         replays_left = list(group)
         while replays_left:
-            best = _find_captured(replays_left, sets)
+            best = _find_best_capture_set(replays_left, sets)
             if best is None:
                 for replay in replays_left:
-                    explained.add_replay(replay)
+                    explained.add_graph_launch(replay)
                 break
             captured, graphs = best
             replayed[captured] += 1
             for replay, graph in zip(replays_left, graphs, strict=False):
-                match = _match_kernels(replay, graph)
-                explained.add_replay(replay, captured.name, match)
+                match = _match_kernels_with_launches(replay, graph)
+                explained.add_graph_launch(replay, captured.name, match)
                 spans[captured.path].update(
                     reference.span for reference in match.references.values()
                 )
@@ -347,13 +351,15 @@ def _explain_by_captures(
     for used, times in replayed.items():
         if sets_of_files[used.path] == 1:
             launchers = sorted(spans[used.path])
-            shapes = assign_operators(used.events, used.nesting, launchers, by_step=False)
+            shapes = assign_layers_and_operator_rows(
+                used.events, used.nesting, launchers, by_step=False
+            )
             if not covers_trace:  # the calls are those of a step
                 times = 0 if times % steps else times // steps
             explained.operators = _join_operators(explained.operators, shapes, times)
 
 
-def _find_captured(
+def _find_best_capture_set(
     replays: Sequence[Replay], sets: Iterable[CaptureSet]
 ) -> tuple[CaptureSet, Sequence[CapturedGraph]] | None:
     """Return the set whose graphs are most like the next replays, one for one and in order. Where
@@ -365,18 +371,20 @@ def _find_captured(
             candidates.append((capture_set, capture_set.graphs))
         elif len(replays) == 1:
             candidates += [(capture_set, [graph]) for graph in capture_set.graphs]
-    return _find_most_alike(
-        candidates, lambda pair: sum(map(_share_of_namesakes, replays, pair[1])) / len(pair[1])
+    return _find_best_match(
+        candidates, lambda pair: sum(map(_compute_namesake_share, replays, pair[1])) / len(pair[1])
     )
 
 
-def find_replays(kernels: Iterable[Kernel], graphs: set[int]) -> list[Replay]:
+def group_kernels_by_graph_launch(kernels: Iterable[Kernel], graphs: set[int]) -> list[Replay]:
     """Return the kernels of each launch of ``graphs`` (correlation ids) in order of time."""
     inside = (kernel for kernel in kernels if kernel.correlation in graphs)
-    return list(_group_in_time(inside, "correlation").values())
+    return list(_group_kernels_by_field(inside, "correlation").values())
 
 
-def _group_in_time(kernels: Iterable[Kernel], field: str) -> dict[int | None, list[Kernel]]:
+def _group_kernels_by_field(
+    kernels: Iterable[Kernel], field: str
+) -> dict[int | None, list[Kernel]]:
     """Return the kernels of each value of a field in the order of their start."""
     key_of = attrgetter(field)
     groups: defaultdict[int | None, list[Kernel]] = defaultdict(list)
@@ -385,13 +393,15 @@ def _group_in_time(kernels: Iterable[Kernel], field: str) -> dict[int | None, li
     return groups
 
 
-def _find_most_alike(candidates: Iterable[C], share_of: Callable[[C], float]) -> C | None:
+def _find_best_match(candidates: Iterable[C], share_of: Callable[[C], float]) -> C | None:
     """Return the candidate with the largest share of namesakes; None where nothing is alike."""
     best = max(candidates, key=share_of, default=None)
     return None if best is None or share_of(best) < NAMESAKES_MIN else best
 
 
-def _share_of_namesakes(kernels: Sequence[Kernel], references: Sequence[Reference]) -> float:
+def _compute_namesake_share(
+    kernels: Sequence[Kernel], references: Sequence[CapturedLaunch]
+) -> float:
     """Return 0..1: how many of both have a namesake in the other; ORDER_ALONE for as many launches
     without names."""
     names = [reference.kernel for reference in references]
@@ -401,7 +411,9 @@ def _share_of_namesakes(kernels: Sequence[Kernel], references: Sequence[Referenc
     return both.total() / max(len(kernels), len(references))
 
 
-def _match_kernels(kernels: Sequence[Kernel], references: Sequence[Reference]) -> Match:
+def _match_kernels_with_launches(
+    kernels: Sequence[Kernel], references: Sequence[CapturedLaunch]
+) -> KernelMatch:
     names = [kernel.name for kernel in kernels]
     reference_names = [reference.kernel for reference in references]
     node_ids = [kernel.graph_node_id for kernel in kernels]
@@ -418,23 +430,25 @@ def _match_kernels(kernels: Sequence[Kernel], references: Sequence[Reference]) -
         )
     elif any(reference.shape for reference in references):
         how = EAGER
-        kernel_keys = [(kernel.name, _shape_of(kernel)) for kernel in kernels]
+        kernel_keys = [(kernel.name, _grid_and_block(kernel)) for kernel in kernels]
         reference_keys = [(reference.kernel, reference.shape) for reference in references]
-    pairs = dict(align(kernel_keys, reference_keys))
+    pairs = dict(align_sequences(kernel_keys, reference_keys))
     agreeing = len(pairs) * weight
     if how == EAGER:
         kernels_left = [index for index in range(len(kernels)) if index not in pairs]
         free = sorted(set(range(len(references))) - set(pairs.values()))
-        by_name = align(
+        by_name = align_sequences(
             [names[index] for index in kernels_left], [reference_names[index] for index in free]
         )
         pairs |= {kernels_left[index]: free[other] for index, other in by_name}
         agreeing += BY_NAME_ALONE * (len(pairs) - agreeing)
     matched = {kernels[index].launch: references[other] for index, other in pairs.items()}
-    return Match(how, agreeing / max(len(kernels), len(references)), matched)
+    return KernelMatch(how, agreeing / max(len(kernels), len(references)), matched)
 
 
-def align(first_items: Sequence[Hashable], right: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
+def align_sequences(
+    first_items: Sequence[Hashable], right: Sequence[Hashable]
+) -> Iterator[tuple[int, int]]:
     """Yield pairs of positions: longest runs that both have in common; then the rest, each with its
     next namesake (streams side by side)."""
     if first_items == right:
@@ -457,37 +471,39 @@ def align(first_items: Sequence[Hashable], right: Sequence[Hashable]) -> Iterato
             yield index, waiting[first_items[index]].pop()
 
 
-def explain_by_eager(
+def assign_layers_by_eager_run(
     explained: ExplainedGraphs, replays: Iterable[Replay], eager: Iterable[Kernel], name: str
 ) -> None:
     """Give the kernels of ``replays`` the layers of the kernels of an eager run, whose file is
     called ``name``."""
-    eager_steps = _group_in_time(eager, "step")
+    eager_steps = _group_kernels_by_field(eager, "step")
     if len(eager_steps) > 1:
         eager_steps.pop(None, None)
     references = [
-        [Reference(k.name, k.layer, k.direction, shape=_shape_of(k)) for k in kernels]
+        [CapturedLaunch(k.name, k.layer, k.direction, shape=_grid_and_block(k)) for k in kernels]
         for kernels in eager_steps.values()
     ]
-    steps = _group_in_time(explained.kernels, "step")
-    matches: dict[int | None, Match] = {}
+    steps = _group_kernels_by_field(explained.kernels, "step")
+    matches: dict[int | None, KernelMatch] = {}
     for replay in replays:
         step = replay[0].step
         if step is None or step not in matches:
             kernels = replay if step is None else steps[step]
-            best = _find_most_alike(references, partial(_share_of_namesakes, kernels))
-            matches[step] = _UNMATCHED if best is None else _match_kernels(kernels, best)
-        explained.add_replay(replay, f"{name}, without graphs", matches[step])
+            best = _find_best_match(references, partial(_compute_namesake_share, kernels))
+            matches[step] = (
+                _UNMATCHED if best is None else _match_kernels_with_launches(kernels, best)
+            )
+        explained.add_graph_launch(replay, f"{name}, without graphs", matches[step])
     if any(launch.matched for launch in explained.launches):
         explained.sources = [name]
 
 
-def _shape_of(kernel: Kernel) -> tuple[int | None, ...]:
+def _grid_and_block(kernel: Kernel) -> tuple[int | None, ...]:
     grid = kernel.grid_x, kernel.grid_y, kernel.grid_z
     return *grid, kernel.block_x, kernel.block_y, kernel.block_z
 
 
-def _add_annotations(explained: ExplainedGraphs, events: Events) -> None:
+def _assign_layers_by_annotations(explained: ExplainedGraphs, events: SortedEvents) -> None:
     """Name graph kernels that no capture explains as ``mark_kernels`` named their nodes during the
     capture.
 
@@ -498,8 +514,8 @@ def _add_annotations(explained: ExplainedGraphs, events: Events) -> None:
     for index, (text, is_backward) in events.annotated.items():
         kernel = explained.kernels[index]
         if kernel.layer is None and kernel.correlation in events.graphs:
-            name, side = read_range_name(text), "backward" if is_backward else "forward"
-            explained.set_layer(index, name.layer or text, name.direction or side, "capture")
+            name, side = parse_range_name(text), "backward" if is_backward else "forward"
+            explained.set_kernel_layer(index, name.layer or text, name.direction or side, "capture")
             annotated[kernel.correlation] += 1
     for number, launch in enumerate(explained.launches):
         if launch.capture is None and (matched := annotated[launch.correlation]):
@@ -513,7 +529,7 @@ def _add_annotations(explained: ExplainedGraphs, events: Events) -> None:
         explained.sources.append(ANNOTATIONS)
 
 
-def _describe_unknown(
+def _describe_unmatched_launches(
     explained: ExplainedGraphs, replays: Iterable[Replay], *, is_given: bool
 ) -> Gap:
     """Return the gap of graph launches without a match; ``is_given``: a capture was read."""
@@ -550,7 +566,7 @@ def _describe_matches(explained: ExplainedGraphs) -> Diagnostic:
     return Diagnostic("info", "perfctl", text)
 
 
-def _join_operators(traced: Operators, captured: Operators, times: int) -> Operators:
+def _join_operators(traced: OperatorShapes, captured: OperatorShapes, times: int) -> OperatorShapes:
     """Return the shapes of both, those of a capture as often as its graphs ran; each operator keeps
     its own place in the order."""
     first = len(traced.ops)
@@ -561,4 +577,4 @@ def _join_operators(traced: Operators, captured: Operators, times: int) -> Opera
     is_alike = not traced.ops or traced.precision == captured.precision
     gaps = (gap for gap in captured.gaps if gap.quantity == "layer_call.flops")
     precision = captured.precision if is_alike else None
-    return Operators((*traced.ops, *ran), traced.environment, (*traced.gaps, *gaps), precision)
+    return OperatorShapes((*traced.ops, *ran), traced.environment, (*traced.gaps, *gaps), precision)

@@ -18,15 +18,15 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import Raw
 
-from perfctl.parsers.allocator import Reading
-from perfctl.parsers.common.doubts import words_in
-from perfctl.parsers.kineto.fused import CompiledArgs, CompiledCall, read_compiled_call
-from perfctl.parsers.kineto.stream import Event, Int64, nanoseconds, read_int64
-from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, read_call
-from perfctl.records.ranges import RangeName, read_range_name
+from perfctl.parsers.allocator import AllocatorReading
+from perfctl.parsers.common.doubts import split_words
+from perfctl.parsers.kineto.fused import CompiledArgs, CompiledCall, derive_compiled_call
+from perfctl.parsers.kineto.stream import Int64, TraceEvent, parse_int64, parse_microseconds_as_ns
+from perfctl.parsers.operators import GRADIENT_OF, READERS, OperatorCall, parse_operator_call
+from perfctl.records.ranges import RangeName, parse_range_name
 from perfctl.records.report import WAITS, CounterSample
 
-NOT_USED = words_in(
+NOT_USED = split_words(
     "gpu_user_annotation ac2g async async_cpu_to_gpu async_gpu fwdbwd forward_backward overhead"
     " cuda_event cpu_instant_event mtia_ccp_events mtia_runtime mtia_insight glow_runtime hpu_op "
     "collective_comm gpu_pm_counter external_correlation python_gc xpu_driver privateuse1_runtime "
@@ -86,7 +86,7 @@ class Span(msgspec.Struct, gc=False):
         return None if self.end is None else self.end - self.start
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
+class ThreadTime(msgspec.Struct, frozen=True, gc=False):
     """A time on a thread."""
 
     thread: int
@@ -98,7 +98,7 @@ class CapturedCall(NamedTuple):
 
     what: str
     """begin, end (of a capture) or launch (of a kernel)."""
-    place: Place
+    place: ThreadTime
     kernel: str | None = None
     """Name of the kernel that it launches (ROCm); None where the trace does not say."""
     node: int | None = None
@@ -116,69 +116,69 @@ A = TypeVar("A")
 _Three = tuple[Int64, Int64, Int64] | None
 
 
-def renamed(name: str, default: Any = None) -> Any:
+def json_field(name: str, default: Any = None) -> Any:
     """Return a field that the JSON calls ``name``."""
     return msgspec.field(name=name, default=default)
 
 
-class _Args(msgspec.Struct, gc=False):
+class _EventArgs(msgspec.Struct, gc=False):
     """Arguments of any event; None where they are not given, or not of their type."""
 
-    external: Int64 = renamed("External id")
-    old_external: Int64 = renamed("external id")
+    external: Int64 = json_field("External id")
+    old_external: Int64 = json_field("external id")
     correlation: Int64 = None
 
-    def external_id(self) -> int:
+    def external_id_or_minus_one(self) -> int:
         """Return -1 when not given; it was spelled with a small letter until 2021."""
         external = self.external if self.external is not None else self.old_external
         return -1 if external is None or external < 0 else external
 
 
-class _OperationArgs(_Args, gc=False):
+class _OperationArgs(_EventArgs, gc=False):
     """Arguments of an operation or range."""
 
-    sequence: Int64 = renamed("Sequence number")
-    forward_thread: Int64 = renamed("Fwd thread id")
-    dims: Raw = renamed("Input Dims", Raw())
-    old_dims: Raw = renamed("Input dims", Raw())
-    types: Raw = renamed("Input type", Raw())
-    values: Raw = renamed("Concrete Inputs", Raw())
-    stack: str | None = renamed("Call stack")
+    sequence: Int64 = json_field("Sequence number")
+    forward_thread: Int64 = json_field("Fwd thread id")
+    dims: Raw = json_field("Input Dims", Raw())
+    old_dims: Raw = json_field("Input dims", Raw())
+    types: Raw = json_field("Input type", Raw())
+    values: Raw = json_field("Concrete Inputs", Raw())
+    stack: str | None = json_field("Call stack")
     kernel_file: Any = None
     kernel_hash: Any = None
 
 
-class _CallArgs(_Args, gc=False):
+class _CallArgs(_EventArgs, gc=False):
     """Arguments of a runtime or driver call."""
 
     kernel: str | None = None
-    node: Int64 = renamed("graph node id")
+    node: Int64 = json_field("graph node id")
 
 
-class DeviceArgs(_Args, gc=False):
+class DeviceArgs(_EventArgs, gc=False):
     """Arguments of a kernel, copy or memset."""
 
     device: Int64 = None
-    from_device: Int64 = renamed("fromDevice")
-    in_device: Int64 = renamed("inDevice")
-    to_device: Int64 = renamed("toDevice")
+    from_device: Int64 = json_field("fromDevice")
+    in_device: Int64 = json_field("inDevice")
+    to_device: Int64 = json_field("toDevice")
     stream: Int64 = None
     bytes: Int64 = None
     grid: _Three = None
     block: _Three = None
-    registers: Int64 = renamed("registers per thread")
-    shared: Int64 = renamed("shared memory")
-    static_shared: Int64 = renamed("static shared memory")
+    registers: Int64 = json_field("registers per thread")
+    shared: Int64 = json_field("shared memory")
+    static_shared: Int64 = json_field("static shared memory")
     """Of JAX traces; Kineto states the sum of static and dynamic shared memory."""
-    dynamic_shared: Int64 = renamed("dynamic shared memory")
+    dynamic_shared: Int64 = json_field("dynamic shared memory")
     """Of JAX traces."""
     context: Int64 = None
-    graph: Int64 = renamed("graph id")
-    node: Int64 = renamed("graph node id")
-    occupancy: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = renamed(
+    graph: Int64 = json_field("graph id")
+    node: Int64 = json_field("graph node id")
+    occupancy: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = json_field(
         "est. achieved occupancy %"
     )
-    collective: Any = renamed("Collective name")
+    collective: Any = json_field("Collective name")
     stack: tuple[str, ...] = ()
     """Python stacks of a fused kernel's origins."""
     name: str | None = None
@@ -193,7 +193,7 @@ class DeviceEvent(msgspec.Struct, gc=False):
     start: int | None
     duration: int | None
     args: DeviceArgs
-    place: Place | None = None
+    place: ThreadTime | None = None
     """Where its launch call began, once that is known; None when the trace has no such call, or
     several."""
     span: int = -1
@@ -203,34 +203,34 @@ class DeviceEvent(msgspec.Struct, gc=False):
 class CommArgs(msgspec.Struct, gc=False):
     """Arguments of a collective, of its kernel or its operation (PyTorch 2.1 and later)."""
 
-    name: str | None = renamed("Collective name")
-    group: str | None = renamed("Process Group Name")
-    size: Int64 = renamed("Group size")
+    name: str | None = json_field("Collective name")
+    group: str | None = json_field("Process Group Name")
+    size: Int64 = json_field("Group size")
     """Ranks in the group."""
-    elements: Annotated[int, msgspec.Meta(ge=0, lt=1 << 60)] | None = renamed("In msg nelems")
+    elements: Annotated[int, msgspec.Meta(ge=0, lt=1 << 60)] | None = json_field("In msg nelems")
     """Of this rank's input."""
     dtype: str | None = None
-    ranks: str | None = renamed("Process Group Ranks")
+    ranks: str | None = json_field("Process Group Ranks")
     """Of the group, as a list; PyTorch cuts a long one: "[0, 1, ..., 63]"."""
 
 
 class _MemoryArgs(msgspec.Struct, gc=False):
     """Arguments of an allocation, or its end."""
 
-    bytes: Int64 = renamed("Bytes")
-    device_type: Int64 = renamed("Device Type")
-    device: Int64 = renamed("Device Id")
-    allocated: Int64 = renamed("Total Allocated")
-    reserved: Int64 = renamed("Total Reserved")
+    bytes: Int64 = json_field("Bytes")
+    device_type: Int64 = json_field("Device Type")
+    device: Int64 = json_field("Device Id")
+    allocated: Int64 = json_field("Total Allocated")
+    reserved: Int64 = json_field("Total Reserved")
 
 
 class _CounterArgs(msgspec.Struct, gc=False):
     """The argument of a counter's sample, which has no name."""
 
-    value: float | None = renamed("")
+    value: float | None = json_field("")
 
 
-def read_fitting(kind: type[A], members: object) -> A:
+def decode_fitting_members(kind: type[A], members: object) -> A:
     """Return a record of the members that fit; numbers may also be texts."""
     decode = msgspec.json.Decoder(kind, strict=False).decode
     fitting = {}
@@ -241,30 +241,30 @@ def read_fitting(kind: type[A], members: object) -> A:
     return decode(msgspec.json.encode(fitting))
 
 
-def make_args_reader(kind: type[A]) -> Callable[[Event], A]:
+def make_args_decoder(kind: type[A]) -> Callable[[TraceEvent], A]:
     """Return what decodes arguments; what is of another type is left out."""
     decode = msgspec.json.Decoder(kind).decode
 
-    def read(event: Event) -> A:
+    def decode_args(event: TraceEvent) -> A:
         try:
             return decode(event.args)
         except msgspec.DecodeError:
-            return read_fitting(kind, msgspec.json.decode(event.args))
+            return decode_fitting_members(kind, msgspec.json.decode(event.args))
 
-    return read
+    return decode_args
 
 
-_read_operation_args = make_args_reader(_OperationArgs)
-_read_compiled_args = make_args_reader(CompiledArgs)
-_read_call_args = make_args_reader(_CallArgs)
-_read_device_args = make_args_reader(DeviceArgs)
-_read_memory_args = make_args_reader(_MemoryArgs)
-_read_comm_args = make_args_reader(CommArgs)
-_read_counter_args = make_args_reader(_CounterArgs)
+_read_operation_args = make_args_decoder(_OperationArgs)
+_read_compiled_args = make_args_decoder(CompiledArgs)
+_read_call_args = make_args_decoder(_CallArgs)
+_read_device_args = make_args_decoder(DeviceArgs)
+_read_memory_args = make_args_decoder(_MemoryArgs)
+_read_comm_args = make_args_decoder(CommArgs)
+_read_counter_args = make_args_decoder(_CounterArgs)
 
 
 @lru_cache(maxsize=4096)
-def _read_inputs(dims: bytes, types: bytes) -> Inputs:
+def _decode_shapes_and_types(dims: bytes, types: bytes) -> Inputs:
     """Return shapes and types in one spelling; a network repeats the same few calls."""
     shapes, kinds = (
         json.dumps(msgspec.json.decode(text)) if text else None for text in (dims, types)
@@ -273,12 +273,14 @@ def _read_inputs(dims: bytes, types: bytes) -> Inputs:
 
 
 @lru_cache(maxsize=4096)
-def _read_operator_call(dims: bytes, types: bytes, values: bytes) -> Call | None:
+def _decode_operator_call(dims: bytes, types: bytes, values: bytes) -> OperatorCall | None:
     """Return the arguments that a formula needs."""
-    return read_call(*(msgspec.json.decode(text or b"null") for text in (dims, types, values)))
+    return parse_operator_call(
+        *(msgspec.json.decode(text or b"null") for text in (dims, types, values))
+    )
 
 
-class Events(msgspec.Struct):
+class SortedEvents(msgspec.Struct):
     """The result of one pass over the events, which ``add`` sorts. Elements that are not used are
     skipped."""
 
@@ -289,7 +291,7 @@ class Events(msgspec.Struct):
     spans: list[Span] = []
     by_external: dict[int, int] = {}
     """External id -> position in ``spans``; -1 when several spans share it."""
-    calls: dict[int, Place | None] = {}
+    calls: dict[int, ThreadTime | None] = {}
     """Correlation id -> where the runtime or driver call began; None when several calls
     share it."""
     graphs: set[int] = set()
@@ -304,12 +306,12 @@ class Events(msgspec.Struct):
     copies: list[DeviceEvent] = []
     memory: list[tuple[int, int, int]] = []
     """(thread, at, bytes) of each allocation; negative when it was freed."""
-    curves: dict[int, list[Reading]] = {}
+    curves: dict[int, list[AllocatorReading]] = {}
     """GPU -> what its allocator held after each of its allocations."""
     sequences: list[tuple[int, int, bool]] = []
     """(position in ``spans``, autograd's sequence number, whether it is the backward side) of
     operations that have one."""
-    operators: dict[int, Call | None] = {}
+    operators: dict[int, OperatorCall | None] = {}
     """Position in ``spans`` of each operator that multiplies -> its arguments; None where the trace
     has no shapes."""
     window: tuple[int, int] | None = None
@@ -345,14 +347,14 @@ class Events(msgspec.Struct):
     _texts: dict[str, str] = {}
     _thread_numbers: dict[tuple[object, object], int] = {}
 
-    def add(self, block: Iterable[Event]) -> None:
+    def add(self, block: Iterable[TraceEvent]) -> None:
         """Take events in the order of the trace."""
-        handlers: dict[str | None, Callable[[Event], None]] = {
+        handlers: dict[str | None, Callable[[TraceEvent], None]] = {
             **dict.fromkeys(("cpu_op", "Operator", "user_annotation"), self._add_span),
-            **dict.fromkeys(_DOMAINS, self._add_call),
+            **dict.fromkeys(_DOMAINS, self._add_runtime_call),
             **dict.fromkeys(("kernel", "Kernel"), self._add_kernel),
             **dict.fromkeys(("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"), self._add_copy),
-            "Trace": self._add_window,
+            "Trace": self._extend_capture_window,
             "python_function": self._add_function,
             "cuda_sync": self._add_synchronization,
         }
@@ -364,9 +366,9 @@ class Events(msgspec.Struct):
                 handler(event)
             elif category == "hardware_counters" and event.ph == "C" and type(event.name) is str:
                 self.known += 1
-                self._add_counter(event)
+                self._add_counter_sample(event)
             elif event.name == "[memory]":
-                self._add_memory(event)
+                self._add_allocation(event)
             elif category in NOT_USED:
                 continue
             elif isinstance(event.ph, str) and event.ph not in PHASES:
@@ -374,14 +376,14 @@ class Events(msgspec.Struct):
             elif handler is None and category is not None:
                 self.unknown[category[:100]] += 1
 
-    def _read_name_and_times(self, event: Event) -> tuple[str, int | None, int | None]:
+    def _read_name_and_times(self, event: TraceEvent) -> tuple[str, int | None, int | None]:
         """Return name, start, duration; a negative one is what Kineto writes for an event that
         never ended: None."""
         name, start, duration = event.name, event.ts, event.dur
         name = self._texts.setdefault(name, name) if type(name) is str else ""
         if type(start) in (float, str):
             self.whole_microseconds = False
-        start, duration = nanoseconds(start), nanoseconds(duration)
+        start, duration = parse_microseconds_as_ns(start), parse_microseconds_as_ns(duration)
         if start is not None and not -_TIMES_END < start < _TIMES_END:
             start = None
         if duration is not None and not 0 <= duration < _TIMES_END:
@@ -389,7 +391,7 @@ class Events(msgspec.Struct):
             duration = None
         return name, start, duration
 
-    def _add_span(self, event: Event) -> None:
+    def _add_span(self, event: TraceEvent) -> None:
         """Add an operation or a range."""
         name, start, duration = self._read_name_and_times(event)
         if start is None:
@@ -398,14 +400,14 @@ class Events(msgspec.Struct):
         args = _read_operation_args(event)
         is_range = event.cat == "user_annotation" or (
             event.cat == "Operator"
-            and (name.startswith(_OLD_RANGE) or read_range_name(name) != RangeName())
+            and (name.startswith(_OLD_RANGE) or parse_range_name(name) != RangeName())
         )
-        external, index = args.external_id(), len(self.spans)
+        external, index = args.external_id_or_minus_one(), len(self.spans)
         end = None if duration is None else start + duration
         dims, types = bytes(args.dims) or bytes(args.old_dims), bytes(args.types)
         span = Span(self._number_thread(event), start, end, external, name, is_range)
         if not is_range:
-            span.inputs = _read_inputs(dims, types)
+            span.inputs = _decode_shapes_and_types(dims, types)
             if args.stack:
                 stack = args.stack.replace(";", "\n")
                 span.stack = self._texts.setdefault(stack, stack)
@@ -420,18 +422,18 @@ class Events(msgspec.Struct):
         if args.sequence is not None and args.sequence >= 0:
             self.sequences.append((index, args.sequence, bool(args.forward_thread)))
         if name in _OPERATORS:
-            self.operators[index] = _read_operator_call(dims, types, bytes(args.values))
+            self.operators[index] = _decode_operator_call(dims, types, bytes(args.values))
         if args.kernel_file is not None or args.kernel_hash is not None:
-            self.compiled[index] = read_compiled_call(name, _read_compiled_args(event))
+            self.compiled[index] = derive_compiled_call(name, _read_compiled_args(event))
         if name == "record_param_comms" and (comm := _read_comm_args(event)).name:
             self.comms[index] = comm
 
-    def _add_function(self, event: Event) -> None:
+    def _add_function(self, event: TraceEvent) -> None:
         """Add a call of a module as a range; sum the calls of other functions."""
         name, start, duration = self._read_name_and_times(event)
         is_module = name.startswith(MODULE)
         if not is_module:
-            self._keep_duration("python", name, duration)
+            self._record_call_duration("python", name, duration)
         if start is not None and duration is not None:
             thread = self._number_thread(event)
             call = Span(thread, start, start + duration, -1, name, is_module)
@@ -439,11 +441,11 @@ class Events(msgspec.Struct):
             if is_module:
                 self.spans.append(call)
 
-    def _keep_duration(self, domain: str, name: str, duration: int | None) -> None:
+    def _record_call_duration(self, domain: str, name: str, duration: int | None) -> None:
         """Count one call of a function."""
         self.api[domain, name].append(-1 if duration is None else duration)
 
-    def _add_call(self, event: Event) -> None:
+    def _add_runtime_call(self, event: TraceEvent) -> None:
         """Add a call of the runtime or the driver."""
         name, start, duration = self._read_name_and_times(event)
         args = _read_call_args(event)
@@ -453,7 +455,7 @@ class Events(msgspec.Struct):
         if is_launch and correlation is not None and "GraphLaunch" in name:
             self.graphs.add(correlation)
         if start is not None:
-            origin = Place(self._number_thread(event), start)
+            origin = ThreadTime(self._number_thread(event), start)
             if self.captures and "Graph" not in name:
                 moment = next(
                     (moment for pattern, moment in _CAPTURING.items() if pattern in name), ""
@@ -469,16 +471,16 @@ class Events(msgspec.Struct):
                     self.calls[correlation] = None
             if name in _WAITS and duration is not None:
                 self.waits.append(Span(origin.thread, start, start + duration, -1, name, False))
-        self._keep_duration(
+        self._record_call_duration(
             "hip" if name.startswith("hip") else _DOMAINS[event.cat], name, duration
         )
 
-    def _add_synchronization(self, event: Event) -> None:
+    def _add_synchronization(self, event: TraceEvent) -> None:
         """Add a synchronization: of a stream, an event or a complete context."""
         name, _, duration = self._read_name_and_times(event)
-        self._keep_duration("sync", name, duration)
+        self._record_call_duration("sync", name, duration)
 
-    def _add_kernel(self, event: Event) -> None:
+    def _add_kernel(self, event: TraceEvent) -> None:
         """Add one launch."""
         index = len(self.kernels)
         args = self._add_device_event(event, self.kernels)
@@ -492,11 +494,11 @@ class Events(msgspec.Struct):
         if name and args.node is not None:
             self.annotated[index] = name, args.autograd_phase == "backward"
 
-    def _add_copy(self, event: Event) -> None:
+    def _add_copy(self, event: TraceEvent) -> None:
         """Add a copy or memset."""
         self._add_device_event(event, self.copies)
 
-    def _add_device_event(self, event: Event, work: list[DeviceEvent]) -> DeviceArgs | None:
+    def _add_device_event(self, event: TraceEvent, work: list[DeviceEvent]) -> DeviceArgs | None:
         """Append it to ``work`` and return its arguments; None for work that is there already."""
         args = _read_device_args(event)
         name, start, duration = self._read_name_and_times(event)
@@ -511,24 +513,24 @@ class Events(msgspec.Struct):
         work.append(DeviceEvent(name, start, duration, args))
         return args
 
-    def _add_window(self, event: Event) -> None:
+    def _extend_capture_window(self, event: TraceEvent) -> None:
         """Extend the time in which the profiler ran."""
         _, start, duration = self._read_name_and_times(event)
         if start is not None and duration is not None:
             begin, end = self.window or (start, start)
             self.window = (min(begin, start), max(end, start + duration))
 
-    def _add_memory(self, event: Event) -> None:
+    def _add_allocation(self, event: TraceEvent) -> None:
         """Add an allocation, or its end."""
         args, (_, at_ns, _) = _read_memory_args(event), self._read_name_and_times(event)
         if at_ns is None or args.bytes is None:
             return
         self.memory.append((self._number_thread(event), at_ns, args.bytes))
-        reading = Reading(at_ns, args.allocated, args.reserved)
+        reading = AllocatorReading(at_ns, args.allocated, args.reserved)
         if args.device_type == 1 and args.device is not None and reading[1:] != (None, None):
             self.curves.setdefault(args.device, []).append(reading)
 
-    def _add_counter(self, event: Event) -> None:
+    def _add_counter_sample(self, event: TraceEvent) -> None:
         """Add one sample of one hardware counter."""
         name, at_ns, _ = self._read_name_and_times(event)
         if at_ns is None:
@@ -539,7 +541,7 @@ class Events(msgspec.Struct):
         value = _read_counter_args(event).value
         self.counters.append(CounterSample(int(gpu[1]) if gpu else None, name, at_ns, value, unit))
 
-    def _number_thread(self, event: Event) -> int:
+    def _number_thread(self, event: TraceEvent) -> int:
         """Return the number of a process' thread in ``threads``."""
         process, thread = event.pid, event.tid
         try:
@@ -548,15 +550,15 @@ class Events(msgspec.Struct):
             key = (str(process), str(thread))
             number = self._thread_numbers.setdefault(key, len(self.threads))
             if number == len(self.threads):
-                self.threads.append((read_int64(process), read_int64(thread)))
+                self.threads.append((parse_int64(process), parse_int64(thread)))
             with suppress(TypeError):
                 self._thread_numbers[process, thread] = number
             return number
 
 
-def collect(blocks: Iterable[list[Event]], *, captures: bool = False) -> Events:
+def sort_events(blocks: Iterable[list[TraceEvent]], *, captures: bool = False) -> SortedEvents:
     """Return all events, sorted. ``captures``: keep what is launched while graphs are captured."""
-    events = Events(captures)
+    events = SortedEvents(captures)
     for block in blocks:
         events.add(block)
         block.clear()  # before the next one is decoded

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from perfctl.parsers.kineto.stream import Int64, read_int64
-from perfctl.parsers.operators import TYPES, Shape, shape_in
+from perfctl.parsers.kineto.stream import Int64, parse_int64
+from perfctl.parsers.operators import TYPES, Shape, parse_shape
 from perfctl.records.report import CompiledKernel, Gap
 
 TEMPLATE = "triton_tem_"
@@ -87,7 +87,7 @@ class CompiledCall(NamedTuple):
     """Why the FLOPs of a template are not known."""
 
 
-def read_compiled_call(name: str, args: CompiledArgs) -> CompiledCall:
+def derive_compiled_call(name: str, args: CompiledArgs) -> CompiledCall:
     """Return the work of a call of the kernel ``name``."""
     values = args.values if len(args.values) == len(args.dims) else [""] * len(args.dims)
     operands = []
@@ -96,21 +96,21 @@ def read_compiled_call(name: str, args: CompiledArgs) -> CompiledCall:
     tensors = [
         (shape, TYPES[kind])
         for sizes, kind, _ in operands
-        if kind in TYPES and (shape := shape_in(sizes)) is not None
+        if kind in TYPES and (shape := parse_shape(sizes)) is not None
     ]
-    scalars = [read_int64(value) for _, kind, value in operands if kind == "Scalar"]
+    scalars = [parse_int64(value) for _, kind, value in operands if kind == "Scalar"]
     shapes = [shape for shape, _ in tensors]
-    elements, reduced = _read_loops(name, scalars, args.kernel_kwargs, shapes)
+    elements, reduced = _read_loop_sizes(name, scalars, args.kernel_kwargs, shapes)
     argument_bytes = None
     if tensors and len(tensors) + len(scalars) == len(operands):
-        argument_bytes = sum(prod(shape) * (element_bytes(kind) or 1) for shape, kind in tensors)
-    origins, flops, reason = _listed_operators(name), None, None
+        argument_bytes = sum(prod(shape) * (dtype_bytes(kind) or 1) for shape, kind in tensors)
+    origins, flops, reason = _parse_fused_operators(name), None, None
     if not name.startswith(TEMPLATE):
-        elementwise = elementwise_flops(origins, elements)
+        elementwise = estimate_elementwise_flops(origins, elements)
     else:
         elementwise, reason = None, "the trace has no shapes (record_shapes=True)"
         if operands:
-            flops, reason = template_flops(name, shapes)
+            flops, reason = compute_template_flops(name, shapes)
     stated_bytes = (args.kernel_num_gb or 0) * 1e9
     kernel = CompiledKernel(
         name,
@@ -131,14 +131,14 @@ def read_compiled_call(name: str, args: CompiledArgs) -> CompiledCall:
     return CompiledCall(kernel, reason)
 
 
-def element_bytes(dtype: str | None) -> int | None:
+def dtype_bytes(dtype: str | None) -> int | None:
     """Return the bytes of an element; None for a type that is not known."""
     name = (dtype or "").lower()
     bits = _BITS.fullmatch(name)
     return int(bits[1]) // 8 if bits else _ELEMENT_BYTES.get(name)
 
 
-def _read_loops(
+def _read_loop_sizes(
     name: str, scalars: Sequence[int | None], kwargs: str, shapes: Iterable[Shape]
 ) -> tuple[int | None, int | None]:
     """Return (elements, those reduced into one) by the last numbers of a call, where a tensor has
@@ -167,7 +167,7 @@ def _read_loops(
     return max(fitting, key=lambda fit: fit[0], default=(None, None))
 
 
-def template_flops(name: str, shapes: Sequence[Shape]) -> tuple[int | None, str | None]:
+def compute_template_flops(name: str, shapes: Sequence[Shape]) -> tuple[int | None, str | None]:
     """Return (FLOPs of the product, None), or (None, why they are not known)."""
     if blocked := _NO_FORMULA.search(name):
         return None, f"the work of {blocked[1]} does not follow from shapes alone"
@@ -178,9 +178,9 @@ def template_flops(name: str, shapes: Sequence[Shape]) -> tuple[int | None, str 
         return None, "the call has fewer than three tensors"
     output = shapes[-1]
     products = {
-        _convolution_flops(first_factor, second_factor, output)
+        _compute_convolution_flops(first_factor, second_factor, output)
         if operator[1] == "convolution"
-        else _product_flops(first_factor, second_factor, output, "bmm" in operator[1])
+        else _compute_gemm_flops(first_factor, second_factor, output, "bmm" in operator[1])
         for first_factor, second_factor in pairwise(shapes[:-1])
     } - {None}
     if len(products) == 1:
@@ -188,7 +188,7 @@ def template_flops(name: str, shapes: Sequence[Shape]) -> tuple[int | None, str 
     return None, f"its tensors fit {'more than one' if products else 'no'} product"
 
 
-def _product_flops(
+def _compute_gemm_flops(
     first_factor: Shape, second_factor: Shape, output: Shape, batched: bool
 ) -> int | None:
     """Return 2 x M x N x K, for each matrix of a batch; None where the numbers of elements are of
@@ -209,7 +209,7 @@ def _product_flops(
     return 2 * batch * c * depth
 
 
-def _convolution_flops(data: Shape, weight: Shape, output: Shape) -> int | None:
+def _compute_convolution_flops(data: Shape, weight: Shape, output: Shape) -> int | None:
     """Return 2 x outputs x inputs of each; None where the shapes are of no convolution."""
     if not len(data) == len(weight) == len(output) > 2 or 0 in weight:
         return None
@@ -217,7 +217,7 @@ def _convolution_flops(data: Shape, weight: Shape, output: Shape) -> int | None:
     return 2 * prod(output) * prod(weight[1:]) if fits else None
 
 
-def elementwise_flops(origins: str | None, elements: int | None) -> int | None:
+def estimate_elementwise_flops(origins: str | None, elements: int | None) -> int | None:
     """Return the operations beside products: each operator that a name lists and that computes,
     once on each element.
 
@@ -231,7 +231,7 @@ def elementwise_flops(origins: str | None, elements: int | None) -> int | None:
     return count * elements if count and not _OPERATOR.sub("", f"_{origins}") else None
 
 
-def _listed_operators(name: str) -> str | None:
+def _parse_fused_operators(name: str) -> str | None:
     """Return the operators that Inductor fused, as it writes them in the name: "add_mul" of
     triton_poi_fused_add_mul_0."""
     _, fused, tail = name.partition("_fused_")
@@ -239,7 +239,7 @@ def _listed_operators(name: str) -> str | None:
     return operators if fused and operators and number.isdecimal() else None
 
 
-def compiled_kernels(
+def sum_compiled_kernels(
     calls: Mapping[int, CompiledCall], device_ns: Sequence[float]
 ) -> list[CompiledKernel]:
     """Return the kernels that Inductor wrote, with their calls and time. One name may be several
@@ -258,7 +258,7 @@ def compiled_kernels(
     ]
 
 
-def compiled_gaps(calls: Mapping[int, CompiledCall]) -> Iterator[Gap]:
+def find_compiled_kernel_gaps(calls: Mapping[int, CompiledCall]) -> Iterator[Gap]:
     """Yield why FLOPs of templates are not known, and where Inductor's own figure is another."""
     names: defaultdict[str, set[str]] = defaultdict(set)
     unlike = set()
@@ -268,14 +268,18 @@ def compiled_gaps(calls: Mapping[int, CompiledCall]) -> Iterator[Gap]:
         if kernel.stated_flops and kernel.flops not in (None, kernel.stated_flops):
             unlike.add(kernel.name[:60])
     for reason in sorted(names):
-        text = f"{reason}: {join_names(sorted(names[reason]))}"
+        text = f"{reason}: {list_first_kernel_names(sorted(names[reason]))}"
         yield Gap("compiled_kernel.flops", "not_available", text)
     if unlike:
         reason = "Inductor states other FLOPs (stated_flops) than the shapes imply"
-        yield Gap("compiled_kernel.flops", "ambiguous", f"{reason}: {join_names(sorted(unlike))}")
+        yield Gap(
+            "compiled_kernel.flops",
+            "ambiguous",
+            f"{reason}: {list_first_kernel_names(sorted(unlike))}",
+        )
 
 
-def join_names(names: Sequence[str]) -> str:
+def list_first_kernel_names(names: Sequence[str]) -> str:
     """Return the first names for a gap, shortened, and how many more there are."""
     remainder = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     short = [name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 1]}…" for name in names]

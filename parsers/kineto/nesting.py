@@ -10,11 +10,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from perfctl.parsers.kineto.events import MODULE, OPTIMIZER, PROFILER_STEP, Events, Place, Span
-from perfctl.parsers.operators import ENGINE, OperatorRows, Operators, Row
-from perfctl.records.ranges import read_range_name
+from perfctl.parsers.kineto.events import (
+    MODULE,
+    OPTIMIZER,
+    PROFILER_STEP,
+    SortedEvents,
+    Span,
+    ThreadTime,
+)
+from perfctl.parsers.operators import ENGINE, OperatorRow, OperatorRows, OperatorShapes
+from perfctl.records.ranges import parse_range_name
 from perfctl.records.report import Gap
-from perfctl.records.served_names import read_served
+from perfctl.records.served_names import parse_served_step
 from perfctl.records.serving import ServedStep
 
 WHOLE_MICROSECOND_SLACK = 2000
@@ -32,7 +39,7 @@ Stretch = tuple[int, int, Any]
 """(begin, end, value): the value holds from begin until before the end."""
 
 
-class Context(NamedTuple):
+class SpanContext(NamedTuple):
     """Layer, step and phase of the ranges around a time, or the contents of one range's name."""
 
     layer: str | None = None
@@ -47,13 +54,13 @@ class Context(NamedTuple):
     """How the layer was found: Kernel.layer_source."""
 
 
-NOWHERE = Context()
+NOWHERE = SpanContext()
 
 
-class Nesting:
+class SpanNesting:
     """Parents and contexts of all spans of ``events``, by their position in ``events.spans``."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: SortedEvents) -> None:
         self.spans = events.spans
         self.parents = [-1] * len(self.spans)
         self.order: list[int] = []
@@ -62,7 +69,7 @@ class Nesting:
         """Span -> those around it, outermost first, where some of them cross."""
         self._threads = events.threads
         self._slack = WHOLE_MICROSECOND_SLACK if events.whole_microseconds else 1
-        self._timelines = self._sweep()
+        self._timelines = self._find_all_parents()
         self.memory = [0] * len(self.spans)
         """Net bytes allocated inside each span and its children, host and device together."""
         for thread, moment, size in events.memory:
@@ -73,9 +80,9 @@ class Nesting:
         self.meanings = self._read_ranges()
         """Position of each range, in the order of the file -> contents of its name."""
         self.contexts = [NOWHERE] * len(self.spans)
-        self.outside: dict[int, Context] = {}
+        self.outside: dict[int, SpanContext] = {}
         """For each range, the context without itself."""
-        self._add_contexts()
+        self._compute_contexts()
         self._stretches: defaultdict[tuple[str, int | None], list[Stretch]] = defaultdict(list)
         """("step" or "phase", process) -> when each was, in order."""
         for index, meaning in self.meanings.items():
@@ -102,33 +109,39 @@ class Nesting:
             yield index
             index = self.parents[index]
 
-    def is_wrapper(self, index: int) -> bool:
+    def is_autograd_wrapper(self, index: int) -> bool:
         """Return whether autograd's engine runs a node in this span; hooks, and so perfctl's
         ranges, run inside it."""
         return index >= 0 and self.spans[index].name.startswith(ENGINE)
 
-    def step_at(self, context: Context, origin: Place) -> int | None:
+    def find_step_at(self, context: SpanContext, origin: ThreadTime) -> int | None:
         """Return the step at a time with ``context``; by time alone on threads without such ranges
         (autograd's)."""
-        return context.step if context.step is not None else self._value_at("step", origin)
+        return (
+            context.step if context.step is not None else self._find_stretch_value("step", origin)
+        )
 
-    def phase_at(self, context: Context, origin: Place) -> str | None:
+    def find_phase_at(self, context: SpanContext, origin: ThreadTime) -> str | None:
         """Return the phase, likewise."""
-        return context.phase if context.phase is not None else self._value_at("phase", origin)
+        return (
+            context.phase
+            if context.phase is not None
+            else self._find_stretch_value("phase", origin)
+        )
 
-    def assume(self, steps: list[Stretch]) -> None:
+    def add_inferred_steps(self, steps: list[Stretch]) -> None:
         """Take (begin, end, number) of steps that no range names: what runs then on any thread is
         of them."""
         for process, _ in self._threads if steps else ():
             self._stretches["step", process] = steps
 
-    def _value_at(self, mark: str, origin: Place) -> Any:
+    def _find_stretch_value(self, mark: str, origin: ThreadTime) -> Any:
         stretches = self._stretches.get((mark, self._threads[origin.thread][0]), [])
         number = bisect_right(stretches, (origin.at, _LAST)) - 1
         is_inside = number >= 0 and origin.at < stretches[number][1]
         return stretches[number][2] if is_inside else None
 
-    def _sweep(self) -> list[tuple[list[int], list[int]]]:
+    def _find_all_parents(self) -> list[tuple[list[int], list[int]]]:
         """Find all parents; return start and position of the spans of each thread, in order."""
         threads: list[list[tuple[int, int, int, int]]] = [[] for _ in self._threads]
         for index, span in enumerate(self.spans):
@@ -137,13 +150,13 @@ class Nesting:
         timelines = []
         for items in threads:
             items.sort()
-            self._sweep_thread(items)
+            self._find_parents_on_thread(items)
             timelines.append(([item[0] for item in items], [item[3] for item in items]))
             self.order += timelines[-1][1]
             items.clear()
         return timelines
 
-    def _sweep_thread(self, items: Iterable[tuple[int, int, int, int]]) -> None:
+    def _find_parents_on_thread(self, items: Iterable[tuple[int, int, int, int]]) -> None:
         stack: list[tuple[int, int]] = []  # (end, span), outermost first
         tangled = False  # some span on the stack outlives one below it
         for start, minus_end, _, index in items:
@@ -161,7 +174,7 @@ class Nesting:
             if end > start:
                 stack.append((end, index))
 
-    def _add_contexts(self) -> None:
+    def _compute_contexts(self) -> None:
         contexts = self.contexts
         for index in self.order:
             parent = self.parents[index]
@@ -175,7 +188,7 @@ class Nesting:
                 context = self._enter(context, index)
             contexts[index] = context
 
-    def _enter(self, context: Context, index: int) -> Context:
+    def _enter(self, context: SpanContext, index: int) -> SpanContext:
         """Return ``context`` as it is inside span ``index``."""
         meaning = self.meanings.get(index)
         if meaning is None:
@@ -183,22 +196,22 @@ class Nesting:
         layer = meaning if meaning.layer is not None else context
         step = meaning.step if meaning.step is not None else context.step
         inner = (layer.layer, layer.direction, step, meaning.phase or context.phase)
-        return Context(*inner, meaning.range_number, context.depth + 1, layer.source)
+        return SpanContext(*inner, meaning.range_number, context.depth + 1, layer.source)
 
-    def _read_ranges(self) -> dict[int, Context]:
+    def _read_ranges(self) -> dict[int, SpanContext]:
         """Return the meaning of each range. ProfilerStep#N and torch's own Optimizer.step#... count
         only where there is no perfctl:step, ProfilerStep#N only where no range is a step of a
         server; modules only where no range names a layer, and parts of a pipeline's blocks only
         where there are no modules either."""
         ranges = [index for index, span in enumerate(self.spans) if span.is_range]
         texts = dict.fromkeys(self.spans[index].name for index in ranges)
-        names = {text: read_range_name(text) for text in texts}
+        names = {text: parse_range_name(text) for text in texts}
         has_steps = any(name.step is not None for name in names.values())
         if not has_steps:
-            self.served = self._find_served(texts)
+            self.served = self._find_served_steps(texts)
         operations: dict[str, tuple[str, str]] = {}
         if all(name.layer is None for name in names.values()):
-            operations = self._find_modules() or _find_pipeline_parts(names)
+            operations = self._name_module_calls() or _find_pipeline_parts(names)
         meanings = {}
         for text, (layer, direction, step, phase) in names.items():
             source = "range" if layer is not None else None
@@ -208,7 +221,7 @@ class Nesting:
                 phase = "optimizer"
             if not has_steps and not self.served and (match := PROFILER_STEP.match(text)):
                 step = int(match[1])
-            meanings[text] = Context(layer, direction, step, phase, source=source)
+            meanings[text] = SpanContext(layer, direction, step, phase, source=source)
         by_range = {}
         for number, index in enumerate(ranges):
             meaning = meanings[self.spans[index].name]
@@ -217,11 +230,11 @@ class Nesting:
             by_range[index] = meaning._replace(range_number=number)
         return by_range
 
-    def _find_served(self, names: Iterable[str]) -> dict[int, ServedStep]:
+    def _find_served_steps(self, names: Iterable[str]) -> dict[int, ServedStep]:
         """Return position of each range that is a step of a server -> the step, numbered in order
         of time. If one lies in another, the outer counts, with the numbers that only the inner one
         names: SGLang's own name lies in AMD's."""
-        steps = {name: step for name in names if (step := read_served(name)) is not None}
+        steps = {name: step for name in names if (step := parse_served_step(name)) is not None}
         served: dict[int, ServedStep] = {}
         for index in self.order if steps else ():
             span = self.spans[index]
@@ -239,7 +252,7 @@ class Nesting:
             index: served[index]._replace(number=number) for number, index in enumerate(in_time)
         }
 
-    def _find_modules(self) -> dict[str, tuple[str, str]]:
+    def _name_module_calls(self) -> dict[str, tuple[str, str]]:
         """Return names of module calls -> where the module was first called, and its direction:
         nn.Module: Conv2d_3 -> BasicBlock_1.Conv2d_3.
 
@@ -273,16 +286,16 @@ def _find_pipeline_parts(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     }
 
 
-def assign_layers(events: Events, nesting: Nesting) -> None:
+def assign_layers_to_backward(events: SortedEvents, nesting: SpanNesting) -> None:
     """Assign layers to backward operations outside all layer ranges, and to everything inside
     these operations."""
-    nodes = _owners_of_nodes(events, nesting)
-    owners = _owners_of_callers(events, nesting)
+    nodes = _find_owners_by_sequence_number(events, nesting)
+    owners = _find_owners_by_open_range(events, nesting)
     # with hooks, only the node itself has the number, not the engine's wrapper of it (torch 2.x)
     for index, node_owner in nodes.items():
-        if nesting.is_wrapper(nesting.parents[index]):
+        if nesting.is_autograd_wrapper(nesting.parents[index]):
             owners[nesting.parents[index]] = node_owner
-    owners |= _owners_of_wrappers(nesting) | nodes
+    owners |= _find_owners_by_inner_ranges(nesting) | nodes
     backward = {index for index, _, is_backward in events.sequences if is_backward}
     contexts, inside = nesting.contexts, [False] * len(events.spans)
     inherited: dict[int, Owner] = {}
@@ -300,7 +313,7 @@ def assign_layers(events: Events, nesting: Nesting) -> None:
             contexts[index] = context._replace(direction="recompute")
 
 
-def _owners_of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
+def _find_owners_by_sequence_number(events: SortedEvents, nesting: SpanNesting) -> dict[int, Owner]:
     """Return backward operation -> the layer of the forward operation that made its node."""
     makers: defaultdict[tuple[int | None, int], dict[int, str | None]] = defaultdict(dict)
     """(process, sequence number) -> thread -> layer of its last forward operation with the
@@ -324,7 +337,7 @@ def _owners_of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
     return owners
 
 
-def _owners_of_callers(events: Events, nesting: Nesting) -> dict[int, Owner]:
+def _find_owners_by_open_range(events: SortedEvents, nesting: SpanNesting) -> dict[int, Owner]:
     """Return the engine's wrapper on a thread of its own -> the backward range that another thread
     has open all the while.
 
@@ -341,7 +354,7 @@ def _owners_of_callers(events: Events, nesting: Nesting) -> dict[int, Owner]:
     owners: dict[int, Owner] = {}
     for index, span in enumerate(events.spans):
         is_free = span.end is not None and nesting.contexts[index].layer is None
-        if not is_free or not nesting.is_wrapper(index):
+        if not is_free or not nesting.is_autograd_wrapper(index):
             continue
         process = events.threads[span.thread][0]
         open_layers = [
@@ -355,7 +368,7 @@ def _owners_of_callers(events: Events, nesting: Nesting) -> dict[int, Owner]:
     return owners
 
 
-def _find_open_layer(nesting: Nesting, thread: int, span: Span) -> Context | None:
+def _find_open_layer(nesting: SpanNesting, thread: int, span: Span) -> SpanContext | None:
     """Return the innermost layer's range of another thread that is open from the start of ``span``
     to its end."""
     for index in nesting.spans_around(nesting.find(thread, span.start)):
@@ -366,22 +379,26 @@ def _find_open_layer(nesting: Nesting, thread: int, span: Span) -> Context | Non
     return None
 
 
-def _owners_of_wrappers(nesting: Nesting) -> dict[int, Owner]:
+def _find_owners_by_inner_ranges(nesting: SpanNesting) -> dict[int, Owner]:
     """Return the engine's wrapper -> the one layer whose ranges lie inside of it."""
     inside: defaultdict[int, set[Owner]] = defaultdict(set)
     for index, outside in nesting.outside.items():
         context = nesting.contexts[index]
         if outside.layer is None and context.layer is not None:
             outer_spans = nesting.spans_around(nesting.parents[index])
-            wrapper = next(filter(nesting.is_wrapper, outer_spans), None)
+            wrapper = next(filter(nesting.is_autograd_wrapper, outer_spans), None)
             if wrapper is not None:
                 inside[wrapper].add((context.layer, context.direction, context.source))
     return {wrapper: owners.pop() for wrapper, owners in inside.items() if len(owners) == 1}
 
 
-def assign_operators(
-    events: Events, nesting: Nesting, launchers: Sequence[int] | None, *, by_step: bool = True
-) -> Operators:
+def assign_layers_and_operator_rows(
+    events: SortedEvents,
+    nesting: SpanNesting,
+    launchers: Sequence[int] | None,
+    *,
+    by_step: bool = True,
+) -> OperatorShapes:
     """Assign layers to backward work and rows to operators outside of layers; return the
     operators' shapes.
 
@@ -393,20 +410,20 @@ def assign_operators(
     """
     has_own_ranges = any(context.source == "range" for context in nesting.meanings.values())
     if has_own_ranges or all(call is None for call in events.operators.values()):
-        assign_layers(events, nesting)
+        assign_layers_to_backward(events, nesting)
         if has_own_ranges or not events.operators or launchers is None:
-            return Operators()
+            return OperatorShapes()
         reason = (
             f"{len(events.operators)} operators that multiply have no shapes. Record with "
             "record_shapes=True"
         )
-        return Operators(gaps=(Gap("op_shape", "not_collected", reason),))
+        return OperatorShapes(gaps=(Gap("op_shape", "not_collected", reason),))
     names = [span.name for span in events.spans]
     backward = {index for index, _, is_backward in events.sequences if is_backward}
     rows = OperatorRows(names, nesting.parents, nesting.order, events.operators, backward)
     contexts = nesting.contexts
 
-    def assign_rows(direction: str) -> None:
+    def assign_operator_rows(direction: str) -> None:
         for index, owner in enumerate(rows.owners):
             # its name says it where a program calls the operator itself, without autograd
             is_backward = rows.inside[index] or (owner >= 0 and names[owner].endswith("_backward"))
@@ -417,17 +434,17 @@ def assign_operators(
                     layer=rows.labels[owner], direction=direction, source="operation"
                 )
 
-    assign_rows("forward")
-    assign_layers(events, nesting)
-    assign_rows("backward")
-    for index in rows.find_recomputed():
+    assign_operator_rows("forward")
+    assign_layers_to_backward(events, nesting)
+    assign_operator_rows("backward")
+    for index in rows.find_recomputed_spans():
         if contexts[index].layer is not None:
             contexts[index] = contexts[index]._replace(direction="recompute")
 
-    def find_row(index: int) -> tuple[Row, int | None]:
+    def find_row_and_step(index: int) -> tuple[OperatorRow, int | None]:
         context, span = contexts[index], events.spans[index]
-        step = nesting.step_at(context, Place(span.thread, span.start))
-        return Row(context.layer, context.direction, context.phase == "optimizer"), step
+        step = nesting.find_step_at(context, ThreadTime(span.thread, span.start))
+        return OperatorRow(context.layer, context.direction, context.phase == "optimizer"), step
 
     steps = {meaning.step for meaning in nesting.meanings.values() if meaning.step is not None}
-    return rows.collect(find_row, steps if by_step else (), launchers)
+    return rows.collect(find_row_and_step, steps if by_step else (), launchers)

@@ -26,9 +26,9 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
-from perfctl.parsers.kineto.events import Events
-from perfctl.parsers.kineto.fused import TEMPLATE, join_names
-from perfctl.parsers.kineto.nesting import Nesting
+from perfctl.parsers.kineto.events import SortedEvents
+from perfctl.parsers.kineto.fused import TEMPLATE, list_first_kernel_names
+from perfctl.parsers.kineto.nesting import SpanNesting
 from perfctl.records.report import CompiledKernel, Gap, Kernel, KernelPart
 
 BACKWARD = "CompiledFunctionBackward"
@@ -59,14 +59,15 @@ _OPERATORS: dict[type[ast.operator], str] = {
 
 
 @lru_cache(maxsize=4096)
-def _read_frames(stack: str) -> list[tuple[str, ast.expr | None]]:
+def _parse_stack_frames(stack: str) -> list[tuple[str, ast.expr | None]]:
     """Return function and running expression of each frame; None where the line does not say."""
     return [
-        (function, _parse_marked(line, marks)) for function, line, marks in _FRAME.findall(stack)
+        (function, _parse_marked_expression(line, marks))
+        for function, line, marks in _FRAME.findall(stack)
     ]
 
 
-def _parse_marked(line: str, marks: str) -> ast.expr | None:
+def _parse_marked_expression(line: str, marks: str) -> ast.expr | None:
     """Return the expression under the marks; without marks that of the whole line, where only one
     call can be meant.
 
@@ -90,7 +91,7 @@ def _parse_marked(line: str, marks: str) -> ast.expr | None:
             text = text[:-1]
 
 
-def _called_name(expression: ast.expr | None) -> str:
+def _dotted_name_of_call(expression: ast.expr | None) -> str:
     """Return "self.layers.0" of ``self.layers[0](x)``; empty for what is not one such call."""
     if not isinstance(expression, ast.Call):
         return ""
@@ -98,14 +99,14 @@ def _called_name(expression: ast.expr | None) -> str:
     return name if _DOTTED.fullmatch(name) else ""
 
 
-def _leading_call(expression: ast.expr | None) -> ast.Call | None:
+def _find_leading_call(expression: ast.expr | None) -> ast.Call | None:
     """Return ``self.norm(x)`` of ``self.norm(x) * 2``; None where it begins with no call."""
     nodes = [] if expression is None else ast.walk(expression)
     calls = [node for node in nodes if isinstance(node, ast.Call) and node.col_offset == 0]
     return min(calls, key=lambda call: call.end_col_offset or 0, default=None)
 
 
-def _unfold_operators(expression: ast.expr) -> tuple[set[type[ast.operator]], ast.expr]:
+def _split_leading_operators(expression: ast.expr) -> tuple[set[type[ast.operator]], ast.expr]:
     """Return the operators that work on what an expression begins with, and their operand."""
     operators = set()
     while isinstance(expression, ast.BinOp) and expression.col_offset == 0:
@@ -114,7 +115,7 @@ def _unfold_operators(expression: ast.expr) -> tuple[set[type[ast.operator]], as
     return operators, expression
 
 
-def read_paths(stack: str) -> tuple[str, ...]:
+def find_possible_module_paths(stack: str) -> tuple[str, ...]:
     """Return the path below the model of the module that ran an origin, "" for the model itself;
     none where the lines do not say.
 
@@ -122,37 +123,37 @@ def read_paths(stack: str) -> tuple[str, ...]:
     and may reach over what is done with its value, so ``self.norm(x) * 2`` is the call of ``norm``
     or the product of its result, in this order.
     """
-    frames = _read_frames(stack)
+    frames = _parse_stack_frames(stack)
     functions = [function for function, _ in frames]
     if "forward" not in functions:
         return ()
     path: list[str] = []
     for (_, expression), (callee, _) in pairwise(frames[functions.index("forward") :]):
         if callee == "forward":  # any other function that the module calls is no module of its own
-            name = _called_name(_leading_call(expression))
+            name = _dotted_name_of_call(_find_leading_call(expression))
             if not name:
                 return ()
             path.append(name.removeprefix("self."))
     innermost = frames[-1][1]
     if innermost is None:
         return ()
-    module, called = ".".join(path), _called_name(innermost)
-    part = called or _called_name(_leading_call(innermost))
+    module, called = ".".join(path), _dotted_name_of_call(innermost)
+    part = called or _dotted_name_of_call(_find_leading_call(innermost))
     if not part.startswith("self."):  # a function: F.relu(...)
         return (module,)
     inner = ".".join((*path, part.removeprefix("self.")))
     return (inner,) if called else (inner, module)
 
 
-def read_path(stack: str, kernel: str = "") -> str | None:
+def find_module_path(stack: str, kernel: str = "") -> str | None:
     """Return the one path of an origin; where it has two readings, that which fits the operators in
     the name of its kernel, if one does."""
-    paths = read_paths(stack)
-    innermost = _read_frames(stack)[-1][1] if paths else None
+    paths = find_possible_module_paths(stack)
+    innermost = _parse_stack_frames(stack)[-1][1] if paths else None
     if innermost is None or len(paths) == 1:
         return paths[0] if paths else None
-    symbols, operand = _unfold_operators(innermost)
-    if not symbols or not symbols <= _OPERATORS.keys() or not _called_name(operand):
+    symbols, operand = _split_leading_operators(innermost)
+    if not symbols or not symbols <= _OPERATORS.keys() or not _dotted_name_of_call(operand):
         return None
     fused = ""
     if kernel.startswith("triton_"):
@@ -163,25 +164,25 @@ def read_path(stack: str, kernel: str = "") -> str | None:
     return paths[1] if fused and fused == "_".join(in_kernel) else None
 
 
-def _multiplies(stack: str) -> bool | None:
+def _is_matrix_product(stack: str) -> bool | None:
     """Return whether an origin multiplies matrices, by its innermost expression; None where that
     does not say."""
-    innermost = _read_frames(stack)[-1][1]
-    if innermost is None or len(read_paths(stack)) > 1:
+    innermost = _parse_stack_frames(stack)[-1][1]
+    if innermost is None or len(find_possible_module_paths(stack)) > 1:
         return None
-    name = _called_name(innermost).rpartition(".")[2]
+    name = _dotted_name_of_call(innermost).rpartition(".")[2]
     if name:
         return (
             True if _MULTIPLIES.fullmatch(name) else False if _POINTWISE.fullmatch(name) else None
         )
-    symbols, _ = _unfold_operators(innermost)
+    symbols, _ = _split_leading_operators(innermost)
     if ast.MatMult not in symbols:
         return False
     return True if len(symbols) == 1 else None
 
 
-def share_kernels(
-    events: Events, nesting: Nesting, kernels: list[Kernel]
+def share_fused_kernels_between_modules(
+    events: SortedEvents, nesting: SpanNesting, kernels: list[Kernel]
 ) -> tuple[list[Kernel], list[KernelPart], list[Gap]]:
     """Return the kernels with the modules of their origins, the parts of those shared between
     modules, and what is not known.
@@ -196,8 +197,8 @@ def share_kernels(
         kernel = kernels[index]
         outer_spans = [*nesting.spans_around(event.span)]
         calls = [events.compiled[span].kernel for span in outer_spans if span in events.compiled]
-        paths = [read_path(stack, kernel.name) for stack in event.args.stack]
-        work = _weigh_origins(kernel.name, paths, event.args.stack, calls)
+        paths = [find_module_path(stack, kernel.name) for stack in event.args.stack]
+        work = _compute_work_of_origins(kernel.name, paths, event.args.stack, calls)
         if None in paths or work is None:
             unknown.append(kernel)
             continue
@@ -219,11 +220,11 @@ def share_kernels(
     if not unknown:
         return new, parts, []
     reason = "source lines of fused kernels do not state modules"
-    gap = Gap("kernel_part", "ambiguous", reason + name_longest(kernels, unknown))
+    gap = Gap("kernel_part", "ambiguous", reason + describe_time_share(kernels, unknown))
     return new, parts, [gap]
 
 
-def _weigh_origins(
+def _compute_work_of_origins(
     kernel: str,
     paths: Sequence[str | None],
     stacks: Sequence[str],
@@ -236,7 +237,7 @@ def _weigh_origins(
     call = next((call for call in calls if call.name == kernel), None)
     if call is None or call.flops is None or call.elements is None:
         return None
-    answers = [(_multiplies(stack), path) for stack, path in zip(stacks, paths, strict=True)]
+    answers = [(_is_matrix_product(stack), path) for stack, path in zip(stacks, paths, strict=True)]
     products = {path for multiplies, path in answers if multiplies} or {
         path for multiplies, path in answers if multiplies is None
     }
@@ -247,7 +248,7 @@ def _weigh_origins(
     return work
 
 
-def name_longest(kernels: Sequence[Kernel], chosen: Iterable[Kernel]) -> str:
+def describe_time_share(kernels: Sequence[Kernel], chosen: Iterable[Kernel]) -> str:
     """Return the share of the kernel time that some kernels have, with the longest of them; empty
     where no time is known."""
     total_ns = sum(kernel.duration_ns or 0 for kernel in kernels)
@@ -258,4 +259,4 @@ def name_longest(kernels: Sequence[Kernel], chosen: Iterable[Kernel]) -> str:
         times[kernel.name] += int(kernel.duration_ns or 0)
     share = times.total() / total_ns * 100
     names = [name for name, _ in times.most_common()]
-    return f" ({share:.1f}% of the kernel time): {join_names(names)}"
+    return f" ({share:.1f}% of the kernel time): {list_first_kernel_names(names)}"

@@ -10,11 +10,11 @@ from itertools import chain, islice, repeat
 from math import isnan, nan
 from typing import Any
 
-from perfctl.parsers.kineto.events import CommArgs, Events, Place
-from perfctl.parsers.kineto.fused import element_bytes
-from perfctl.parsers.kineto.nesting import NOWHERE, Context, Nesting
-from perfctl.records.bulk import Columns
-from perfctl.records.ranges import read_range_name
+from perfctl.parsers.kineto.events import CommArgs, SortedEvents, ThreadTime
+from perfctl.parsers.kineto.fused import dtype_bytes
+from perfctl.parsers.kineto.nesting import NOWHERE, SpanContext, SpanNesting
+from perfctl.records.bulk import ColumnRecords
+from perfctl.records.ranges import parse_range_name
 from perfctl.records.report import (
     ApiCall,
     Collective,
@@ -57,13 +57,13 @@ _CHUNK = 1000
 """Operators at a time."""
 
 
-def find_launchers(events: Events, nesting: Nesting) -> None:
+def link_launch_calls_and_spans(events: SortedEvents, nesting: SpanNesting) -> None:
     """Find the launch call and the CPU span of each kernel and copy: the span of its External id,
     or the one around its call if that was not running then."""
     for event in (*events.kernels, *events.copies):
         correlation = event.args.correlation
         event.place = origin = None if correlation is None else events.calls.get(correlation)
-        index = events.by_external.get(event.args.external_id(), -1)
+        index = events.by_external.get(event.args.external_id_or_minus_one(), -1)
         span = events.spans[index] if index >= 0 else None
         if span is None:
             is_inside = False
@@ -78,14 +78,14 @@ def find_launchers(events: Events, nesting: Nesting) -> None:
             event.span = nesting.find(origin.thread, origin.at)
 
 
-def kernels(events: Events, nesting: Nesting) -> list[Kernel]:
+def kernels(events: SortedEvents, nesting: SpanNesting) -> list[Kernel]:
     """Return one record per launch, in the order of the trace."""
     records = []
     for launch, event in enumerate(events.kernels):
         context = nesting.contexts[event.span] if event.span >= 0 else NOWHERE
         step, origin, args = context.step, event.place, event.args
         if step is None and origin:
-            step = nesting.step_at(context, origin)
+            step = nesting.find_step_at(context, origin)
         # Kineto gives static and dynamic shared memory as one sum
         share = 0 if args.shared == 0 else None
         record = Kernel(
@@ -93,7 +93,7 @@ def kernels(events: Events, nesting: Nesting) -> list[Kernel]:
             event.name,
             None,
             context.layer,
-            direction_of(context),
+            pass_of_context(context),
             step,
             context.source,
             context.range_number,
@@ -118,13 +118,13 @@ def kernels(events: Events, nesting: Nesting) -> list[Kernel]:
     return records
 
 
-def direction_of(context: Context) -> str | None:
+def pass_of_context(context: SpanContext) -> str | None:
     """Return that of a layer; the optimizer's work has this direction and no layer."""
     is_optimizer = context.layer is None and context.phase == "optimizer"
     return "optimizer" if is_optimizer else context.direction
 
 
-def copies(events: Events, nesting: Nesting) -> list[Copy]:
+def copies(events: SortedEvents, nesting: SpanNesting) -> list[Copy]:
     """Return memcpy and memset, in the order of the trace."""
     records = []
     for event in events.copies:
@@ -144,14 +144,14 @@ def copies(events: Events, nesting: Nesting) -> list[Copy]:
     return records
 
 
-def ranges(events: Events, nesting: Nesting) -> list[Range]:
+def ranges(events: SortedEvents, nesting: SpanNesting) -> list[Range]:
     """Return all user annotations, in the order of the trace; their numbers are what kernels refer
     to."""
     records = []
     for number, (index, meaning) in enumerate(nesting.meanings.items()):
         span, outside = events.spans[index], nesting.outside[index]
-        context, begin = nesting.contexts[index], Place(span.thread, span.start)
-        step, phase = nesting.step_at(context, begin), nesting.phase_at(context, begin)
+        context, begin = nesting.contexts[index], ThreadTime(span.thread, span.start)
+        step, phase = nesting.find_step_at(context, begin), nesting.find_phase_at(context, begin)
         record = Range(
             number,
             span.name,
@@ -171,11 +171,11 @@ def ranges(events: Events, nesting: Nesting) -> list[Range]:
     return records
 
 
-def steps(nesting: Nesting, ranges: Sequence[Range]) -> tuple[Step, ...]:
+def steps(nesting: SpanNesting, ranges: Sequence[Range]) -> tuple[Step, ...]:
     """Return the ranges that are steps, and the phase ranges inside steps, in order of time."""
     records = []
     for record, meaning in zip(ranges, nesting.meanings.values(), strict=True):
-        phase = read_range_name(record.name).phase
+        phase = parse_range_name(record.name).phase
         if record.step is not None and (meaning.step is not None or phase):
             times = record.start_ns, record.duration_ns
             records.append(Step(record.step, phase or "step", *times))
@@ -193,9 +193,11 @@ class _OperationSum:
     memory: int = 0
 
 
-def operations(events: Events, nesting: Nesting, device_ns: Sequence[float]) -> list[Operation]:
+def sum_operations(
+    events: SortedEvents, nesting: SpanNesting, device_ns: Sequence[float]
+) -> list[Operation]:
     """Return CPU operations summed over (name, layer, direction), in order of first call.
-    ``device_ns``: of ``device_times``.
+    ``device_ns``: of ``sum_kernel_time_by_span``.
 
     ``cpu_ns``, ``device_ns`` and ``memory_bytes`` of a call include what its children took, as in
     torch's own tables; memory is host and device together. A sum that lacks the time of one of its
@@ -214,7 +216,7 @@ def operations(events: Events, nesting: Nesting, device_ns: Sequence[float]) -> 
         if span.is_range:
             continue
         context = nesting.contexts[index]
-        total = sums[span.name, context.layer, direction_of(context)]
+        total = sums[span.name, context.layer, pass_of_context(context)]
         total.own += max(own_times[index], 0)
         parent = nesting.parents[index]
         if parent < 0 or children[parent] != 1 or events.spans[parent].name != span.name:
@@ -228,9 +230,9 @@ def operations(events: Events, nesting: Nesting, device_ns: Sequence[float]) -> 
             name,
             "cpu_op",
             total.calls,
-            _known_ns(total.cpu),
-            _known_ns(total.own),
-            _known_ns(total.device) if on_gpu else None,
+            _nan_to_none(total.cpu),
+            _nan_to_none(total.own),
+            _nan_to_none(total.device) if on_gpu else None,
             total.memory if events.memory else None,
             None,
             layer,
@@ -240,11 +242,11 @@ def operations(events: Events, nesting: Nesting, device_ns: Sequence[float]) -> 
     ]
 
 
-def _known_ns(time: float) -> int | None:
+def _nan_to_none(time: float) -> int | None:
     return None if isnan(time) else int(time)
 
 
-def device_times(events: Events, nesting: Nesting) -> list[float]:
+def sum_kernel_time_by_span(events: SortedEvents, nesting: SpanNesting) -> list[float]:
     """Return the time of the kernels launched inside each span; not a number when one of them has
     no duration."""
     times: list[float] = [0] * len(events.spans)
@@ -257,7 +259,7 @@ def device_times(events: Events, nesting: Nesting) -> list[float]:
     return times
 
 
-def collectives(events: Events, nesting: Nesting) -> list[Collective]:
+def make_collectives(events: SortedEvents, nesting: SpanNesting) -> list[Collective]:
     """Return one row a kernel that talks to other GPUs, in the order of the trace.
 
     Its name is that of its arguments, else of the range that launched it (nccl:all_reduce), else of
@@ -272,15 +274,15 @@ def collectives(events: Events, nesting: Nesting) -> list[Collective]:
         kind = (match[1] or match[2] or "").lower() if match else ""
         name = _COLLECTIVES.get(kind, kind) or event.name
         if args is None:
-            args = _find_comm_args(events, nesting, event.span) or CommArgs(name)
-        size = element_bytes(args.dtype)
+            args = _find_collective_args(events, nesting, event.span) or CommArgs(name)
+        size = dtype_bytes(args.dtype)
         total = None if size is None or args.elements is None else size * args.elements
         facts = (args.name or name, args.group or None, args.size, total, args.dtype or None)
         records.append(Collective(*facts, start_ns=event.start, duration_ns=event.duration))
     return records
 
 
-def _find_comm_args(events: Events, nesting: Nesting, span: int) -> CommArgs | None:
+def _find_collective_args(events: SortedEvents, nesting: SpanNesting, span: int) -> CommArgs | None:
     """Return the arguments of the operation that launched a collective, else the name that a range
     around the launch gives it."""
     from_range = None
@@ -293,7 +295,7 @@ def _find_comm_args(events: Events, nesting: Nesting, span: int) -> CommArgs | N
     return from_range
 
 
-def api_calls(events: Events) -> list[ApiCall]:
+def sum_api_calls(events: SortedEvents) -> list[ApiCall]:
     """Return sums by function of runtime and driver calls, waits and Python functions, the longest
     in all first."""
     rows = []
@@ -303,7 +305,9 @@ def api_calls(events: Events) -> list[ApiCall]:
     return sorted(rows, key=lambda row: (row.domain, -(row.total_ns or 0), row.name))
 
 
-def op_calls(events: Events, nesting: Nesting, device_ns: Sequence[float]) -> Columns[OpCall]:
+def op_calls(
+    events: SortedEvents, nesting: SpanNesting, device_ns: Sequence[float]
+) -> ColumnRecords[OpCall]:
     """Return every operator of the trace in its order; records are made when they are read.
     ``device_ns``: ns of kernels inside each span.
 
@@ -312,10 +316,10 @@ def op_calls(events: Events, nesting: Nesting, device_ns: Sequence[float]) -> Co
     # Not the events themselves, which need not stay until the operators are written.
     spans, threads = [*events.spans, *events.waits], events.threads
     on_gpu = bool(events.kernels or events.copies)
-    times = [_known_ns(ns) if on_gpu else None for ns in device_ns]
-    stacks = _find_stacks(events)
+    times = [_nan_to_none(ns) if on_gpu else None for ns in device_ns]
+    stacks = _find_python_stacks(events)
 
-    def rows() -> Iterator[tuple[Any, ...]]:
+    def iterate_rows() -> Iterator[tuple[Any, ...]]:
         waits = repeat((NOWHERE, None))
         calls = chain(zip(nesting.contexts, times, strict=True), waits)
         for index, (span, (context, device)) in enumerate(zip(spans, calls, strict=False)):
@@ -327,21 +331,21 @@ def op_calls(events: Events, nesting: Nesting, device_ns: Sequence[float]) -> Co
                     device,
                     *span.inputs,
                     context.layer,
-                    direction_of(context),
-                    nesting.step_at(context, Place(span.thread, span.start)),
+                    pass_of_context(context),
+                    nesting.find_step_at(context, ThreadTime(span.thread, span.start)),
                     threads[span.thread][1],
                     span.stack or stacks.get(index) or None,
                 )
 
-    def chunks() -> Iterator[Sequence[Sequence[Any]]]:
-        remaining = rows()
+    def iterate_column_chunks() -> Iterator[Sequence[Sequence[Any]]]:
+        remaining = iterate_rows()
         while chunk := list(islice(remaining, _CHUNK)):
             yield list(zip(*chunk, strict=True))
 
-    return Columns(OpCall, chunks)
+    return ColumnRecords(OpCall, iterate_column_chunks)
 
 
-def _find_stacks(events: Events) -> dict[int, str]:
+def _find_python_stacks(events: SortedEvents) -> dict[int, str]:
     """Return the Python functions around each operator on its thread: innermost first, one a line.
     Operators are counted like spans, and the calls that wait behind them."""
     if not events.functions:

@@ -29,8 +29,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from perfctl.parsers.kineto.events import MODULE, DeviceEvent, Events
-from perfctl.parsers.kineto.nesting import Nesting
+from perfctl.parsers.kineto.events import MODULE, DeviceEvent, SortedEvents
+from perfctl.parsers.kineto.nesting import SpanNesting
 from perfctl.parsers.operators import Shape
 from perfctl.records.report import Gap
 from perfctl.records.serving import FROM_SHAPES, PART_FROM_SHAPES, ServedStep
@@ -53,7 +53,7 @@ _FLASH = re.compile(r"\bflash_fwd_(splitkv_)?kernel<Flash_fwd_kernel_traits<\(?(
 _ALWAYS = 1 << 62
 
 
-class _UnclearError(Exception):
+class _UnclearPhaseError(Exception):
     """Prefill and decode cannot be told apart; the text states why."""
 
 
@@ -62,7 +62,7 @@ TimedStep = tuple[int, int, ServedStep]
 
 
 @dataclass(slots=True)
-class _Evidence:
+class _StepEvidence:
     """What ran in one step."""
 
     looked_up: Shape = ()
@@ -75,7 +75,9 @@ class _Evidence:
     """Of torch's own attention: (keys of all sequences, pairs of tokens and keys) -> calls."""
 
 
-def find_shape_steps(events: Events, nesting: Nesting) -> tuple[list[TimedStep], list[Gap]]:
+def infer_served_steps_from_shapes(
+    events: SortedEvents, nesting: SpanNesting
+) -> tuple[list[TimedStep], list[Gap]]:
     """Return the steps, of which the first begins before the capture and the last ends after it, or
     why there are none; nothing where ranges name them already, or where nothing was generated."""
     is_named = any(meaning.step is not None for meaning in nesting.meanings.values())
@@ -88,8 +90,8 @@ def find_shape_steps(events: Events, nesting: Nesting) -> tuple[list[TimedStep],
         return [], []
     reads_cache = any(map(_CACHE.search, names))
     try:
-        steps = _read_steps(events)
-    except _UnclearError as error:
+        steps = _infer_steps(events)
+    except _UnclearPhaseError as error:
         reason = (
             f"no range names a step, and the shapes do not separate prefill from decode: {error}"
         )
@@ -98,10 +100,10 @@ def find_shape_steps(events: Events, nesting: Nesting) -> tuple[list[TimedStep],
     return steps if is_generated else [], []
 
 
-def _explain_host_only(events: Events) -> list[Gap]:
+def _explain_host_only(events: SortedEvents) -> list[Gap]:
     """Return a gap for a trace of attention's modules on the host alone; an encoder has such
     modules, too, so it names no server."""
-    modules = [name for name in _module_calls(events) if _ATTENDS.search(name)]
+    modules = [name for name in _list_module_calls(events) if _ATTENDS.search(name)]
     if not modules or any(not span.is_range for span in events.spans):
         return []
     reason = (
@@ -111,21 +113,21 @@ def _explain_host_only(events: Events) -> list[Gap]:
     return [Gap("served_step", "not_available", reason)]
 
 
-def _module_calls(events: Events) -> list[str]:
+def _list_module_calls(events: SortedEvents) -> list[str]:
     return [span.name for span in events.spans if span.is_range and span.name.startswith(MODULE)]
 
 
-def _read_steps(events: Events) -> list[TimedStep]:
+def _infer_steps(events: SortedEvents) -> list[TimedStep]:
     """Return the steps. Raises _UnclearError."""
-    look_ups = _find_look_ups(events)
+    look_ups = _find_token_lookups(events)
     if not look_ups:
-        calls = Counter(_module_calls(events))
+        calls = Counter(_list_module_calls(events))
         if not calls or max(calls.values()) > 1:
-            raise _UnclearError("nothing marks where a step begins")
+            raise _UnclearPhaseError("nothing marks where a step begins")
     limits = [-_ALWAYS, *(start for start, _ in look_ups[1:]), _ALWAYS]
-    evidence = [_Evidence(shape) for _, shape in look_ups] or [_Evidence()]
+    evidence = [_StepEvidence(shape) for _, shape in look_ups] or [_StepEvidence()]
 
-    def evidence_at(time: int) -> _Evidence:
+    def find_evidence_at(time: int) -> _StepEvidence:
         return evidence[bisect_right(limits, time) - 1]
 
     for index, call in events.operators.items():
@@ -133,43 +135,43 @@ def _read_steps(events: Events) -> list[TimedStep]:
         argument = _LINEAR.get(span.name)
         shape = call.shape(argument) if call is not None and argument is not None else ()
         if len(shape) > 1:
-            evidence_at(span.start).products[shape[:-1]] += 1
+            find_evidence_at(span.start).products[shape[:-1]] += 1
     for event in events.kernels:
-        phase = _attention_phase(event)
+        phase = _find_phase_of_attention_kernel(event)
         if phase and (origin := event.place) is not None:
-            evidence_at(origin.at).phases.add(phase)
+            find_evidence_at(origin.at).phases.add(phase)
     for index, span in enumerate(events.spans):
         if span.name == "aten::scaled_dot_product_attention":
-            shapes = _read_shapes(events, index)
+            shapes = _read_input_shapes(events, index)
             if len(shapes) > 1 and len(shapes[0]) == len(shapes[1]) == 4:
                 (sequences, _, tokens, _), (_, _, keys, _) = shapes[:2]
                 pairs = sequences * tokens * keys
-                evidence_at(span.start).keys[sequences * keys, pairs] += 1
+                find_evidence_at(span.start).keys[sequences * keys, pairs] += 1
     if not look_ups and not evidence[0].products:
-        rows = _count_attended_rows(events)
+        rows = _count_tokens_of_flash_attention(events)
         if rows is not None:
             evidence[0].products[(rows,)] += 1
     steps = []
     for number, (begin, end) in enumerate(pairwise(limits)):
-        served = _read_step(number, evidence[number])
+        served = _infer_step(number, evidence[number])
         if not look_ups:
             served = served._replace(name=served.name.replace(FROM_SHAPES, PART_FROM_SHAPES))
         steps.append((begin, end, served))
     return steps
 
 
-def _find_look_ups(events: Events) -> list[tuple[int, Shape]]:
+def _find_token_lookups(events: SortedEvents) -> list[tuple[int, Shape]]:
     """Return when tokens were looked up, and the shape of each; look-ups in other tables
     (positions) are left out."""
     look_ups = sorted(
         (span.start, shapes[0], shapes[1])
         for index, span in enumerate(events.spans)
-        if span.name == "aten::embedding" and len(shapes := _read_shapes(events, index)) > 1
+        if span.name == "aten::embedding" and len(shapes := _read_input_shapes(events, index)) > 1
     )
     return [(start, shape) for start, table, shape in look_ups if table == look_ups[0][1] and shape]
 
 
-def _read_shapes(events: Events, index: int) -> list[Shape]:
+def _read_input_shapes(events: SortedEvents, index: int) -> list[Shape]:
     text = events.spans[index].inputs[0]
     try:
         return [tuple(map(int, shape)) for shape in json.loads(text or "[]")]
@@ -177,7 +179,7 @@ def _read_shapes(events: Events, index: int) -> list[Shape]:
         return []
 
 
-def _count_attended_rows(events: Events) -> int | None:
+def _count_tokens_of_flash_attention(events: SortedEvents) -> int | None:
     """Return the tokens of a call of flash-attention: rows of the tensors of queries and of keys
     before it. None if they disagree."""
     answers = set()
@@ -189,7 +191,7 @@ def _count_attended_rows(events: Events) -> int | None:
         heads_of_rows: dict[int, set[int]] = {}
         for index, span in enumerate(events.spans):
             if span.thread == origin.thread and span.start < origin.at and not span.is_range:
-                for shape in _read_shapes(events, index)[:1]:
+                for shape in _read_input_shapes(events, index)[:1]:
                     if len(shape) == 3 and shape[2] == int(match[2]):
                         heads_of_rows.setdefault(shape[0], set()).add(shape[1])
         # Queries have as many heads as keys or a multiple. The grid has a block for each head, and
@@ -207,7 +209,7 @@ def _count_attended_rows(events: Events) -> int | None:
     return answers.pop() if len(answers) == 1 and 0 not in answers else None
 
 
-def _attention_phase(event: DeviceEvent) -> str | None:
+def _find_phase_of_attention_kernel(event: DeviceEvent) -> str | None:
     """Return which phase a kernel of attention is of; None for other kernels, and for those of
     either."""
     kernel, grid = event.name, event.args.grid
@@ -216,10 +218,10 @@ def _attention_phase(event: DeviceEvent) -> str | None:
     return "decode" if _DECODES.search(kernel) else "prefill" if _PREFILLS.search(kernel) else None
 
 
-def _read_step(number: int, evidence: _Evidence) -> ServedStep:
+def _infer_step(number: int, evidence: _StepEvidence) -> ServedStep:
     products, phases = evidence.products, evidence.phases
     if not evidence.looked_up and not products:
-        raise _UnclearError(
+        raise _UnclearPhaseError(
             "no matrix multiplication with a weight has shapes, and the tensors around attention "
             "do not state its tokens"
         )
@@ -239,7 +241,7 @@ def _read_step(number: int, evidence: _Evidence) -> ServedStep:
             phases = {"decode"}
     if len(phases) != 1:
         kinds = "of both phases" if phases else "of either phase"
-        raise _UnclearError(
+        raise _UnclearPhaseError(
             f"its products have {rows:,} rows, and its kernels of attention may be {kinds}"
         )
     if "decode" in phases:

@@ -21,7 +21,7 @@ from typing import Annotated, Any, BinaryIO
 import msgspec
 
 from perfctl.parsers.common.json import GZIP_MAGIC
-from perfctl.parsers.common.lines import encoding_of
+from perfctl.parsers.common.lines import guess_encoding
 from perfctl.records.errors import ReportError
 
 TOOL = "torch"
@@ -68,7 +68,7 @@ Int64 = Annotated[int, msgspec.Meta(ge=-_INT64, le=_INT64 - 1)] | None
 """A number that fits into 64 bits; None where it is not given."""
 
 
-class Event(msgspec.Struct, gc=False):
+class TraceEvent(msgspec.Struct, gc=False):
     """One element of ``traceEvents`` with the members that are read, whatever their types are."""
 
     ph: Any = None
@@ -81,13 +81,13 @@ class Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-_EVENTS = msgspec.json.Decoder(list[Event])
-_EXACT_EVENTS = msgspec.json.Decoder(list[Event], float_hook=str)
+_EVENTS = msgspec.json.Decoder(list[TraceEvent])
+_EXACT_EVENTS = msgspec.json.Decoder(list[TraceEvent], float_hook=str)
 _BROKEN_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _METADATA = msgspec.json.Decoder(dict[str, Any], float_hook=str)
 
 
-def nanoseconds(value: object) -> int | None:
+def parse_microseconds_as_ns(value: object) -> int | None:
     """Return microseconds, a number or the text of one, as ns; None if unusable."""
     if type(value) is float:
         return round(value * 1000) if -_INT64 < value < _INT64 else None
@@ -106,7 +106,7 @@ def nanoseconds(value: object) -> int | None:
     return number if -_INT64 <= number < _INT64 else None
 
 
-def read_int64(value: object) -> int | None:
+def parse_int64(value: object) -> int | None:
     """Return an integer, or the text of one, that fits into 64 bits; None for anything else."""
     if type(value) is str:
         try:
@@ -131,27 +131,27 @@ class TraceStream:
         self._bytes = 0
         self._ended = False
 
-    def blocks(self) -> Iterator[list[Event]]:
+    def blocks(self) -> Iterator[list[TraceEvent]]:
         """Yield the events, many at a time, in the order of the file."""
         with self._path.open("rb") as file:
-            self._chunks = self._read_utf8(file)
-            self._read_head()
+            self._chunks = self._read_as_utf8(file)
+            self._read_until_first_event()
             is_complete = False
             while not is_complete:
                 self._fill(BLOCK_BYTES)
                 is_last = self._ended
-                decode = self._decode_tail if is_last else self._decode_block
+                decode = self._decode_last_events if is_last else self._decode_block
                 events = decode(repair=False)
                 if events is None:
                     events = decode(repair=True)
                 if events is None:
-                    self._raise_broken()
+                    self._raise_unless_unfinished()
                     self._fill(2 * len(self._buffer))
                 else:
                     yield events
                     is_complete = is_last
 
-    def _read_head(self) -> None:
+    def _read_until_first_event(self) -> None:
         """Read up to the first event."""
         while not self._ended:
             self._fill(2 * len(self._buffer) or CHUNK_BYTES)
@@ -162,19 +162,19 @@ class TraceStream:
                     self._buffer = self._buffer[match.end() :]
                     return
             if len(self._buffer) > MAX_VALUE_BYTES:
-                raise self._error("broken JSON: its first 64 MiB hold no events", BROKEN)
-        self._raise_broken(before=b"")
+                raise self._make_error("broken JSON: its first 64 MiB hold no events", BROKEN)
+        self._raise_unless_unfinished(before=b"")
 
-    def _decode_block(self, *, repair: bool) -> list[Event] | None:
+    def _decode_block(self, *, repair: bool) -> list[TraceEvent] | None:
         """Return the events of the buffer but the last, which may go on in the next block."""
-        for end, begin in islice(_find_edges(self._buffer), _EDGES_TRIED):
+        for end, begin in islice(_find_object_boundaries(self._buffer), _EDGES_TRIED):
             events = self._decode_events(self._buffer[:end], repair=repair)
             if events is not None:
                 self._buffer = self._buffer[begin:]
                 return events
         return None
 
-    def _decode_tail(self, *, repair: bool) -> list[Event] | None:
+    def _decode_last_events(self, *, repair: bool) -> list[TraceEvent] | None:
         """Return the last events, where the array and the object around it end as they should."""
         end = len(self._buffer)
         for _ in range(_REPAIRED_ENDS_TRIED if repair else _ENDS_TRIED):
@@ -190,7 +190,7 @@ class TraceStream:
     def _decode_metadata(self, text: bytes, *, repair: bool) -> bool:
         """Keep the members of an object without its events; False where it is none."""
         try:
-            members = _METADATA.decode(_repair(text) if repair else text)
+            members = _METADATA.decode(_repair_invalid_json(text) if repair else text)
         except _BROKEN_JSON:
             return False
         if members.get("traceEvents"):  # a second array, or no array
@@ -199,9 +199,9 @@ class TraceStream:
         self.metadata = members
         return True
 
-    def _decode_events(self, text: bytes, *, repair: bool) -> list[Event] | None:
+    def _decode_events(self, text: bytes, *, repair: bool) -> list[TraceEvent] | None:
         original = b"[%b]" % text
-        array = _repair(original) if repair else original
+        array = _repair_invalid_json(original) if repair else original
         try:
             try:
                 events = _EVENTS.decode(array)
@@ -217,12 +217,12 @@ class TraceStream:
         self.repaired |= array != original
         return events
 
-    def _raise_broken(self, before: bytes = b'{"":[') -> None:
+    def _raise_unless_unfinished(self, before: bytes = b'{"":[') -> None:
         """Raise for the fault in the buffer, unless what is not read yet may complete it.
 
         ``before``: what makes a JSON object of the buffer, which begins with an event.
         """
-        text = _repair(self._buffer)
+        text = _repair_invalid_json(self._buffer)
         fault, position = "it is not an object with one array of events", 0
         is_unfinished = not self._ended
         try:
@@ -239,9 +239,11 @@ class TraceStream:
                 return
             fault = f"a value has more than {MAX_VALUE_BYTES >> 20} MiB"
         elif is_unfinished:
-            raise self._error(f"the JSON is truncated at byte {self._bytes} of the JSON", STOPPED)
+            raise self._make_error(
+                f"the JSON is truncated at byte {self._bytes} of the JSON", STOPPED
+            )
         byte_of_fault = self._bytes - len(self._buffer) + position
-        raise self._error(f"broken JSON at byte {byte_of_fault}: {fault}", BROKEN)
+        raise self._make_error(f"broken JSON at byte {byte_of_fault}: {fault}", BROKEN)
 
     def _fill(self, size: int) -> None:
         """Read until the buffer has at least so many bytes, or the file ends."""
@@ -254,11 +256,11 @@ class TraceStream:
             self._ended = not data
         self._buffer = b"".join(parts)
 
-    def _read_utf8(self, file: BinaryIO) -> Iterator[bytes]:
+    def _read_as_utf8(self, file: BinaryIO) -> Iterator[bytes]:
         """Return the unpacked text in UTF-8, without a mark at its beginning."""
         chunks = self._read(file)
         head = next(chunks, b"")
-        encoding = encoding_of(head)
+        encoding = guess_encoding(head)
         chunks = chain([head.removeprefix(codecs.BOM_UTF8)], chunks)
         if encoding.startswith("utf-8"):
             return chunks
@@ -275,7 +277,7 @@ class TraceStream:
                 unpacked_bytes += len(data)
                 packed_bytes = file.tell()
                 if unpacked_bytes > max(MIN_BOMB_BYTES, MAX_EXPANSION * packed_bytes):
-                    raise self._error(
+                    raise self._make_error(
                         f"the gzip data unpacks to more than {MAX_EXPANSION} times its size "
                         f"({unpacked_bytes >> 20} MiB from {packed_bytes >> 10} KiB so far), which "
                         "no trace does",
@@ -283,18 +285,18 @@ class TraceStream:
                     )
                 yield data
         except EOFError:
-            raise self._error(
+            raise self._make_error(
                 f"the gzip data is truncated at byte {self._bytes} of the JSON", STOPPED
             ) from None
         except (zlib.error, gzip.BadGzipFile) as error:
             reason = f"the gzip data is damaged at byte {self._bytes} of the JSON ({error})"
-            raise self._error(reason, "Copy the file again") from None
+            raise self._make_error(reason, "Copy the file again") from None
 
-    def _error(self, reason: str, remedy: str) -> ReportError:
+    def _make_error(self, reason: str, remedy: str) -> ReportError:
         return ReportError(self._path, TOOL, reason, remedy)
 
 
-def _find_edges(text: bytes) -> Iterator[tuple[int, int]]:
+def _find_object_boundaries(text: bytes) -> Iterator[tuple[int, int]]:
     """Yield, from the end, where an object ends and the next one begins, with a comma between."""
     begin = len(text)
     while (begin := text.rfind(b"{", 0, begin)) > 0:
@@ -304,7 +306,7 @@ def _find_edges(text: bytes) -> Iterator[tuple[int, int]]:
             yield first + len(before), begin
 
 
-def _repair(text: bytes) -> bytes:
+def _repair_invalid_json(text: bytes) -> bytes:
     """Return JSON with what it does not allow repaired: bare inf and nan and lone backslashes
     (Kineto wrote them before 2023), and characters that are no UTF-8."""
     if len(text) > MAX_REPAIR_BYTES:

@@ -29,18 +29,25 @@ from typing import Any
 
 import msgspec
 
-from perfctl.parsers.allocator import curves
-from perfctl.parsers.common.doubts import not_understood
-from perfctl.parsers.common.json import list_objects, peek
+from perfctl.parsers.allocator import make_memory_samples
+from perfctl.parsers.common.doubts import warn_not_understood
+from perfctl.parsers.common.json import decode_head, list_json_objects
 from perfctl.parsers.kineto import records
-from perfctl.parsers.kineto.captures import ExplainedGraphs, explain_graphs
-from perfctl.parsers.kineto.events import DeviceEvent, Events, Span, collect, read_fitting, renamed
-from perfctl.parsers.kineto.fused import compiled_gaps, compiled_kernels
-from perfctl.parsers.kineto.nesting import Nesting, assign_operators
-from perfctl.parsers.kineto.origins import name_longest, share_kernels
-from perfctl.parsers.kineto.shape_steps import find_shape_steps
-from perfctl.parsers.kineto.stream import TOOL, Int64, TraceStream, read_int64
-from perfctl.parsers.kineto.xla import XlaTrace
+from perfctl.parsers.kineto.captures import ExplainedGraphs, assign_layers_to_graph_kernels
+from perfctl.parsers.kineto.events import (
+    DeviceEvent,
+    SortedEvents,
+    Span,
+    decode_fitting_members,
+    json_field,
+    sort_events,
+)
+from perfctl.parsers.kineto.fused import find_compiled_kernel_gaps, sum_compiled_kernels
+from perfctl.parsers.kineto.nesting import SpanNesting, assign_layers_and_operator_rows
+from perfctl.parsers.kineto.origins import describe_time_share, share_fused_kernels_between_modules
+from perfctl.parsers.kineto.shape_steps import infer_served_steps_from_shapes
+from perfctl.parsers.kineto.stream import TOOL, Int64, TraceStream, parse_int64
+from perfctl.parsers.kineto.xla import XlaTranslator
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Kernel, MemoryFigure, Report
 
@@ -73,37 +80,37 @@ each."""
 Metadata = Mapping[str, Any]
 
 
-class _Gpu(msgspec.Struct):
+class _DeviceProperties(msgspec.Struct):
     """One entry of deviceProperties."""
 
-    index: Int64 = renamed("id")
+    index: Int64 = json_field("id")
     name: str = ""
-    major: Int64 = renamed("computeMajor")
-    minor: Int64 = renamed("computeMinor")
-    sm_count: Int64 = renamed("numSms")
-    memory_bytes: Int64 = renamed("totalGlobalMem")
+    major: Int64 = json_field("computeMajor")
+    minor: Int64 = json_field("computeMinor")
+    sm_count: Int64 = json_field("numSms")
+    memory_bytes: Int64 = json_field("totalGlobalMem")
 
 
-class _Group(msgspec.Struct):
+class _ProcessGroup(msgspec.Struct):
     """One entry of distributedInfo's pg_config."""
 
     pg_name: str | None = None
     ranks: list[int] | None = None
 
 
-class _Job(msgspec.Struct):
+class _DistributedInfo(msgspec.Struct):
     """Members of distributedInfo."""
 
     backend: str | None = None
     rank: Int64 = None
     world_size: Int64 = None
-    pg_config: list[_Group] = []
+    pg_config: list[_ProcessGroup] = []
 
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether it is a JSON object with "traceEvents", or with Kineto's members where job
     metadata come first."""
-    text = peek(head).lstrip()
+    text = decode_head(head).lstrip()
     return text.startswith("{") and (
         '"traceEvents"' in text or sum(member in text for member in _OF_KINETO) >= 2
     )
@@ -118,8 +125,8 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     Raises ReportError when it is cut off, broken, or not a trace of torch.profiler.
     """
     stream = TraceStream(path)
-    xla = XlaTrace()
-    events = collect(xla.translate(stream.blocks()))
+    xla = XlaTranslator()
+    events = sort_events(xla.translate(stream.blocks()))
     metadata = stream.metadata
     if xla.is_xla and not events.kernels:
         reason = (
@@ -130,19 +137,19 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         reason = "it is a Chrome trace without torch.profiler events (cpu_op, kernel, ...)"
         todo = "Pass a trace that torch.profiler's export_chrome_trace wrote"
         raise ReportError(path, TOOL, reason, todo)
-    gpus = [_Gpu(index) for index in xla.gpus.values()] or _read_gpus(metadata)
-    job = read_fitting(_Job, metadata.get("distributedInfo"))
+    gpus = [_DeviceProperties(index) for index in xla.gpus.values()] or _read_gpus(metadata)
+    job = decode_fitting_members(_DistributedInfo, metadata.get("distributedInfo"))
     is_rocm = any(key.startswith(("hip_", "roctracer")) for key in metadata)
     is_rocm |= bool(gpus) and all(gpu.name.startswith("AMD") for gpu in gpus)
-    agent_gaps = _number_agents(events, gpus) if is_rocm else ()
-    nesting = Nesting(events)
-    records.find_launchers(events, nesting)
-    shape_steps, step_gaps = find_shape_steps(events, nesting)
-    nesting.assume([(begin, end, step.number) for begin, end, step in shape_steps])
-    graphs = _explain_kernels(path, capture, events, nesting)
+    agent_gaps = _renumber_rocm_agents(events, gpus) if is_rocm else ()
+    nesting = SpanNesting(events)
+    records.link_launch_calls_and_spans(events, nesting)
+    shape_steps, step_gaps = infer_served_steps_from_shapes(events, nesting)
+    nesting.add_inferred_steps([(begin, end, step.number) for begin, end, step in shape_steps])
+    graphs = _assign_layers_to_kernels(path, capture, events, nesting)
     operators, ranges = graphs.operators, records.ranges(events, nesting)
-    kernels, parts, part_gaps = share_kernels(events, nesting, graphs.kernels)
-    device_ns = records.device_times(events, nesting)
+    kernels, parts, part_gaps = share_fused_kernels_between_modules(events, nesting, graphs.kernels)
+    device_ns = records.sum_kernel_time_by_span(events, nesting)
     environment = _read_environment(metadata, job)
     rank, ranks = job.rank, job.world_size
     if ranks == 1 or (rank is not None and not 0 <= rank < (ranks or inf)):
@@ -163,23 +170,23 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         kernels=kernels,
         copies=records.copies(events, nesting),
         ranges=ranges,
-        operations=records.operations(events, nesting, device_ns),
-        samples=curves(events.curves),
+        operations=records.sum_operations(events, nesting, device_ns),
+        samples=make_memory_samples(events.curves),
         steps=records.steps(nesting, ranges),
-        memory=_read_peaks(events),
+        memory=_find_memory_peaks(events),
         ops=operators.ops,
         precision=operators.precision,
         gaps=(
             *(
                 (*_find_kernel_gaps(kernels, by_operator=False), *xla.find_gaps(kernels))
                 if xla.is_xla
-                else _find_gaps(events, kernels, by_operator=bool(operators.ops))
+                else _find_trace_gaps(events, kernels, by_operator=bool(operators.ops))
             ),
-            *_find_losses(events),
+            *_find_lost_events(events),
             *graphs.gaps,
             *step_gaps,
             *part_gaps,
-            *compiled_gaps(events.compiled),
+            *find_compiled_kernel_gaps(events.compiled),
             *operators.gaps,
             *agent_gaps,
         ),
@@ -187,11 +194,11 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
             *_find_diagnostics(events, metadata, repaired=stream.repaired),
             *graphs.diagnostics,
         ),
-        **_read_times(events, metadata),
-        api_calls=records.api_calls(events),
+        **_read_start_and_duration(events, metadata),
+        api_calls=records.sum_api_calls(events),
         op_calls=records.op_calls(events, nesting, device_ns) if single_operators else (),
-        collectives=records.collectives(events, nesting),
-        compiled_kernels=compiled_kernels(events.compiled, device_ns),
+        collectives=records.make_collectives(events, nesting),
+        compiled_kernels=sum_compiled_kernels(events.compiled, device_ns),
         kernel_parts=parts,
         rank=rank,
         world_size=None if rank is None else ranks,
@@ -202,20 +209,22 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     )
 
 
-def _explain_kernels(
-    path: Path, capture: Path | None, events: Events, nesting: Nesting
+def _assign_layers_to_kernels(
+    path: Path, capture: Path | None, events: SortedEvents, nesting: SpanNesting
 ) -> ExplainedGraphs:
     """Return the kernels with their layers, those of graphs too, and the shapes of the operators;
     assign layers and rows to the spans."""
     launchers = [event.span for event in events.kernels]
-    operators = assign_operators(events, nesting, launchers or None)
+    operators = assign_layers_and_operator_rows(events, nesting, launchers or None)
     graphs = ExplainedGraphs(records.kernels(events, nesting), operators)
     parse_eager = partial(parse, single_operators=False)
-    explain_graphs(path, capture, events, graphs, nesting.served.values(), parse_eager)
+    assign_layers_to_graph_kernels(
+        path, capture, events, graphs, nesting.served.values(), parse_eager
+    )
     return graphs
 
 
-def _read_times(events: Events, metadata: Metadata) -> dict[str, Any]:
+def _read_start_and_duration(events: SortedEvents, metadata: Metadata) -> dict[str, Any]:
     """Return when the capture began, if the trace's clock counts from 1970, and how long it was."""
     times = [] if events.window is None else [events.window]
     if not times:
@@ -228,23 +237,29 @@ def _read_times(events: Events, metadata: Metadata) -> dict[str, Any]:
     if not times:
         return {}
     begins, ends = zip(*times, strict=True)
-    since_1970 = (read_int64(metadata.get("baseTimeNanoseconds")) or 0) + min(begins)
+    since_1970 = (parse_int64(metadata.get("baseTimeNanoseconds")) or 0) + min(begins)
     started_at = None
     if _YEAR_2000_NS < since_1970 < 4 * _YEAR_2000_NS:
         started_at = datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds")
     return {"started_at": started_at, "duration_ns": max(ends) - min(begins)}
 
 
-def _read_gpus(metadata: Metadata) -> list[_Gpu]:
+def _read_gpus(metadata: Metadata) -> list[_DeviceProperties]:
     """Return the GPUs that the process saw."""
-    gpus = [read_fitting(_Gpu, entry) for entry in list_objects(metadata.get("deviceProperties"))]
+    gpus = [
+        decode_fitting_members(_DeviceProperties, entry)
+        for entry in list_json_objects(metadata.get("deviceProperties"))
+    ]
     for position, gpu in enumerate(gpus):
         gpu.index = position if gpu.index is None else gpu.index
     return gpus
 
 
 def _list_devices(
-    events: Events, gpus: Sequence[_Gpu], is_rocm: bool, kernels: Sequence[Kernel]
+    events: SortedEvents,
+    gpus: Sequence[_DeviceProperties],
+    is_rocm: bool,
+    kernels: Sequence[Kernel],
 ) -> tuple[Device, ...]:
     """Return the GPUs, those that ran kernels first; the CPU alone where there is none."""
     if not gpus and events.spans and not (events.kernels or events.copies):
@@ -260,7 +275,9 @@ def _list_devices(
     return tuple(sorted(devices, key=lambda device: (-launches[device.index], device.index)))
 
 
-def _number_agents(events: Events, gpus: Sequence[_Gpu]) -> tuple[Gap, ...]:
+def _renumber_rocm_agents(
+    events: SortedEvents, gpus: Sequence[_DeviceProperties]
+) -> tuple[Gap, ...]:
     """Give the work of a ROCm trace's only GPU that GPU's number; return the gap where there are
     several.
 
@@ -282,27 +299,27 @@ def _number_agents(events: Events, gpus: Sequence[_Gpu]) -> tuple[Gap, ...]:
     return ()
 
 
-def _read_environment(metadata: Metadata, job: _Job) -> dict[str, str]:
+def _read_environment(metadata: Metadata, job: _DistributedInfo) -> dict[str, str]:
     torch = next((metadata[key] for key in _TORCH if metadata.get(key)), None)
     facts = {} if torch is None else {"torch": str(torch)}
     for key in (*_VERSIONS, *_FLAGS):
         if isinstance(metadata.get(key), int | str):
             facts[key] = str(metadata[key])
-    if cuda := read_int64(metadata.get("cuda_runtime_version")):
+    if cuda := parse_int64(metadata.get("cuda_runtime_version")):
         facts["cuda"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
-    if hip := read_int64(metadata.get("hip_runtime_version")):
+    if hip := parse_int64(metadata.get("hip_runtime_version")):
         facts["hip"] = f"{hip // 10_000_000}.{hip // 100_000 % 100}.{hip % 100_000}"
     stated = {
         "distributed_backend": job.backend,
         "distributed_rank": job.rank,
         "distributed_world_size": job.world_size,
-        "clock_base_ns": read_int64(metadata.get("baseTimeNanoseconds")),
-        "schema_version": read_int64(metadata.get("schemaVersion")),
+        "clock_base_ns": parse_int64(metadata.get("baseTimeNanoseconds")),
+        "schema_version": parse_int64(metadata.get("schemaVersion")),
     }
     return facts | {name: str(value) for name, value in stated.items() if value is not None}
 
 
-def _read_process_groups(events: Events, job: _Job) -> dict[str, str]:
+def _read_process_groups(events: SortedEvents, job: _DistributedInfo) -> dict[str, str]:
     """Return ranks of the process groups that the trace has collectives of, those smaller than the
     job: {"process_groups": JSON}.
 
@@ -319,7 +336,7 @@ def _read_process_groups(events: Events, job: _Job) -> dict[str, str]:
     return {"process_groups": json.dumps(groups)} if groups else {}
 
 
-def _read_peaks(events: Events) -> tuple[MemoryFigure, ...]:
+def _find_memory_peaks(events: SortedEvents) -> tuple[MemoryFigure, ...]:
     """Return peaks of the GPU's allocator, where the trace has a single GPU."""
     if len(events.curves) != 1:
         return ()
@@ -332,7 +349,9 @@ def _read_peaks(events: Events) -> tuple[MemoryFigure, ...]:
     )
 
 
-def _find_gaps(events: Events, kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
+def _find_trace_gaps(
+    events: SortedEvents, kernels: list[Kernel], *, by_operator: bool
+) -> Iterator[Gap]:
     if kernels:
         yield from _find_kernel_gaps(kernels, by_operator=by_operator)
     else:
@@ -354,7 +373,7 @@ def _find_gaps(events: Events, kernels: list[Kernel], *, by_operator: bool) -> I
         yield Gap("operation.cpu_ns", "unreadable", reason)
 
 
-def _explain_no_kernel(events: Events) -> str:
+def _explain_no_kernel(events: SortedEvents) -> str:
     """Return why there is no kernel. Runtime and driver calls are only there where
     ProfilerActivity.CUDA was on: CUPTI then failed to give the rest."""
     missing = "GPU activity missing but for copies" if events.copies else "GPU activity missing"
@@ -382,7 +401,7 @@ def _find_kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[G
         owner = "range, module or operator" if by_operator else "range or module"
         reason = f"{len(outside)} of {len(kernels)} launches have no {owner}"
         if len(outside) < len(kernels):
-            reason += name_longest(kernels, outside)
+            reason += describe_time_share(kernels, outside)
         yield Gap("kernel.layer", "not_collected", reason)
     if all(kernel.registers is None for kernel in kernels):
         reason = "the trace gives no registers per thread (ROCm traces never do)"
@@ -399,7 +418,7 @@ def _find_kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[G
         yield Gap("kernel.duration_ns", "unreadable", reason)
 
 
-def _find_losses(events: Events) -> Iterator[Gap]:
+def _find_lost_events(events: SortedEvents) -> Iterator[Gap]:
     """Yield gaps for launches without kernels, kernels without launches, and for arguments that a
     few kernels lack."""
     total, all_args = len(events.kernels), [event.args for event in events.kernels]
@@ -424,7 +443,7 @@ def _find_losses(events: Events) -> Iterator[Gap]:
 
 
 def _find_diagnostics(
-    events: Events, metadata: Metadata, *, repaired: bool
+    events: SortedEvents, metadata: Metadata, *, repaired: bool
 ) -> Iterator[Diagnostic]:
     for key in ("ERROR", "WARNING"):
         notes = metadata.get(key)
@@ -441,4 +460,4 @@ def _find_diagnostics(
         if count:
             yield Diagnostic("warning", "perfctl", text.format(count))
     unknown = [f"{name} ({count} events)" for name, count in events.unknown.items()]
-    yield from not_understood({"categories": unknown})
+    yield from warn_not_understood({"categories": unknown})

@@ -13,8 +13,8 @@ from itertools import chain
 
 import msgspec
 
-from perfctl.parsers.kineto.events import make_args_reader
-from perfctl.parsers.kineto.stream import Event, nanoseconds, read_int64
+from perfctl.parsers.kineto.events import make_args_decoder
+from perfctl.parsers.kineto.stream import TraceEvent, parse_int64, parse_microseconds_as_ns
 from perfctl.records.report import Gap, Kernel
 
 _PROCESS = re.compile(r"/(?:host|device):")
@@ -30,7 +30,7 @@ _DETAIL = re.compile(r"\b(\w+):(\d+(?:,\d+)*)")
 _BETWEEN = re.compile(r"([HDP])2([HDP])")
 
 
-class _Args(msgspec.Struct):
+class _XlaArgs(msgspec.Struct):
     """Arguments that are read."""
 
     name: str = ""
@@ -42,10 +42,10 @@ class _Args(msgspec.Struct):
     memset_details: str = ""
 
 
-_read_args = make_args_reader(_Args)
+_read_args = make_args_decoder(_XlaArgs)
 
 
-class XlaTrace:
+class XlaTranslator:
     """The part of a JAX trace that is known so far."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class XlaTrace:
         self._steps: dict[str, tuple[str, int, int]] = {}
         """Group of events -> number of the step, begin and end in ns."""
 
-    def translate(self, blocks: Iterable[list[Event]]) -> Iterator[list[Event]]:
+    def translate(self, blocks: Iterable[list[TraceEvent]]) -> Iterator[list[TraceEvent]]:
         """Yield the events of a JAX trace as Kineto writes them; those of another trace as they
         are."""
         blocks = iter(blocks)
@@ -71,10 +71,14 @@ class XlaTrace:
             return
         for block in chain([first], blocks):
             yield [
-                translated for event in block if (translated := self._translate(event)) is not None
+                translated
+                for event in block
+                if (translated := self._translate_event(event)) is not None
             ]
         yield [
-            _make_range(f"ProfilerStep#{number}", 0, begin / 1000, (end - begin) / 1000, group)
+            _make_range_event(
+                f"ProfilerStep#{number}", 0, begin / 1000, (end - begin) / 1000, group
+            )
             for group, (number, begin, end) in self._steps.items()
         ]
 
@@ -89,7 +93,7 @@ class XlaTrace:
             reason = f"the trace has exactly {self._events:,} events: XLA probably dropped others"
             yield Gap("kernel", "ambiguous", reason)
 
-    def _translate(self, event: Event) -> Event | None:
+    def _translate_event(self, event: TraceEvent) -> TraceEvent | None:
         process, thread = str(event.pid), str(event.tid)
         if event.ph == "M":
             name = _read_args(event).name
@@ -101,44 +105,46 @@ class XlaTrace:
         if event.ph == "X" and process in self.gpus:
             line = self._lines.get((process, thread), "")
             if stream := _STREAM.match(line):
-                return _make_work(event, self.gpus[process], int(stream[1]))
+                return _make_device_event(event, self.gpus[process], int(stream[1]))
             if line == "XLA Ops":
-                return _make_range(event.name, 1 + self.gpus[process], event.ts, event.dur)
+                return _make_range_event(event.name, 1 + self.gpus[process], event.ts, event.dur)
             if line == "Steps":
-                self._add_step(event)
+                self._extend_step(event)
         return None
 
-    def _add_step(self, event: Event) -> None:
+    def _extend_step(self, event: TraceEvent) -> None:
         number = _STEP.search(str(event.name))
-        begin, length = nanoseconds(event.ts), nanoseconds(event.dur)
+        begin, length = parse_microseconds_as_ns(event.ts), parse_microseconds_as_ns(event.dur)
         if number and begin is not None and length is not None:
             group = _read_args(event).group_id or number[1]
             _, first, last = self._steps.get(group, ("", begin, begin))
             self._steps[group] = number[1], min(first, begin), max(last, begin + length)
 
 
-def _make_range(name: object, thread: int, ts: object, dur: object, group: object = None) -> Event:
-    args = {"External id": read_int64(group)}
-    return Event("X", "user_annotation", name, 0, thread, ts, dur, _write(args))
+def _make_range_event(
+    name: object, thread: int, ts: object, dur: object, group: object = None
+) -> TraceEvent:
+    args = {"External id": parse_int64(group)}
+    return TraceEvent("X", "user_annotation", name, 0, thread, ts, dur, _encode_args(args))
 
 
-def _make_work(event: Event, gpu: int, stream: int) -> Event:
+def _make_device_event(event: TraceEvent, gpu: int, stream: int) -> TraceEvent:
     """Return a kernel or copy with Kineto's arguments."""
     args = _read_args(event)
     text = f"{args.kernel_details} {args.memcpy_details} {args.memset_details}"
     details = {
-        name: [read_int64(number) for number in numbers.split(",")]
+        name: [parse_int64(number) for number in numbers.split(",")]
         for name, numbers in _DETAIL.findall(text)
     }
     single = {name: numbers[0] for name, numbers in details.items()}
     event.cat = "kernel"
     if _COPY.match(str(event.name)):
         event.cat, event.name = "gpu_memcpy", _BETWEEN.sub(r"\1to\2", event.name)
-    event.args = _write(
+    event.args = _encode_args(
         {
-            "External id": read_int64(args.group_id),
-            "correlation": read_int64(args.correlation_id),
-            "context": read_int64(args.context_id),
+            "External id": parse_int64(args.group_id),
+            "correlation": parse_int64(args.correlation_id),
+            "context": parse_int64(args.context_id),
             "device": gpu,
             "stream": stream,
             "grid": details.get("grid"),
@@ -152,5 +158,5 @@ def _make_work(event: Event, gpu: int, stream: int) -> Event:
     return event
 
 
-def _write(args: Mapping[str, object]) -> msgspec.Raw:
+def _encode_args(args: Mapping[str, object]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(args))

@@ -17,18 +17,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.doubts import list_others, not_understood
-from perfctl.parsers.common.lines import head_lines
-from perfctl.parsers.common.numbers import YEARS, Stamp
-from perfctl.parsers.common.tables import Column
+from perfctl.parsers.common.doubts import list_unknown_names, warn_not_understood
+from perfctl.parsers.common.lines import decode_head_lines
+from perfctl.parsers.common.numbers import YEARS, Timestamp
+from perfctl.parsers.common.tables import FieldColumn
 from perfctl.parsers.monitors.readings import (
     Cells,
-    MonitorText,
-    Readings,
-    Rounds,
+    DeviceReadings,
+    MonitorTextFile,
+    RoundCounter,
     make_cut_cell_gap,
 )
-from perfctl.records.errors import ReportError, readable
+from perfctl.records.errors import ReportError, convert_os_errors
 from perfctl.records.report import Report
 
 TOOL = "dcgm"
@@ -50,21 +50,21 @@ _MICROSECONDS = range(
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether one of the two headers is among the first lines."""
-    lines = [line for line in head_lines(head) if len(line) < _LINE_LIMIT]
+    lines = [line for line in decode_head_lines(head) if len(line) < _LINE_LIMIT]
     return any(_CSV_HEADER.match(line) or _TEXT_HEADER.match(line) for line in lines)
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when no complete reading follows the header."""
-    moments: dict[tuple[Stamp | None, int, int], Cells] = {}
+    moments: dict[tuple[Timestamp | None, int, int], Cells] = {}
     gaps = []
-    text = MonitorText(path, TOOL)
-    with readable(path, TOOL):
-        for moment, cells in _read_lines(text):
+    text = MonitorTextFile(path, TOOL)
+    with convert_os_errors(path, TOOL):
+        for moment, cells in _read_moments_and_cells(text):
             if not text.ends_whole and cells[-1][1][-1].isdigit():
                 gaps.append(make_cut_cell_gap(cells.pop()[0].name))
             moments.setdefault(moment, []).extend(cells)
-    readings = Readings(text.interval_ns)
+    readings = DeviceReadings(text.interval_ns)
     for (stamp, number, device), cells in moments.items():
         if cells:
             readings.add(stamp, number, device, cells)
@@ -72,21 +72,23 @@ def parse(path: Path) -> Report:
         reason = "the DCGM header has no complete sample below it"
         raise ReportError(path, TOOL, reason, "Run dcgmi longer")
     readings.samples.sort(key=lambda sample: sample.at_ns)
-    fields = list_others(readings.figure_names, _KNOWN["fields"], _KNOWN["without_unit"])
+    fields = list_unknown_names(readings.figure_names, _KNOWN["fields"], _KNOWN["without_unit"])
     return text.make_report(
         "DCGM CSV" if readings.span else "dcgmi dmon",
         readings,
         gaps,
         no_devices="DCGM's output does not name the devices",
-        unknown=not_understood({"fields": fields}, "kept without a unit"),
+        unknown=warn_not_understood({"fields": fields}, "kept without a unit"),
     )
 
 
-def _read_lines(text: MonitorText) -> Iterator[tuple[tuple[Stamp | None, int, int], Cells]]:
+def _read_moments_and_cells(
+    text: MonitorTextFile,
+) -> Iterator[tuple[tuple[Timestamp | None, int, int], Cells]]:
     """Yield each cell of the CSV, whose GPU and time may be those of cells before it, and each row
     of the text: time, number of the round and GPU, and cells."""
-    columns: list[Column] = []
-    rounds = Rounds()
+    columns: list[FieldColumn] = []
+    rounds = RoundCounter()
     for line in text:
         start = line[:_LINE_LIMIT]
         is_long = len(line) >= _LINE_LIMIT
@@ -94,19 +96,19 @@ def _read_lines(text: MonitorText) -> Iterator[tuple[tuple[Stamp | None, int, in
         cells = entity[2].split() if entity else []
         if _TEXT_HEADER.match(start) and not is_long:
             names = line.replace("#", " ", 1).split()[1:]
-            columns = [_make_column(_KNOWN["short_names"].get(name, name)) for name in names]
+            columns = [_make_field_column(_KNOWN["short_names"].get(name, name)) for name in names]
         elif entity and len(cells) == len(columns):
             device = int(entity[1])
             row = list(zip(columns, cells, strict=True))
             yield (None, rounds.count(device), device), row
         elif cell and int(cell[2]) in _MICROSECONDS:
-            stamp = Stamp(int(cell[2]) * 1000, zoned=True)
-            yield (stamp, 0, int(cell[1])), [(_make_column(cell[3]), cell[4])]
+            stamp = Timestamp(int(cell[2]) * 1000, zoned=True)
+            yield (stamp, 0, int(cell[1])), [(_make_field_column(cell[3]), cell[4])]
         elif line.strip() and not _UNITS_LINE.match(start) and not _CSV_HEADER.match(start):
-            text.stray(line)
+            text.set_aside_stray_line(line)
 
 
 @lru_cache(maxsize=1024)
-def _make_column(name: str) -> Column:
+def _make_field_column(name: str) -> FieldColumn:
     unit, quantity = _KNOWN["fields"].get(name, ("", None))
-    return Column(name, unit, quantity)
+    return FieldColumn(name, unit, quantity)

@@ -25,14 +25,30 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from perfctl.parsers.common.doubts import list_others, not_understood, several, words_in
-from perfctl.parsers.common.lines import HEAD_BYTES, head_lines
-from perfctl.parsers.common.numbers import Stamp, is_nothing, read_quantity, read_stamp
-from perfctl.parsers.common.tables import Column
+from perfctl.parsers.common.doubts import (
+    list_unknown_names,
+    several,
+    split_words,
+    warn_not_understood,
+)
+from perfctl.parsers.common.lines import HEAD_BYTES, decode_head_lines
+from perfctl.parsers.common.numbers import (
+    Timestamp,
+    is_not_available_text,
+    parse_quantity_in_base_units,
+    parse_timestamp,
+)
+from perfctl.parsers.common.tables import FieldColumn
 from perfctl.parsers.monitors import nvidia_smi_log, nvidia_smi_query
 from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import Cells, MonitorText, Readings, Rounds, ordinal
-from perfctl.records.errors import ReportError, readable
+from perfctl.parsers.monitors.readings import (
+    Cells,
+    DeviceReadings,
+    MonitorTextFile,
+    RoundCounter,
+    parse_ordinal,
+)
+from perfctl.records.errors import ReportError, convert_os_errors
 from perfctl.records.report import Diagnostic, Gap, Report
 
 TOOL = "nvidia-smi"
@@ -54,17 +70,17 @@ _PROCESS = re.compile(
     r"[CGM])\s+(?P<name>\S.*?)\s+(?P<memory>\d{1,9}MiB|N/A)\Z"
 )
 _COLUMNS = {
-    "gpu": Column("utilization.gpu", "%", monitor.UTILIZATION),
-    "used": Column("memory.used", "", monitor.MEMORY_USED),
-    "total": Column("memory.total", "", monitor.MEMORY_TOTAL),
-    "draw": Column("power.draw", "W", monitor.POWER),
-    "temperature": Column("temperature.gpu", "C", monitor.TEMPERATURE),
-    "fan": Column("fan.speed", "%"),
-    "perf": Column("pstate"),
-    "limit": Column("power.limit", "W"),
-    "compute": Column("compute_mode"),
+    "gpu": FieldColumn("utilization.gpu", "%", monitor.UTILIZATION),
+    "used": FieldColumn("memory.used", "", monitor.MEMORY_USED),
+    "total": FieldColumn("memory.total", "", monitor.MEMORY_TOTAL),
+    "draw": FieldColumn("power.draw", "W", monitor.POWER),
+    "temperature": FieldColumn("temperature.gpu", "C", monitor.TEMPERATURE),
+    "fan": FieldColumn("fan.speed", "%"),
+    "perf": FieldColumn("pstate"),
+    "limit": FieldColumn("power.limit", "W"),
+    "compute": FieldColumn("compute_mode"),
 }
-_HEADER_WORDS = words_in(
+_HEADER_WORDS = split_words(
     "GPU Name Persistence-M TCC/WDDM Driver-Model Bus-Id Disp.A Volatile Uncorr. ECC Fan Temp Perf "
     "Pwr:Usage/Cap Memory-Usage GPU-Util Compute M. MIG Processes: PID Type Process name Memory GI "
     "CI ID Usage No running processes found Not Supported devices: devices Dev Shared Vol SM Unc "
@@ -96,7 +112,7 @@ _UNITS = {
 """Units by the tool's own manual, for files that do not have the line of units; they are the same
 in all versions."""
 _PROCESS_FIGURES = ("sm", "mem", "enc", "dec", "jpg", "ofa", "fb", "ccpm")
-_CODES = words_in("gpu date time idx pid type command tviol sbecc dbecc pci")
+_CODES = split_words("gpu date time idx pid type command tviol sbecc dbecc pci")
 """Columns without a unit."""
 _TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})\Z")
 _DAY_NS = 86_400 * 10**9
@@ -106,16 +122,16 @@ _ROUNDS = 8
 program's output, begins another log."""
 
 
-def recognise_table(lines: list[str]) -> bool:
+def has_table_title(lines: list[str]) -> bool:
     """Return whether the title of the table is among these lines."""
     return any(_TITLE.match(line) for line in lines if len(line) < _TABLE_LINE_LIMIT)
 
 
 @dataclass(slots=True)
-class Tables:
+class SmiTables:
     """What the tables of one file say."""
 
-    readings: Readings = field(default_factory=Readings)
+    readings: DeviceReadings = field(default_factory=DeviceReadings)
     names: dict[int, str] = field(default_factory=dict)
     """Of the GPUs, by index."""
     versions: dict[str, str] = field(default_factory=dict)
@@ -129,8 +145,8 @@ class Tables:
 
 def parse_table(path: Path) -> Report:
     """Read the tables. Raises ReportError when there is no GPU in any of them."""
-    text = MonitorText(path, TOOL)
-    tables = read_tables(text)
+    text = MonitorTextFile(path, TOOL)
+    tables = read_smi_tables(text)
     readings, versions = tables.readings, tables.versions
     if not readings.samples:
         reason = "nvidia-smi's table has no complete row of a GPU"
@@ -153,19 +169,19 @@ def parse_table(path: Path) -> Report:
         readings,
         gaps,
         notes=[Diagnostic("info", "perfctl", rounded)],
-        unknown=not_understood({"parts": tables.unknown}),
+        unknown=warn_not_understood({"parts": tables.unknown}),
         tool_version=versions.get("smi"),
-        devices=readings.describe_devices(facts),
+        devices=readings.make_devices(facts),
         environment={key: versions[name] for key, name in _ENVIRONMENT.items() if name in versions},
     )
     return report if tables.number > 0 else replace(report, duration_ns=None)
 
 
-def read_tables(text: MonitorText) -> Tables:
+def read_smi_tables(text: MonitorTextFile) -> SmiTables:
     """Read the lines of a table: three cells for each of the two lines of a GPU, one for a
     process."""
-    tables = Tables()
-    stamp: Stamp | None = None
+    tables = SmiTables()
+    stamp: Timestamp | None = None
     pending: tuple[int, str, str] | None = None  # index, name, ECC cell
     for line in text:
         line = line.strip() if len(line) < _TABLE_LINE_LIMIT else ""
@@ -177,32 +193,32 @@ def read_tables(text: MonitorText) -> Tables:
             versions = {key: value for key, value in title.groupdict().items() if value}
             tables.versions = versions | tables.versions
         elif tables.number < 0 or not cells:
-            if moment := read_stamp(line):
+            if moment := parse_timestamp(line):
                 stamp, pending = moment, None
             elif line and line[0] not in "+|":
-                text.stray(line)
+                text.set_aside_stray_line(line)
         elif len(cells) == 3 and (name := _NAME.match(cells[0])) and _BUS.match(cells[1]):
             pending = int(name["index"]), name["name"], cells[2]
             tables.begun += 1
-        elif pending and (values := _read_second_line(cells)):
+        elif pending and (values := _parse_gpu_state_line(cells)):
             index, printed, ecc = pending
             pending = None
             gpu = [(column, values.get(key, "N/A")) for key, column in _COLUMNS.items()]
-            gpu.append((Column("ecc.errors.uncorrected.volatile"), ecc))
+            gpu.append((FieldColumn("ecc.errors.uncorrected.volatile"), ecc))
             tables.readings.add(stamp, tables.number, index, gpu)
             tables.names.setdefault(index, printed)
         elif len(cells) == 1 and (process := _PROCESS.match(cells[0])):
-            column = Column(f"process {process['name']}: memory")
+            column = FieldColumn(f"process {process['name']}: memory")
             memory = [(column, process["memory"])]
             tables.readings.add(stamp, tables.number, int(process["index"]), memory)
         elif not pending and len(tables.unknown) < _MOST_STRANGE:
             parts = " ".join(cells).replace("=+", " ").replace("=", " ").split()
             if len(cells) > 1 or not _ROW.match(cells[0]):
-                tables.unknown |= dict.fromkeys(list_others(parts, _HEADER_WORDS))
+                tables.unknown |= dict.fromkeys(list_unknown_names(parts, _HEADER_WORDS))
     return tables
 
 
-def _read_second_line(cells: list[str]) -> dict[str, str]:
+def _parse_gpu_state_line(cells: list[str]) -> dict[str, str]:
     """Return the values in the second line of a GPU; {} for any other line."""
     if len(cells) != 3 or not (state := _STATE.match(cells[0])):
         return {}
@@ -212,23 +228,23 @@ def _read_second_line(cells: list[str]) -> dict[str, str]:
     return state.groupdict() | work.groupdict() | (memory.groupdict() if memory else {})
 
 
-def recognise_lists(lines: list[str]) -> bool:
+def has_list_header(lines: list[str]) -> bool:
     """Return whether there is a line "# gpu ..." with columns of dmon or pmon."""
-    return any(map(_read_list_header, lines))
+    return any(map(_parse_list_header, lines))
 
 
-def _read_list_header(line: str) -> list[str]:
+def _parse_list_header(line: str) -> list[str]:
     """Return the names of the columns in lower case, "gpu" among them; [] for any other line."""
     text = line.lstrip()
     if len(line) > _LINE_LIMIT or not text.startswith("#"):
         return []
-    names = [name.lower() for name in _split(text.lstrip(" #"), "," in text)]
+    names = [name.lower() for name in _split_cells(text.lstrip(" #"), "," in text)]
     is_known = any(name in _UNITS or name in ("pid", "type", "command") for name in names)
     begins = names[:1] in (["date"], ["time"], ["gpu"])
     return names if begins and "gpu" in names and is_known else []
 
 
-def _split(line: str, by_comma: bool, most: int = -1) -> list[str]:
+def _split_cells(line: str, by_comma: bool, most: int = -1) -> list[str]:
     """Return the cells of a line. ``most``: parts at blanks, the last of which may hold some."""
     return (
         [cell.strip() for cell in line.split(",")] if by_comma else line.strip().split(None, most)
@@ -237,14 +253,14 @@ def _split(line: str, by_comma: bool, most: int = -1) -> list[str]:
 
 def parse_lists(path: Path) -> Report:
     """Read the output of dmon or pmon. Raises ReportError when no row follows a header."""
-    text = MonitorText(path, TOOL)
-    rows = _read_rows(text)
+    text = MonitorTextFile(path, TOOL)
+    rows = _read_list_rows(text)
     if not rows:
         reason = "the header of dmon or pmon has no complete row below it"
         raise ReportError(path, TOOL, reason, "Run nvidia-smi longer")
-    readings, rounds, last = Readings(text.interval_ns), Rounds(), 0
-    moments: dict[tuple[int, int], tuple[Stamp | None, list[dict[str, str]]]] = {}
-    for row, stamp in zip(rows, _read_stamps(rows, readings), strict=True):
+    readings, rounds, last = DeviceReadings(text.interval_ns), RoundCounter(), 0
+    moments: dict[tuple[int, int], tuple[Timestamp | None, list[dict[str, str]]]] = {}
+    for row, stamp in zip(rows, _read_row_timestamps(rows, readings), strict=True):
         device = int(row["gpu"])
         # a GPU with a lower number begins the next round: pmon lists processes that change
         number = rounds.count((device, row.get("pid")), begins=device < last)
@@ -252,7 +268,7 @@ def parse_lists(path: Path) -> Report:
         moments.setdefault((number, device), (stamp, []))[1].append(row)
     for (number, device), (stamp, members) in moments.items():
         is_pmon = "pid" in members[0]
-        cells = _processes(members) if is_pmon else _cells(members[0])
+        cells = _make_pmon_cells(members) if is_pmon else _make_dmon_cells(members[0])
         readings.add(stamp, number, device, cells)
     # columns in no list: dmon's become figures without a unit, pmon's are left out
     names = dict.fromkeys(name for row in rows for name in row)
@@ -266,13 +282,13 @@ def parse_lists(path: Path) -> Report:
         readings,
         no_devices="dmon and pmon do not print device names",
         notes=[Diagnostic("info", "perfctl", summed)] if is_pmon else (),
-        unknown=not_understood(
-            {"columns": list_others(names, _UNITS, _CODES)}, "kept without a unit, if at all"
+        unknown=warn_not_understood(
+            {"columns": list_unknown_names(names, _UNITS, _CODES)}, "kept without a unit, if at all"
         ),
     )
 
 
-def _read_rows(text: MonitorText) -> list[dict[str, str]]:
+def _read_list_rows(text: MonitorTextFile) -> list[dict[str, str]]:
     """Return every row below a header that has all its cells, by the names of the columns; a
     command may have blanks. Raises ReportError for several logs."""
     rows: list[dict[str, str]] = []
@@ -283,7 +299,7 @@ def _read_rows(text: MonitorText) -> list[dict[str, str]]:
     names: list[str] = []
     by_comma = False
     for line in text:
-        if header := _read_list_header(line):
+        if header := _parse_list_header(line):
             gpus = Tally(row["gpu"] for row in rows[first_row:])
             if other_line and gpus and max(gpus.values()) < _ROUNDS:
                 starts.append(other_line)
@@ -293,91 +309,93 @@ def _read_rows(text: MonitorText) -> list[dict[str, str]]:
         if line.lstrip().startswith("#"):
             continue
         most = len(names) - 1 if names[-1:] == ["command"] else -1
-        cells = _split(line, by_comma, most) if len(line) <= _LINE_LIMIT else []
+        cells = _split_cells(line, by_comma, most) if len(line) <= _LINE_LIMIT else []
         row = dict(zip(names, cells, strict=True)) if len(cells) == len(names) else {}
         # the file ends within this number
         if row and not text.ends_whole and cells[-1][-1:].isdigit():
             row[names[-1]] = "-"
-        if row and ordinal(row["gpu"]) is not None:
+        if row and parse_ordinal(row["gpu"]) is not None:
             rows.append(row)
             other_line = 0
         elif line.strip():
             other_line = other_line or (text.line if rows else 0)
-            text.stray(line)
+            text.set_aside_stray_line(line)
     if starts:
         raise several(text.path, TOOL, starts)
     return rows
 
 
-def _read_stamps(rows: list[dict[str, str]], readings: Readings) -> Iterator[Stamp | None]:
+def _read_row_timestamps(
+    rows: list[dict[str, str]], readings: DeviceReadings
+) -> Iterator[Timestamp | None]:
     """Yield the time of each row; without a date they count from the first midnight."""
     days = last = 0
     for row in rows:
         date, time = row.get("date"), row.get("time", "")
         if date:
-            yield read_stamp(f"{date} {time or '00:00:00'}")
+            yield parse_timestamp(f"{date} {time or '00:00:00'}")
         elif match := _TIME_OF_DAY.match(time):
             readings.since_midnight = True
             ns = (int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3])) * 10**9
             days += ns < last - _DAY_NS // 2
             last = ns
-            yield Stamp(days * _DAY_NS + ns, zoned=False)
+            yield Timestamp(days * _DAY_NS + ns, zoned=False)
         else:
             yield None
 
 
-def _cells(row: dict[str, str]) -> Cells:
+def _make_dmon_cells(row: dict[str, str]) -> Cells:
     """Return a row of dmon. Codes 0 and 1 and counts of errors have no unit."""
     return [
-        (Column(name, _UNITS.get(name, ""), _QUANTITY.get(name)), cell)
+        (FieldColumn(name, _UNITS.get(name, ""), _QUANTITY.get(name)), cell)
         for name, cell in row.items()
         if name not in ("gpu", "date", "time")
     ]
 
 
-def _processes(rows: list[dict[str, str]]) -> Cells:
+def _make_pmon_cells(rows: list[dict[str, str]]) -> Cells:
     """Return the processes of one GPU at one moment: figures by process name, and the sum of
     their sm."""
-    running = [row for row in rows if not is_nothing(row["pid"])]
+    running = [row for row in rows if not is_not_available_text(row["pid"])]
     cells = [
-        (Column(f"process {row.get('command', '')}: {name}", _UNITS[name]), row[name])
+        (FieldColumn(f"process {row.get('command', '')}: {name}", _UNITS[name]), row[name])
         for row in running
         for name in _PROCESS_FIGURES
         if name in row
     ]
     if "sm" in rows[0]:
-        shares = [read_quantity(row.get("sm", "-"), "%")[0] for row in running]
+        shares = [parse_quantity_in_base_units(row.get("sm", "-"), "%")[0] for row in running]
         stated = [share for share in shares if share is not None]
         total = f"{sum(stated):g}" if stated else "-"
-        cells.insert(0, (Column("sm", "%", monitor.UTILIZATION), total))
+        cells.insert(0, (FieldColumn("sm", "%", monitor.UTILIZATION), total))
     return cells
 
 
 _FORMS: tuple[tuple[Callable[[list[str]], bool], Callable[[Path], Report]], ...] = (
-    (recognise_lists, parse_lists),
-    (recognise_table, parse_table),
-    (nvidia_smi_log.recognise, nvidia_smi_log.parse),
-    (nvidia_smi_query.recognise, nvidia_smi_query.parse),
+    (has_list_header, parse_lists),
+    (has_table_title, parse_table),
+    (nvidia_smi_log.has_log_title, nvidia_smi_log.parse),
+    (nvidia_smi_query.has_header_or_rows, nvidia_smi_query.parse),
 )
 
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether the first lines have one of nvidia-smi's headers, or rows of its CSV."""
-    return _find_form(head) is not None
+    return _find_parser_of_form(head) is not None
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no complete reading."""
-    with readable(path, TOOL):
+    with convert_os_errors(path, TOOL):
         with path.open("rb") as file:
-            parse_form = _find_form(file.read(HEAD_BYTES))
+            parse_form = _find_parser_of_form(file.read(HEAD_BYTES))
         if parse_form is None:
             reason = "it contains no output of nvidia-smi"
             raise ReportError(path, TOOL, reason, "Pass the file that nvidia-smi wrote")
         return parse_form(path)
 
 
-def _find_form(head: bytes) -> Callable[[Path], Report] | None:
+def _find_parser_of_form(head: bytes) -> Callable[[Path], Report] | None:
     """Return what reads the form of output whose header or rows are among the first lines."""
-    lines = head_lines(head)
+    lines = decode_head_lines(head)
     return next((parse for recognise, parse in _FORMS if recognise(lines)), None)

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from perfctl.parsers.common.numbers import Stamp, read_stamp
-from perfctl.parsers.common.tables import Column
+from perfctl.parsers.common.numbers import Timestamp, parse_timestamp
+from perfctl.parsers.common.tables import FieldColumn
 from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import MonitorText, Readings, Rounds
+from perfctl.parsers.monitors.readings import DeviceReadings, MonitorTextFile, RoundCounter
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 
@@ -22,46 +22,46 @@ _GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)")
 _LINE = re.compile(r"(?P<blanks> *)(?P<name>\S.*?)(?: +: (?P<value>.*))?")
 _LINE_LIMIT = 400
 _COLUMNS = {
-    "FB Memory Usage/Used": Column("memory.used", "", monitor.MEMORY_USED),
-    "FB Memory Usage/Total": Column("memory.total", "", monitor.MEMORY_TOTAL),
+    "FB Memory Usage/Used": FieldColumn("memory.used", "", monitor.MEMORY_USED),
+    "FB Memory Usage/Total": FieldColumn("memory.total", "", monitor.MEMORY_TOTAL),
     **dict.fromkeys(
         ("Utilization/Gpu", "Utilization/GPU"),
-        Column("utilization.gpu", "", monitor.UTILIZATION),
+        FieldColumn("utilization.gpu", "", monitor.UTILIZATION),
     ),
-    "Temperature/GPU Current Temp": Column("temperature.gpu", "", monitor.TEMPERATURE),
+    "Temperature/GPU Current Temp": FieldColumn("temperature.gpu", "", monitor.TEMPERATURE),
     **dict.fromkeys(
         (
             "Power Readings/Power Draw",
             "GPU Power Readings/Power Draw",
             "GPU Power Readings/Average Power Draw",
         ),
-        Column("power.draw", "", monitor.POWER),
+        FieldColumn("power.draw", "", monitor.POWER),
     ),
-    "Clocks/SM": Column("clocks.sm", "", monitor.SM_CLOCK),
-    "Utilization/Memory": Column("utilization.memory"),
-    "Fan Speed": Column("fan.speed"),
-    "Performance State": Column("pstate"),
+    "Clocks/SM": FieldColumn("clocks.sm", "", monitor.SM_CLOCK),
+    "Utilization/Memory": FieldColumn("utilization.memory"),
+    "Fan Speed": FieldColumn("fan.speed"),
+    "Performance State": FieldColumn("pstate"),
 }
 """Section and name, as drivers since 390 print them."""
 
 
-def recognise(lines: list[str]) -> bool:
+def has_log_title(lines: list[str]) -> bool:
     """Return whether the log's title is among these lines."""
     return any(_TITLE.fullmatch(line.strip()) for line in lines if len(line) < _LINE_LIMIT)
 
 
 def parse(path: Path) -> Report:
     """Read the log. Raises ReportError when no GPU in it has a figure."""
-    text = MonitorText(path, TOOL)
-    readings, rounds = Readings(), Rounds()
+    text = MonitorTextFile(path, TOOL)
+    readings, rounds = DeviceReadings(), RoundCounter()
     facts: dict[str, str] = {}
     gpus: dict[str, int] = {}
     names: dict[int | None, dict[str, str]] = {}
-    stamp: Stamp | None = None
-    for bus, values in _read_blocks(text):
+    stamp: Timestamp | None = None
+    for bus, values in _read_gpu_blocks(text):
         if bus is None:
             facts |= values
-            stamp = read_stamp(values["Timestamp"]) if "Timestamp" in values else stamp
+            stamp = parse_timestamp(values["Timestamp"]) if "Timestamp" in values else stamp
             continue
         index = gpus.setdefault(bus, len(gpus))
         driver = facts.get("Driver Version", "")
@@ -84,12 +84,12 @@ def parse(path: Path) -> Report:
     return text.make_report(
         "nvidia-smi -q",
         readings,
-        devices=readings.describe_devices(names),
+        devices=readings.make_devices(names),
         environment=environment,
     )
 
 
-def _read_blocks(text: MonitorText) -> Iterator[tuple[str | None, dict[str, str]]]:
+def _read_gpu_blocks(text: MonitorTextFile) -> Iterator[tuple[str | None, dict[str, str]]]:
     """Yield (bus id, values by section and name) of each GPU; None and the values above the GPUs.
     A value stands below its innermost section."""
     bus: str | None = None

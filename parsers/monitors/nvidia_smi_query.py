@@ -14,23 +14,23 @@ from pathlib import Path
 from sys import intern
 from typing import NamedTuple
 
-from perfctl.parsers.common.doubts import not_understood, several
+from perfctl.parsers.common.doubts import several, warn_not_understood
 from perfctl.parsers.common.numbers import (
-    base_unit,
-    day_is_first,
-    is_nothing,
-    is_stamp,
-    read_quantity,
-    read_stamp,
+    is_day_before_month,
+    is_not_available_text,
+    is_timestamp,
+    parse_quantity_in_base_units,
+    parse_timestamp,
+    parse_unit,
 )
-from perfctl.parsers.common.tables import Column
+from perfctl.parsers.common.tables import FieldColumn
 from perfctl.parsers.monitors import readings as monitor
 from perfctl.parsers.monitors.readings import (
-    MonitorText,
-    Readings,
-    Rounds,
+    DeviceReadings,
+    MonitorTextFile,
+    RoundCounter,
     make_cut_cell_gap,
-    ordinal,
+    parse_ordinal,
 )
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report
@@ -111,26 +111,26 @@ _BY_BUS = "no index column: devices are numbered in the order of their first row
 _BUS, _PLACE = "uuid or bus id", "place below a date"
 
 
-class Layout(NamedTuple):
+class HeaderLayout(NamedTuple):
     """The columns of a header."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[FieldColumn, ...]
     places: dict[str, int]
     """By name; of two columns with one name the first counts."""
-    measured: list[tuple[Column, int]]
+    measured: list[tuple[FieldColumn, int]]
     """The columns that say something of a moment, and their places."""
     bare: list[str]
     """Columns whose header has no unit, and whose unit is therefore nvidia-smi's default;
     temperatures never have one."""
 
 
-_NO_LAYOUT = Layout((), {}, [], [])
+_NO_LAYOUT = HeaderLayout((), {}, [], [])
 
 
-class Row(NamedTuple):
+class QueryRow(NamedTuple):
     """One row, and where it stands."""
 
-    layout: Layout
+    layout: HeaderLayout
     """Without columns above the first header."""
     cells: list[str]
     date: str | None
@@ -158,7 +158,7 @@ class Row(NamedTuple):
         return (self.date or "") if stamp is None else stamp
 
 
-def read_header(line: str) -> Layout | None:
+def parse_header(line: str) -> HeaderLayout | None:
     """Return the layout of a header line; None for any other line."""
     line = line.strip().lstrip("\ufeff")
     if not line or not "a" <= line[0] <= "z" or ("," not in line and "[" not in line):
@@ -171,21 +171,26 @@ def read_header(line: str) -> Layout | None:
     power = [name for name in _POWER if name in names][:1]
     quantities = _QUANTITY | dict.fromkeys(power, monitor.POWER)
     columns = tuple(
-        Column(name, unit or _default_unit(name), quantities.get(name)) for name, unit in cells
+        FieldColumn(name, unit or _default_unit_of_column(name), quantities.get(name))
+        for name, unit in cells
     )
-    return Layout(
+    return HeaderLayout(
         columns,
         {name: index for index, name in reversed(list(enumerate(names)))},
         [(column, index) for index, column in enumerate(columns) if column.name not in _IDENTITY],
-        [name for name, unit in cells if not unit and _default_unit(name) not in ("", "C")],
+        [
+            name
+            for name, unit in cells
+            if not unit and _default_unit_of_column(name) not in ("", "C")
+        ],
     )
 
 
-def _default_unit(name: str) -> str:
+def _default_unit_of_column(name: str) -> str:
     return next((unit for start, unit in _DEFAULT_UNITS if name.startswith(start)), "")
 
 
-def is_row(line: str) -> bool:
+def is_csv_row(line: str) -> bool:
     """Return whether it is a row of nvidia-smi's CSV: two cells with units, or its timestamp and
     another cell."""
     cells = [cell.strip() for cell in line[:LINE_LIMIT].split(", ")]
@@ -193,36 +198,36 @@ def is_row(line: str) -> bool:
     return units >= 2 or (len(cells) >= 2 and _QUERY_STAMP.match(cells[0]) is not None)
 
 
-def recognise(lines: list[str]) -> bool:
+def has_header_or_rows(lines: list[str]) -> bool:
     """Return whether these lines have a header, or begin with rows of the CSV."""
-    if any(read_header(line) for line in lines if len(line) < LINE_LIMIT):
+    if any(parse_header(line) for line in lines if len(line) < LINE_LIMIT):
         return True
-    first = [line for line in lines if line.strip() and not is_stamp(line)][:3]
-    return bool(first) and all(is_row(line) for line in first)
+    first = [line for line in lines if line.strip() and not is_timestamp(line)][:3]
+    return bool(first) and all(is_csv_row(line) for line in first)
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no complete row, or no header for its rows."""
-    text = MonitorText(path, TOOL)
-    rows, notes = collect_rows(text)
+    text = MonitorTextFile(path, TOOL)
+    rows, notes = read_rows_with_layouts(text)
     first = rows[0].layout if rows else _NO_LAYOUT
-    way, repeated = find_way(rows)
-    gaps = leave_out_half_cell(rows, way)
+    way, repeated = find_device_column(rows)
+    gaps = drop_cut_last_cell(rows, way)
     if not rows:
         reason = "no complete row fits the header"
         raise ReportError(path, TOOL, reason, "Run nvidia-smi longer")
     stamps = [row.stamp for row in rows]
     # a date that does not begin with the year
-    day_first = day_is_first(stamp for stamp in stamps if set("-/").intersection(stamp[1:3]))
+    day_first = is_day_before_month(stamp for stamp in stamps if set("-/").intersection(stamp[1:3]))
     if day_first is None:
         gaps.append(_MONTH_FIRST)
     if way is None:
         gaps.append(_UNPLACED)
-    readings, rounds, last_round = Readings(text.interval_ns), Rounds(), -1
+    readings, rounds, last_round = DeviceReadings(text.interval_ns), RoundCounter(), -1
     buses: dict[str, int] = {}
     facts: dict[int | None, dict[str, str]] = {}
     for row, printed in zip(rows, stamps, strict=True):
-        device = find_device(row, way, buses)
+        device = find_device_number(row, way, buses)
         begins = row.round != last_round or device is None
         last_round = row.round
         device_facts = facts.setdefault(device, {})
@@ -233,68 +238,68 @@ def parse(path: Path) -> Report:
             for column, index in row.layout.measured
             if column.name not in repeated
         ]
-        stamp = read_stamp(printed, day_first=bool(day_first))
+        stamp = parse_timestamp(printed, day_first=bool(day_first))
         readings.add(stamp, rounds.count(device, begins=begins), device, cells)
     drivers = {stated.get("driver_version", "") for stated in facts.values()} - {""}
     return text.make_report(
         f"nvidia-smi CSV{', no header' if notes else ''}",
         readings,
         gaps,
-        notes=(*notes, *describe_way(rows, way)),
-        unknown=unknown_units(first),
-        devices=readings.describe_devices(facts),
+        notes=(*notes, *describe_assumptions(rows, way)),
+        unknown=warn_unknown_units(first),
+        devices=readings.make_devices(facts),
         environment={"driver_version": drivers.pop()} if len(drivers) == 1 else {},
     )
 
 
-def collect_rows(text: MonitorText) -> tuple[list[Row], list[Diagnostic]]:
+def read_rows_with_layouts(text: MonitorTextFile) -> tuple[list[QueryRow], list[Diagnostic]]:
     """Return the rows with their layouts, and a warning if no header names their columns. The first
     header is also that of rows above it. Raises ReportError for rows of several logs, and without a
     layout."""
-    rows = list(read_rows(text))
+    rows = list(iterate_rows(text))
     if not rows:
         reason = "the header has no complete row below it"
         raise ReportError(text.path, TOOL, reason, "Run nvidia-smi longer")
-    if starts := find_logs(rows):
+    if starts := find_starts_of_logs(rows):
         raise several(text.path, TOOL, starts)
     notes: list[Diagnostic] = []
     layout = next((row.layout for row in rows if row.layout.columns), _NO_LAYOUT)
     if not layout.columns:
-        layout, warning = layout_of([row.cells for row in rows], text.path)
+        layout, warning = infer_layout_without_header([row.cells for row in rows], text.path)
         notes = [warning]
     rows = [row if row.layout.columns else row._replace(layout=layout) for row in rows]
     for row in rows:
         if len(row.cells) != len(row.layout.columns):
-            text.stray(", ".join(row.cells))
+            text.set_aside_stray_line(", ".join(row.cells))
     return [row for row in rows if len(row.cells) == len(row.layout.columns)], notes
 
 
-def read_rows(text: MonitorText) -> Iterator[Row]:
+def iterate_rows(text: MonitorTextFile) -> Iterator[QueryRow]:
     """Yield all rows; set aside lines of other programs."""
     layout = _NO_LAYOUT
     date: str | None = None
     number = row_index = width = other_line = begun = 0
     for line in text:
         if len(line) > LINE_LIMIT:
-            text.stray(line)
-        elif header := read_header(line):
+            text.set_aside_stray_line(line)
+        elif header := parse_header(line):
             is_other = layout.columns not in ((), header.columns)
             begun = other_line or (text.line if is_other else 0)
             layout, width, number, row_index = header, len(header.columns), number + 1, 0
-        elif "," not in line and is_stamp(line):
+        elif "," not in line and is_timestamp(line):
             date, number, row_index = line.strip(), number + 1, 0
         else:
             # most cells repeat: kept once, they take half the memory
             cells = [intern(cell.strip()) for cell in line.split(",")]
-            if len(cells) == width if width else is_row(line):
-                yield Row(layout, cells, date, number, row_index, begun, not text.ends_whole)
+            if len(cells) == width if width else is_csv_row(line):
+                yield QueryRow(layout, cells, date, number, row_index, begun, not text.ends_whole)
                 width, row_index, other_line, begun = len(cells), row_index + 1, 0, 0
             elif line.strip():
                 other_line = other_line or text.line
-                text.stray(line)
+                text.set_aside_stray_line(line)
 
 
-def find_logs(rows: list[Row]) -> list[int]:
+def find_starts_of_logs(rows: list[QueryRow]) -> list[int]:
     """Return the lines at which other logs begin: with a header below a program's output or of
     other columns, where the log before reads its GPUs again and again below one header or date.
     One header for each reading is what a loop prints that starts nvidia-smi each time."""
@@ -314,30 +319,32 @@ def find_logs(rows: list[Row]) -> list[int]:
     return starts
 
 
-def layout_of(rows: list[list[str]], path: Path) -> tuple[Layout, Diagnostic]:
+def infer_layout_without_header(
+    rows: list[list[str]], path: Path
+) -> tuple[HeaderLayout, Diagnostic]:
     """Return the layout of rows without a header, and a warning that names it. Raises ReportError
     for any other rows."""
-    layout = read_header(_HEADER)
-    if layout is None or not all(_fits(cells) for cells in rows):
+    layout = parse_header(_HEADER)
+    if layout is None or not all(_has_expected_units(cells) for cells in rows):
         reason = "the rows have no header that names their columns"
         raise ReportError(path, TOOL, reason, _REMEDY)
     text = f"the rows have no header; perfctl read them by their units as {_HEADER}"
     return layout, Diagnostic("warning", "perfctl", text)
 
 
-def _fits(cells: list[str]) -> bool:
+def _has_expected_units(cells: list[str]) -> bool:
     """Return whether each cell has the unit of its column, and no more memory is used than there
     is."""
     if len(cells) != len(_UNITS_HEADLESS):
         return False
     units = ["" if match is None else match[1] for match in map(_UNIT.match, cells)]
-    used, total = (read_quantity(cell, "")[0] for cell in cells[1:3])
+    used, total = (parse_quantity_in_base_units(cell, "")[0] for cell in cells[1:3])
     columns = zip(cells, units, _UNITS_HEADLESS, strict=True)
-    fits = all(unit == expected or is_nothing(cell) for cell, unit, expected in columns)
+    fits = all(unit == expected or is_not_available_text(cell) for cell, unit, expected in columns)
     return fits and (used is None or total is None or used <= total)
 
 
-def find_way(rows: list[Row]) -> tuple[str | None, set[str]]:
+def find_device_column(rows: list[QueryRow]) -> tuple[str | None, set[str]]:
     """Return how the device of a row is found: by the column that numbers the GPUs, else by uuid or
     bus id (_BUS), else by its position below a date (_PLACE); and the columns that only repeat
     which GPU a row is about.
@@ -346,12 +353,14 @@ def find_way(rows: list[Row]) -> tuple[str | None, set[str]]:
     """
     counts = {
         name: Tally(
-            ordinal(row.cells[row.layout.places[name]]) for row in rows if name in row.layout.places
+            parse_ordinal(row.cells[row.layout.places[name]])
+            for row in rows
+            if name in row.layout.places
         )
         for name in _ORDINALS
     }
     counts = {name: tally for name, tally in counts.items() if tally}
-    counting = [name for name, tally in counts.items() if _numbers_gpus(tally)]
+    counting = [name for name, tally in counts.items() if _are_gpu_numbers(tally)]
     index = max(counting, key=lambda name: len(counts[name]), default=None)
     if "index" in counts and (len(counts["index"]) > 1 or index is None or len(counts[index]) == 1):
         index = "index"
@@ -363,7 +372,7 @@ def find_way(rows: list[Row]) -> tuple[str | None, set[str]]:
     return _PLACE if is_dated else None, set()
 
 
-def _numbers_gpus(counts: Tally[int | None]) -> bool:
+def _are_gpu_numbers(counts: Tally[int | None]) -> bool:
     """Return whether these are the numbers of GPUs that are read in turn, and not a utilization:
     small, and each about as often."""
     most, least = max(counts.values()), min(counts.values())
@@ -371,16 +380,16 @@ def _numbers_gpus(counts: Tally[int | None]) -> bool:
     return are_small and most - least <= 1 + most // 5
 
 
-def find_device(row: Row, way: str | None, buses: dict[str, int]) -> int | None:
+def find_device_number(row: QueryRow, way: str | None, buses: dict[str, int]) -> int | None:
     """Return the number of the row's device. ``buses``: those of the rows before, in order."""
     if way == _PLACE:
         return row.place
     if way == _BUS:
         return buses.setdefault(row.cell(*_BUS_COLUMN) or "", len(buses))
-    return ordinal(row.cell(way) or "") if way else None
+    return parse_ordinal(row.cell(way) or "") if way else None
 
 
-def describe_way(rows: list[Row], way: str | None) -> Iterator[Diagnostic]:
+def describe_assumptions(rows: list[QueryRow], way: str | None) -> Iterator[Diagnostic]:
     """Yield what was assumed about columns that nvidia-smi itself would print otherwise."""
     if way == _PLACE:
         yield Diagnostic("warning", "perfctl", _BY_PLACE)
@@ -397,7 +406,7 @@ def describe_way(rows: list[Row], way: str | None) -> Iterator[Diagnostic]:
             if (cell := row.cells[row.layout.places[name]])[-1:].isdigit():
                 bare.setdefault(name, cell)
     if bare:
-        columns = ", ".join(f"{name} ({_default_unit(name)})" for name in bare)
+        columns = ", ".join(f"{name} ({_default_unit_of_column(name)})" for name in bare)
         text = (
             "neither the header nor the cells state a unit, such as "
             f"'{next(iter(bare.values()))}': perfctl assumed nvidia-smi's own units for {columns}"
@@ -405,7 +414,7 @@ def describe_way(rows: list[Row], way: str | None) -> Iterator[Diagnostic]:
         yield Diagnostic("warning", "perfctl", text)
 
 
-def leave_out_half_cell(rows: list[Row], way: str | None) -> list[Gap]:
+def drop_cut_last_cell(rows: list[QueryRow], way: str | None) -> list[Gap]:
     """Leave out the last cell of a file that ends without a line end, if it may be incomplete: a
     number without its unit; a time or the name of a new device, without which the row goes too.
     Return its gap."""
@@ -420,17 +429,17 @@ def leave_out_half_cell(rows: list[Row], way: str | None) -> list[Gap]:
         rows.pop()
         reason = "the file ends inside this cell; its row was skipped"
         return [Gap(f"sample:{name}", "unreadable", reason)]
-    if not cell[-1:].isdigit() or read_quantity(cell, "")[0] is None:
+    if not cell[-1:].isdigit() or parse_quantity_in_base_units(cell, "")[0] is None:
         return []
     row.cells[-1] = ""
     return [make_cut_cell_gap(name)]
 
 
-def unknown_units(layout: Layout) -> tuple[Diagnostic, ...]:
+def warn_unknown_units(layout: HeaderLayout) -> tuple[Diagnostic, ...]:
     """Return diagnostics for columns with an unknown unit, which keep that unit."""
     strange = [
         f"{column.name} [{column.unit}]"
         for column, _ in layout.measured
-        if column.unit not in _PLAIN_UNITS and base_unit(column.unit) == (column.unit, 1)
+        if column.unit not in _PLAIN_UNITS and parse_unit(column.unit) == (column.unit, 1)
     ]
-    return not_understood({"units of": strange}, "kept as printed")
+    return warn_not_understood({"units of": strange}, "kept as printed")

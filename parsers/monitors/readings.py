@@ -17,9 +17,15 @@ from math import inf
 from typing import Any
 
 from perfctl.parsers.common.doubts import SOURCE
-from perfctl.parsers.common.lines import ToolText
-from perfctl.parsers.common.numbers import LARGEST, Stamp, is_nothing, iso_utc, read_quantity
-from perfctl.parsers.common.tables import Column
+from perfctl.parsers.common.lines import ToolTextFile
+from perfctl.parsers.common.numbers import (
+    LARGEST,
+    Timestamp,
+    format_utc_iso,
+    is_not_available_text,
+    parse_quantity_in_base_units,
+)
+from perfctl.parsers.common.tables import FieldColumn
 from perfctl.records.report import Device, Diagnostic, Gap, Report, Sample, Summary
 
 UTILIZATION, MEMORY_USED, MEMORY_TOTAL = (
@@ -51,7 +57,7 @@ _INTERVAL = re.compile(
     r"|dcgmi dmon\s(?:[^|;]*\s)?(?:-d|--delay)[ =](?P<dcgm>\d{1,7})\b"
 )
 
-Cells = list[tuple[Column, str]]
+Cells = list[tuple[FieldColumn, str]]
 _ONLY_SAMPLES = tuple(
     Gap(table, "not_available", "the file has samples of devices only")
     for table in ("kernel", "copy", "range", "operation")
@@ -60,7 +66,7 @@ _ONLY_SAMPLES = tuple(
 
 
 @dataclass(slots=True)
-class _Figures:
+class _ColumnFigures:
     count: int = 0
     total: float = 0.0
     low: float = inf
@@ -69,7 +75,7 @@ class _Figures:
     texts: Tally[str] = field(default_factory=Tally)
 
 
-class Readings:
+class DeviceReadings:
     """Takes readings in the order of the file. Their times are from timestamps, else from the
     stated interval, else from their order alone."""
 
@@ -84,9 +90,11 @@ class Readings:
         """Times of the first and the last reading."""
         self._seen: set[str] = set()
         self._missing: defaultdict[str, Tally[str]] = defaultdict(Tally)
-        self._figures: defaultdict[tuple[int | None, str], _Figures] = defaultdict(_Figures)
+        self._figures: defaultdict[tuple[int | None, str], _ColumnFigures] = defaultdict(
+            _ColumnFigures
+        )
 
-    def add(self, stamp: Stamp | None, number: int, device: int | None, cells: Cells) -> None:
+    def add(self, stamp: Timestamp | None, number: int, device: int | None, cells: Cells) -> None:
         """Add one reading of one device. Cells without a field in Sample make no sample.
         ``number``: of the round, from 0."""
         if stamp is None:
@@ -100,18 +108,18 @@ class Readings:
         values: dict[str, Any] = {}
         for column, text in cells:
             if column.field is None:
-                self._add_figure(device, column, text)
+                self._add_to_figures(device, column, text)
             else:
                 self._seen.add(column.field)
-                values[column.field] = self._read_value(column.field, column.unit, text)
+                values[column.field] = self._read_quantity_value(column.field, column.unit, text)
         if values:
             fields = dict.fromkeys(QUANTITIES) | values
             self.samples.append(Sample(at_ns, **fields, device_index=device))
 
-    def _read_value(self, quantity: str, unit: str, text: str) -> int | float | None:
+    def _read_quantity_value(self, quantity: str, unit: str, text: str) -> int | float | None:
         """Return the cell in the unit of its quantity; None, with a note, if it is no such
         number."""
-        number, base = read_quantity(text, unit)
+        number, base = parse_quantity_in_base_units(text, unit)
         low = -LARGEST if quantity == TEMPERATURE else 0
         high = 100 if quantity == UTILIZATION else LARGEST
         if number is None or base != QUANTITIES[quantity] or not low <= number <= high:
@@ -122,12 +130,12 @@ class Readings:
             return number / 100
         return number if quantity in (POWER, TEMPERATURE) else round(number)
 
-    def _add_figure(self, device: int | None, column: Column, text: str) -> None:
+    def _add_to_figures(self, device: int | None, column: FieldColumn, text: str) -> None:
         figures = self._figures[device, column.name]
-        number, unit = read_quantity(text, column.unit)
+        number, unit = parse_quantity_in_base_units(text, column.unit)
         is_code = any(part in column.name for part in _CODES)
         if number is None or is_code or (figures.count and unit != figures.unit):
-            text = "not available" if is_nothing(text) else text.strip()
+            text = "not available" if is_not_available_text(text) else text.strip()
             is_kept = text in figures.texts or len(figures.texts) < TEXTS_KEPT
             figures.texts[text if is_kept else "(others)"] += 1
             return
@@ -141,7 +149,7 @@ class Readings:
         """Return the columns that samples have no field for, in order of appearance."""
         return list(dict.fromkeys(name for _, name in self._figures))
 
-    def describe_devices(self, facts: Mapping[int | None, Mapping[str, str]]) -> tuple[Device, ...]:
+    def make_devices(self, facts: Mapping[int | None, Mapping[str, str]]) -> tuple[Device, ...]:
         """Return the devices by what the file says of each (name or gpu_name, driver_version) and
         by their memory, if all samples agree on it."""
         sizes: dict[int | None, set[int | None]] = {}
@@ -190,7 +198,7 @@ class Readings:
     def started_at(self) -> str | None:
         """Return the time of the first reading, UTC; None where its zone or date is unknown."""
         is_known = self._is_zoned and not self.since_midnight
-        return iso_utc(self.span[0]) if self.span and is_known else None
+        return format_utc_iso(self.span[0]) if self.span and is_known else None
 
     def gaps(self) -> list[Gap]:
         """Return one if the times are none, and one for each quantity that is absent from the file
@@ -235,13 +243,13 @@ class Readings:
         for sample in self.samples if self.span else ():
             times.setdefault(sample.device_index, []).append(sample.at_ns)
         for device in sorted(times, key=str):
-            if text := describe_pauses(times[device]):
+            if text := describe_missing_readings(times[device]):
                 label = f"GPU {device}: " if len(times) > 1 and device is not None else ""
                 notes.append(Diagnostic("warning", SOURCE, label + text))
         return notes
 
 
-class Rounds:
+class RoundCounter:
     """Counts rounds, in each of which every device (of pmon: process) is read once."""
 
     def __init__(self) -> None:
@@ -258,7 +266,7 @@ class Rounds:
         return self._number
 
 
-def describe_pauses(times: list[int]) -> str:
+def describe_missing_readings(times: list[int]) -> str:
     """Return how many readings (times in ns) are missing from a log that is otherwise regular;
     "" if none is. A pause below 1.75 times the usual interval is none."""
     steps = [later - earlier for earlier, later in pairwise(times)]
@@ -282,7 +290,7 @@ def describe_pauses(times: list[int]) -> str:
     )
 
 
-def ordinal(text: str) -> int | None:
+def parse_ordinal(text: str) -> int | None:
     """Return a number of at most five digits; None for any other text."""
     return int(text) if _ORDINAL.fullmatch(text) else None
 
@@ -293,23 +301,23 @@ def make_cut_cell_gap(name: str) -> Gap:
     return Gap(f"sample:{name}", "not_available", reason)
 
 
-class MonitorText(ToolText):
+class MonitorTextFile(ToolTextFile):
     """The lines of one file of a monitoring tool."""
 
     interval_ns: int | None = None
     """Time between readings, from a line of the file that shows the command with its interval."""
 
-    def stray(self, line: str) -> None:
+    def set_aside_stray_line(self, line: str) -> None:
         """Set aside a line that is not the tool's; it may be the command that started the tool."""
         if self.interval_ns is None and len(line) < 500 and (match := _INTERVAL.search(line)):
             scale = 10**6 if match["dcgm"] or "ms" in match["option"] else 10**9
             self.interval_ns = int(match["dcgm"] or match["value"]) * scale or None
-        super().stray(line)
+        super().set_aside_stray_line(line)
 
     def make_report(
         self,
         form: str,
-        readings: Readings,
+        readings: DeviceReadings,
         gaps: Iterable[Gap] = (),
         notes: Iterable[Diagnostic] = (),
         unknown: Iterable[Diagnostic] = (),

@@ -13,14 +13,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.common.lines import Log
+from perfctl.parsers.common.lines import SurroundingLines
 from perfctl.parsers.common.numbers import (
-    AmbiguousNumber,
+    AmbiguousNumberError,
     DecimalStyle,
-    StyleEvidence,
-    base_unit,
-    read_value,
-    scaled,
+    DecimalStyleEvidence,
+    parse_number_fast,
+    parse_unit,
+    scale_printed_number,
     to_base,
 )
 from perfctl.parsers.ncu.advice import plain
@@ -29,15 +29,15 @@ from perfctl.parsers.ncu.facts import (
     KERNEL_FACTS,
     Facts,
     Value,
-    add_steps,
-    counts_flops,
-    device_of,
-    is_fact,
-    kernel_fields,
-    place_of,
+    fill_in_steps,
+    find_labels_of_launch,
+    is_fact_or_flop_counter,
+    is_flop_counter,
+    make_device,
+    make_kernel_fields,
 )
-from perfctl.parsers.ncu.log import diagnostics as log_diagnostics
 from perfctl.parsers.ncu.log import gaps as log_gaps
+from perfctl.parsers.ncu.log import make_diagnostics as log_diagnostics
 from perfctl.records.bulk import Metric, NumberedCounters
 from perfctl.records.report import (
     WORKED_OUT,
@@ -74,7 +74,7 @@ _REASONS = {
 """State of a gap -> its reason."""
 
 
-class Launch(NamedTuple):
+class LaunchIdentity(NamedTuple):
     """Identity of one launch."""
 
     name: str
@@ -91,7 +91,7 @@ class ReportBuilder:
     def __init__(self, path: Path, *, is_printed: bool = True) -> None:
         """``is_printed``: values are texts that may be numbers; else they are what they are."""
         self.path = path
-        self.launches: list[Launch] = []
+        self.launches: list[LaunchIdentity] = []
         self.advice: list[Advice] = []
         self.is_summary = False
         """Whether the values are those of a per-kernel summary, which has no launches."""
@@ -110,12 +110,12 @@ class ReportBuilder:
         self._scales: list[int] = []
         """Base units in the unit of each metric."""
 
-    def add_launch(self, launch: Launch) -> int:
+    def add_launch(self, launch: LaunchIdentity) -> int:
         """Return the number of a new launch."""
         self.launches.append(launch)
         return len(self.launches) - 1
 
-    def number_metric(self, name: str, unit: str, section: str | None) -> int:
+    def get_metric_number(self, name: str, unit: str, section: str | None) -> int:
         """Return the number of a metric in one unit, as printed, and section."""
         return self._metrics[name, unit, section]
 
@@ -126,7 +126,7 @@ class ReportBuilder:
         numbers.fromlist(metrics)
         cells.fromlist(list(map(self._distinct.__getitem__, values)))
 
-    def add_summary(self, row: dict[str, str]) -> None:
+    def add_summary_row(self, row: dict[str, str]) -> None:
         """Take in a row of a per-kernel summary, which names its cells as the CSV does."""
         self.is_summary = True
         kernel = row["Kernel Name"]
@@ -135,9 +135,11 @@ class ReportBuilder:
         for figure in FIGURES:
             of_launches = f"{figure.lower()} of {row['Invocations']} launches of {kernel}"
             name = f"{row['Metric Name']}, {of_launches}"
-            self.add_values(0, [self.number_metric(name, row["Metric Unit"], None)], [row[figure]])
+            self.add_values(
+                0, [self.get_metric_number(name, row["Metric Unit"], None)], [row[figure]]
+            )
 
-    def add_rule(self, result: Advice) -> None:
+    def add_rule_result(self, result: Advice) -> None:
         """Take in the result of a rule, its speedup in percent. One that says nothing is left
         out."""
         text, speedup = plain(result.text or ""), result.estimated_speedup
@@ -150,7 +152,7 @@ class ReportBuilder:
     def report(
         self,
         form: str,
-        log: Log,
+        log: SurroundingLines,
         gaps: Iterable[Gap] = (),
         notes: Iterable[Diagnostic] = (),
         driver_version: str | None = None,
@@ -158,21 +160,21 @@ class ReportBuilder:
     ) -> Report:
         """Return the whole report. ``log``: of the lines around the values; ``fields``: of Report,
         which the launches do not decide."""
-        self._read_numbers()
-        units = {metric: base_unit(metric[1]) for metric in self._metrics}
+        self._parse_distinct_values()
+        units = {metric: parse_unit(metric[1]) for metric in self._metrics}
         names = [(name, unit.name, section) for (name, _, section), unit in units.items()]
         self._scales = [unit.scale for unit in units.values()]
-        counters = NumberedCounters(names, self._columns)
-        facts = self._find_facts(names)
-        kernels = list(map(self._kernel, count(), facts))
+        counters = NumberedCounters(names, self._iterate_counter_columns)
+        facts = self._find_facts_of_launches(names)
+        kernels = list(map(self._make_kernel, count(), facts))
         devices: dict[int, Device] = {}
         for kernel, launch_facts in zip(kernels, facts, strict=True):
             index = kernel.device_index or 0
             if index not in devices:
-                device = device_of(index, launch_facts, driver_version)
+                device = make_device(index, launch_facts, driver_version)
                 if device.name or device.compute_capability:
                     devices[index] = device
-        add_steps(kernels)
+        fill_in_steps(kernels)
         diagnostics = log_diagnostics(log)
         (name, version), *other_gpus = sorted(log.gpus, key=str) or [("", None)]
         if name and not other_gpus and len({kernel.device_index for kernel in kernels}) == 1:
@@ -208,21 +210,21 @@ class ReportBuilder:
             **fields,
         )
 
-    def _read_numbers(self) -> None:
+    def _parse_distinct_values(self) -> None:
         """Read the distinct values, in the decimal style that all of them show."""
         self._values = list(self._distinct)
         self._distinct.clear()
-        evidence = StyleEvidence()
+        evidence = DecimalStyleEvidence()
         for value in self._values if self._is_printed else ():
             evidence.add(str(value))
-        self._style = evidence.decide()
+        self._style = evidence.decide_decimal_style()
         for index, value in enumerate(self._values):
-            number, state = self._read_number(value)
+            number, state = self._parse_value(value)
             self._numbers.append(number)
             if state:
                 self._states[index] = state
 
-    def _read_number(self, value: Value) -> tuple[int | float | None, str | None]:
+    def _parse_value(self, value: Value) -> tuple[int | float | None, str | None]:
         """Return the number of a value, or None and the state of the gap where one was expected."""
         if value is None:
             return None, "not_available"
@@ -231,8 +233,8 @@ class ReportBuilder:
         if not self._is_printed:
             return None, None
         try:
-            number = read_value(value, self._style)
-        except AmbiguousNumber:
+            number = parse_number_fast(value, self._style)
+        except AmbiguousNumberError:
             return None, "ambiguous"
         if number is not None:
             return number, None
@@ -247,9 +249,9 @@ class ReportBuilder:
             return number
         if isinstance(value, float):
             return value * scale
-        return scaled(str(value), number, self._style, scale)
+        return scale_printed_number(str(value), number, self._style, scale)
 
-    def _columns(self) -> Iterator[Sequence[Sequence[Any]]]:
+    def _iterate_counter_columns(self) -> Iterator[Sequence[Sequence[Any]]]:
         """Yield the columns of NumberedCounters, in the order of the file."""
         is_scaled = set(self._scales) != {1}
         for first in range(0, len(self._cells[0]), CHUNK):
@@ -265,11 +267,13 @@ class ReportBuilder:
                 ]
             yield launches, metrics, numbers, texts
 
-    def _find_facts(self, names: Sequence[Metric]) -> list[Facts]:
+    def _find_facts_of_launches(self, names: Sequence[Metric]) -> list[Facts]:
         """Return for each launch its metrics that are facts or count FLOPs; of one that is in
         several sections the first value."""
         names_of_facts = {
-            index: name for index, (name, unit, _) in enumerate(names) if is_fact(name, unit)
+            index: name
+            for index, (name, unit, _) in enumerate(names)
+            if is_fact_or_flop_counter(name, unit)
         }
         facts = [launch.identity.copy() for launch in self.launches]
         for launch, metric, value in zip(*self._cells, strict=True):
@@ -280,11 +284,12 @@ class ReportBuilder:
                 facts[launch][names_of_facts[metric]] = number
         return facts
 
-    def _kernel(self, number: int, facts: Facts) -> Kernel:
+    def _make_kernel(self, number: int, facts: Facts) -> Kernel:
         launch = self.launches[number]
-        location = place_of(launch.push_pop, launch.start_end)
+        location = find_labels_of_launch(launch.push_pop, launch.start_end)
         is_counted = any(
-            counts_flops(name) and isinstance(value, int | float) for name, value in facts.items()
+            is_flop_counter(name) and isinstance(value, int | float)
+            for name, value in facts.items()
         )
         return Kernel(
             number,
@@ -293,7 +298,7 @@ class ReportBuilder:
             *location,
             layer_source=None if location.layer is None else "range",
             source="counted" if is_counted else None,
-            **kernel_fields(facts),  # type: ignore[arg-type]
+            **make_kernel_fields(facts),  # type: ignore[arg-type]
         )
 
     def _gaps(self, kernels: list[Kernel], facts: list[Facts]) -> Iterator[Gap]:
@@ -321,10 +326,10 @@ class ReportBuilder:
             )
             yield Gap("counter.value", "unreadable", reason)
         if not self.is_summary:
-            yield from self._metric_gaps()
-            yield from self._kernel_gaps(kernels, facts, missing)
+            yield from self._find_metric_gaps()
+            yield from self._find_kernel_gaps(kernels, facts, missing)
 
-    def _metric_gaps(self) -> Iterator[Gap]:
+    def _find_metric_gaps(self) -> Iterator[Gap]:
         """Yield a gap for launches without metrics, and one for metrics that one launch lacks."""
         launches, metrics, _ = self._cells
         holders = len(set(launches))
@@ -342,7 +347,7 @@ class ReportBuilder:
             )
             yield Gap("counter", "not_collected", f"{reason}, such as {lacking[0]}")
 
-    def _kernel_gaps(
+    def _find_kernel_gaps(
         self, kernels: list[Kernel], facts: list[Facts], missing: Collection[tuple[str, str]]
     ) -> Iterator[Gap]:
         """Yield the fields of ``kernel`` that are empty, and which metric would fill them, or did

@@ -10,17 +10,23 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from perfctl.parsers.common.doubts import list_others, not_understood, several
-from perfctl.parsers.common.lines import Lines, Log, ends_of, open_text, readable
-from perfctl.parsers.common.tables import split_csv
+from perfctl.parsers.common.doubts import list_unknown_names, several, warn_not_understood
+from perfctl.parsers.common.lines import (
+    LineReader,
+    SurroundingLines,
+    convert_os_errors,
+    open_text,
+    read_beginning_and_end,
+)
+from perfctl.parsers.common.tables import split_csv_line
 from perfctl.parsers.ncu.advice import percent
-from perfctl.parsers.ncu.builder import FIGURES, Launch, ReportBuilder
-from perfctl.parsers.ncu.facts import is_whole, range_names, read_identity
+from perfctl.parsers.ncu.builder import FIGURES, LaunchIdentity, ReportBuilder
+from perfctl.parsers.ncu.facts import is_whole, parse_launch_identity, parse_range_names
 from perfctl.parsers.ncu.log import (
     CONNECTED,
     EXPORT,
     HEADER,
-    why_no_csv,
+    explain_missing_csv,
 )
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Advice, Gap, Report
@@ -72,55 +78,55 @@ _SIGNS = re.compile(
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether it is ncu's CSV or a log of ncu."""
-    return any(map(_SIGNS.search, ends_of(path, head)))
+    return any(map(_SIGNS.search, read_beginning_and_end(path, head)))
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of ncu."""
-    log, builder = Log(), ReportBuilder(path)
-    with readable(path, "ncu"), open_text(path) as read:
-        lines = Lines(read, log)
-        first = skip_to_header(lines, log)
+    log, builder = SurroundingLines(), ReportBuilder(path)
+    with convert_os_errors(path, "ncu"), open_text(path) as read:
+        lines = LineReader(read, log)
+        first = read_to_header_line(lines, log)
         if first is None:
-            raise ReportError(path, "ncu", *why_no_csv(log))
-        columns = Columns(split_csv(first))
+            raise ReportError(path, "ncu", *explain_missing_csv(log))
+        columns = HeaderColumns(split_csv_line(first))
         if columns.missing:
             column = columns.missing
             reason = (
                 f"the CSV has no column {column} (it is truncated, or from another page of ncu)"
             )
             raise ReportError(path, "ncu", reason, EXPORT)
-        rows = Rows(path, lines, log, columns, quoted=first.startswith('"'))
+        rows = CsvRows(path, lines, log, columns, quoted=first.startswith('"'))
         if columns.form == "long":
-            _LongPage(builder, rows).read()
+            _LongPageReader(builder, rows).read()
         elif columns.form == "wide":
-            _read_wide(builder, rows)
+            _read_wide_table(builder, rows)
         else:
             for row in rows:
                 if cells := rows.split(row):
-                    builder.add_summary(dict(zip(columns.header, cells, strict=False)))
+                    builder.add_summary_row(dict(zip(columns.header, cells, strict=False)))
     if not builder.launches and not builder.is_summary:
         reason, remedy = "the CSV ends after its header", "Profile again"
         if log.cut_rows:
             reason = f"none of its {log.cut_rows:,} rows fits the header: the file is damaged"
             remedy = EXPORT
         elif log.tool_lines:
-            reason, remedy = why_no_csv(log)
+            reason, remedy = explain_missing_csv(log)
         raise ReportError(path, "ncu", f"the CSV has a header but no rows: {reason}", remedy)
     form = f"ncu CSV, {columns.form}, {len(columns.header)} columns"
     missing = []
     if columns.ids and (count := max(columns.ids) + 1 - len(columns.ids)):
         reason = f"{count:,} IDs of launches are not in the file: excluded from the export"
         missing.append(Gap("kernel", "not_collected", f"{reason}, or lost"))
-    return builder.report(form, log, missing, not_understood({"columns": columns.unknown}))
+    return builder.report(form, log, missing, warn_not_understood({"columns": columns.unknown}))
 
 
-def _find_starts(path: Path) -> list[int]:
+def _find_starts_of_outputs(path: Path) -> list[int]:
     """Return the lines at which outputs of ncu after the first begin: with its first message, else
     with the header."""
-    log, starts, connected, is_below = Log(), list[int](), 0, False
+    log, starts, connected, is_below = SurroundingLines(), list[int](), 0, False
     with open_text(path) as read:
-        for number, line in enumerate(Lines(read, log), 1):
+        for number, line in enumerate(LineReader(read, log), 1):
             if HEADER.search(line):
                 starts += [connected or number + log.cut_rows] if is_below else []
                 connected, is_below = 0, True
@@ -129,7 +135,7 @@ def _find_starts(path: Path) -> list[int]:
     return [*starts, connected] if connected else starts
 
 
-class Columns(dict[str, int]):
+class HeaderColumns(dict[str, int]):
     """Positions of the columns of one header by their names; -1 for a missing column."""
 
     def __init__(self, cells: list[str]) -> None:
@@ -138,7 +144,7 @@ class Columns(dict[str, int]):
         super().__init__({name: index for index, name in reversed(list(enumerate(self.header)))})
         self.ids: set[int] = set()
         """IDs of the launches so far."""
-        self.unknown = list_others(self.header, _KNOWN)
+        self.unknown = list_unknown_names(self.header, _KNOWN)
         self.metrics: list[int] = []
         """Columns of the wide page that are metrics: names without spaces, with an underscore or a
         point."""
@@ -152,7 +158,7 @@ class Columns(dict[str, int]):
             metrics = [
                 name for name in self.unknown if " " not in name and ("_" in name or "." in name)
             ]
-            self.unknown = list_others(self.unknown, metrics)
+            self.unknown = list_unknown_names(self.unknown, metrics)
             self.metrics = [index for index, name in enumerate(self.header) if name in metrics]
         self.missing = ", ".join(name for name in needed if name not in self)
         """Columns, in words, without which no row can be read; "" when there are all."""
@@ -164,19 +170,19 @@ class Columns(dict[str, int]):
     def __missing__(self, name: str) -> int:
         return -1
 
-    def launch(self, cells: list[str]) -> Launch:
+    def launch(self, cells: list[str]) -> LaunchIdentity:
         """Return the launch of a row, and keep its ID. A row of a rule has the stream of the rule
         engine ("1") instead of the launch's (seen in 2022.3)."""
         identity = {fact: cells[self[name]] for name, fact in _LAUNCH.items()}
         if self.form == "long" and not cells[self["Metric Name"]]:
             identity |= {"stream": "", "context": ""}
         self.ids.add(int(cells[self["ID"]]))
-        push_pop, start_end = (range_names(cells[self[kind]]) for kind in _KINDS_OF_RANGES)
-        facts, name = read_identity(identity), cells[self["Kernel Name"]]
-        return Launch(name, facts, push_pop, start_end)
+        push_pop, start_end = (parse_range_names(cells[self[kind]]) for kind in _KINDS_OF_RANGES)
+        facts, name = parse_launch_identity(identity), cells[self["Kernel Name"]]
+        return LaunchIdentity(name, facts, push_pop, start_end)
 
 
-def skip_to_header(lines: Iterator[str], log: Log) -> str | None:
+def read_to_header_line(lines: Iterator[str], log: SurroundingLines) -> str | None:
     """Return the header line, or None when the file ends without one; what comes before goes to
     the log."""
     for line in lines:
@@ -187,13 +193,19 @@ def skip_to_header(lines: Iterator[str], log: Log) -> str | None:
     return None
 
 
-class Rows:
+class CsvRows:
     """Whole CSV rows as text, header rows of further tables included; everything else goes to the
     log. A reader that knows a line for a whole row may take it from ``lines`` itself, and give the
     others to ``feed``."""
 
     def __init__(
-        self, path: Path, lines: Lines, log: Log, columns: Columns, *, quoted: bool
+        self,
+        path: Path,
+        lines: LineReader,
+        log: SurroundingLines,
+        columns: HeaderColumns,
+        *,
+        quoted: bool,
     ) -> None:
         """``quoted`` says that cells are quoted, as ncu writes them; a table that was saved again
         by another program may have bare cells, and then every line with a comma counts as a row."""
@@ -207,15 +219,15 @@ class Rows:
         for line in self.lines:
             if row := self.feed(line):
                 yield row
-        self._give_up()
+        self._discard_pending_row()
 
     def feed(self, line: str) -> str:
         """Return the row that this line completes, "" when it completes none."""
         if self.pending and (_ROW_START.match(line) or self._pending_size > ROW_LIMIT):
-            self._give_up()
+            self._discard_pending_row()
         is_row = self.pending or line.startswith('"')
         if not is_row and (self._quoted or "," not in line or line.startswith("==")):
-            line = self._row_inside(line)
+            line = self._find_row_in_line(line)
         self.pending.append(line)
         self._pending_size += len(line)
         if line.count('"') % 2 != (len(self.pending) > 1):
@@ -224,13 +236,13 @@ class Rows:
         self.pending, self._pending_size = [], 0
         return row
 
-    def _row_inside(self, line: str) -> str:
+    def _find_row_in_line(self, line: str) -> str:
         """Return the CSV row that begins within a line of program output, or "" ."""
         match = _ROW_INSIDE.search(line)
         self.log.add(line[: match.start()] if match else line)
         return line[match.start() :] if match else ""
 
-    def _give_up(self) -> None:
+    def _discard_pending_row(self) -> None:
         self.log.cut_rows += bool(self.pending)
         self.pending, self._pending_size = [], 0
 
@@ -239,16 +251,16 @@ class Rows:
         that is the cell of a missing column. Return none, and count it, for a row that is cut off.
         Raises Joined if the row is the header of a further table, as in a file to which several
         runs were appended."""
-        cells = split_row(row)
+        cells = split_csv_row(row)
         if cells[:2] in (["ID", "Process ID"], ["Process ID", "Process Name"]):
-            raise several(self._path, "ncu", _find_starts(self._path))
+            raise several(self._path, "ncu", _find_starts_of_outputs(self._path))
         if len(cells) <= self.columns.last:
             self.log.cut_rows += 1
             return []
         return cells + [""] * (len(self.columns.header) + 1 - len(cells))
 
 
-def split_row(row: str) -> list[str]:
+def split_csv_row(row: str) -> list[str]:
     """Return the cells of one complete row of text; none when it is not CSV. ncu quotes every cell,
     so a row without quotes inside cells is split at '","' (the number of quotes proves it), which
     takes a third of the time of the csv module."""
@@ -264,13 +276,13 @@ def split_row(row: str) -> list[str]:
         return []
 
 
-class _LongPage:
+class _LongPageReader:
     """Reads a long page. Files of a million rows are common: the rows of a launch begin with the
     same identity cells, so what follows these comes many rows at a time (``Lines.run``), and rows
     whose metric has been seen before are not split into cells. Metric rows of a header with rule
     columns end after the value and one comma; rows of rules have no metric."""
 
-    def __init__(self, builder: ReportBuilder, rows: Rows) -> None:
+    def __init__(self, builder: ReportBuilder, rows: CsvRows) -> None:
         self._builder, self._rows, columns = builder, rows, rows.columns
         self._identity = min(columns[name] for name in _VARYING if name in columns)
         """Columns before those of the metric: at least ID and process, with which a header
@@ -287,14 +299,14 @@ class _LongPage:
         """Read the page to its end."""
         rows = self._rows
         for row in rows:
-            self._take_row(row)
+            self._add_row(row)
             while not rows.pending and (rests := rows.lines.run(self._start)):
-                if not self._take_known(rests):
+                if not self._add_known_metric_rows(rests):
                     for ending in rests:
                         if row_text := rows.feed(f"{self._start}{ending}\n"):
-                            self._take_row(row_text)
+                            self._add_row(row_text)
 
-    def _take_known(self, rests: list[str]) -> bool:
+    def _add_known_metric_rows(self, rests: list[str]) -> bool:
         """Take in rows of the launch, without ``_start``; False if one is not of a metric seen
         before, or does not end with a value in quotes."""
         pieces = [ending.rpartition('","') for ending in rests]
@@ -305,7 +317,7 @@ class _LongPage:
         self._builder.add_values(self._launch, metrics, [value for value, _, _ in ends])
         return True
 
-    def _take_row(self, row: str) -> None:
+    def _add_row(self, row: str) -> None:
         columns, builder, log = self._rows.columns, self._builder, self._rows.log
         cells = self._rows.split(row)
         if not cells:
@@ -327,19 +339,19 @@ class _LongPage:
             rule, kind, text, scope = (cells[columns[column]] or None for column in _RULE)
             if rule and "Rule Description" in columns:
                 speedup = percent(cells[columns["Estimated Speedup"]])
-                builder.add_rule(Advice(self._launch, rule, kind, text, speedup, scope))
+                builder.add_rule_result(Advice(self._launch, rule, kind, text, speedup, scope))
             return
         section = cells[columns["Section Name"]] if "Section Name" in columns else None
         if label := cells[columns["Body Item Label"]]:
             section = f"{section}: {label}"
-        metric = builder.number_metric(name, unit, section)
+        metric = builder.get_metric_number(name, unit, section)
         builder.add_values(self._launch, [metric], [value])
         is_plain = row.count('"') == 2 * (columns["Metric Value"] + 1)
         if is_plain and row.startswith(self._start):
             self._known[row[len(self._start) :].rpartition('","')[0]] = metric
 
 
-def _read_wide(builder: ReportBuilder, rows: Rows) -> None:
+def _read_wide_table(builder: ReportBuilder, rows: CsvRows) -> None:
     """Read one wide table to its end. A file that another program stripped of its units row is read
     with unknown units (as ncu prints a report of a version it does not know)."""
     columns, metrics = rows.columns, list[int]()
@@ -352,7 +364,7 @@ def _read_wide(builder: ReportBuilder, rows: Rows) -> None:
             rows.log.has_no_units = is_launch
             units = [""] * len(cells) if is_launch else cells
             for index in columns.metrics:
-                metrics.append(builder.number_metric(columns.header[index], units[index], None))
+                metrics.append(builder.get_metric_number(columns.header[index], units[index], None))
         elif not is_launch:
             rows.log.cut_rows += 1
         if is_launch:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
-from perfctl.records.ranges import read_range_name
+from perfctl.records.ranges import parse_range_name
 from perfctl.records.report import Device, Kernel
 
 Value = int | float | str | None
@@ -82,18 +82,18 @@ _OF_BACKWARD = ("grad_input", "grad_weight", "grad_bias", "backward", "recompute
 
 
 @lru_cache(maxsize=4096)
-def counts_flops(metric: str) -> bool:
+def is_flop_counter(metric: str) -> bool:
     """Return whether a metric is a whole count of multiply-adds, as instructions or operations.
     Rates are not, and additions alone (FADD) leave out most of the work."""
     return _MAKES_FLOPS.fullmatch(metric) is not None
 
 
-def is_fact(metric: str, unit: str | None) -> bool:
+def is_fact_or_flop_counter(metric: str, unit: str | None) -> bool:
     """Return whether a metric in this base unit is a fact or counts FLOPs. ncu prints no unit for
     metrics of a report that a different version wrote (values stay in base units there)."""
     if metric in KERNEL_FACTS["duration_ns"]:
         return unit in (None, "ns")
-    return metric in FACT_NAMES or counts_flops(metric)
+    return metric in FACT_NAMES or is_flop_counter(metric)
 
 
 def is_whole(text: str) -> bool:
@@ -101,7 +101,7 @@ def is_whole(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= ID_DIGITS
 
 
-def read_identity(cells: Mapping[str, str]) -> Facts:
+def parse_launch_identity(cells: Mapping[str, str]) -> Facts:
     """Return facts from printed cells that identify a launch: "grid" and "block", such as
     "(16, 8, 1)", "capability", and fields of Kernel."""
     facts: Facts = {}
@@ -116,7 +116,7 @@ def read_identity(cells: Mapping[str, str]) -> Facts:
     return facts
 
 
-def kernel_fields(facts: Facts) -> dict[str, int | float]:
+def make_kernel_fields(facts: Facts) -> dict[str, int | float]:
     """Return fields of Kernel from a launch's facts. Occupancy is 0..1."""
     fields: dict[str, int | float] = {}
     for field, names in KERNEL_FACTS.items():
@@ -137,35 +137,35 @@ def kernel_fields(facts: Facts) -> dict[str, int | float]:
     return fields
 
 
-def device_of(index: int, facts: Facts, driver_version: str | None) -> Device:
+def make_device(index: int, facts: Facts, driver_version: str | None) -> Device:
     """Return the device of a launch, from the CC column and device attributes where they were
     collected. Clock attributes are in kHz and the bus width in bits; bandwidth is 2 x memory clock
     x bus width, which for an A100 gives the 1,555,200,000,000 bytes/s that nsys states for it."""
 
-    def size(name: str) -> int | None:
+    def get_attribute(name: str) -> int | None:
         value = facts.get(_ATTRIBUTE + name)
         return value if isinstance(value, int) else None
 
     name, capability = facts.get(f"{_ATTRIBUTE}display_name"), facts.get("capability")
-    version = size("compute_capability_major"), size("compute_capability_minor")
+    version = get_attribute("compute_capability_major"), get_attribute("compute_capability_minor")
     if not capability and None not in version:
         capability = ".".join(map(str, version))
-    clock, memory_clock = size("clock_rate"), size("memory_clock_rate")
-    bus = size("global_memory_bus_width")
+    clock, memory_clock = get_attribute("clock_rate"), get_attribute("memory_clock_rate")
+    bus = get_attribute("global_memory_bus_width")
     return Device(
         name=str(name) if name else None,
         kind="gpu",
         index=index,
         compute_capability=str(capability) if capability else None,
-        sm_count=size("multiprocessor_count"),
-        memory_bytes=size("total_memory"),
+        sm_count=get_attribute("multiprocessor_count"),
+        memory_bytes=get_attribute("total_memory"),
         memory_bandwidth_bps=2 * memory_clock * 1000 * bus // 8 if memory_clock and bus else None,
         clock_hz=clock * 1000 if clock else None,
         driver_version=driver_version,
     )
 
 
-class Place(NamedTuple):
+class LaunchLabels(NamedTuple):
     """Layer, direction and step of a launch; all None when no perfctl range encloses it. Optimizer
     work has no layer."""
 
@@ -175,7 +175,7 @@ class Place(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def range_names(cell: str) -> tuple[str, ...]:
+def parse_range_names(cell: str) -> tuple[str, ...]:
     """Return names of the ranges in one cell of the CSV, outermost first, without domains:
     "<default domain>:conv2:forward:none:none:none:none:none:none" -> "conv2:forward"."""
     names = []
@@ -190,12 +190,12 @@ def range_names(cell: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def read_place(names: tuple[str, ...]) -> Place:
+def find_labels_in_ranges(names: tuple[str, ...]) -> LaunchLabels:
     """Return layer and step of the innermost perfctl ranges among ``names`` (outermost first). In
     the optimizer phase there is no layer, only the direction."""
-    location, phase = Place(), None
+    location, phase = LaunchLabels(), None
     for name in names:
-        label = read_range_name(name)
+        label = parse_range_name(name)
         if label.layer is not None:
             location = location._replace(layer=label.layer, direction=label.direction)
         if label.step is not None:
@@ -207,20 +207,20 @@ def read_place(names: tuple[str, ...]) -> Place:
 
 
 @lru_cache(maxsize=4096)
-def place_of(push_pop: tuple[str, ...], start_end: tuple[str, ...]) -> Place:
+def find_labels_of_launch(push_pop: tuple[str, ...], start_end: tuple[str, ...]) -> LaunchLabels:
     """Return layer, direction and step of a launch within these ranges. Start/end ranges do not
     nest, so they count only if no push/pop range names a layer, and all of them name the same."""
-    location = read_place(push_pop)
-    unnested = {read_place((name,))[:2] for name in start_end}
+    location = find_labels_in_ranges(push_pop)
+    unnested = {find_labels_in_ranges((name,))[:2] for name in start_end}
     layers = [layer for layer in unnested if layer[0] is not None]
     return (
-        Place(*layers[0], location.step)
+        LaunchLabels(*layers[0], location.step)
         if location.layer is None and len(layers) == 1
         else location
     )
 
 
-def add_steps(kernels: list[Kernel]) -> None:
+def fill_in_steps(kernels: list[Kernel]) -> None:
     """Put launches from autograd's own thread into the step they ran in. The step's range is on the
     loop's thread only. ncu runs one launch after the other, so what lies between two launches of
     one step is in it, and a layer's gradients at the end of a step are in the step before the

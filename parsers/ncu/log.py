@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from perfctl.parsers.common.lines import Log
+from perfctl.parsers.common.lines import SurroundingLines
 from perfctl.records.report import Diagnostic, Gap
 
 CONNECTED = "==PROF== Connected to process"
@@ -98,7 +98,7 @@ _CAUSES = (
 """What ncu prints, or the file begins with -> why there is no CSV, and what to do."""
 
 
-def why_no_csv(log: Log) -> tuple[str, str]:
+def explain_missing_csv(log: SurroundingLines) -> tuple[str, str]:
     """Return (reason, remedy) for a file in which no CSV was found."""
     lines = [f"=={kind}== {text}" for kind, text in log.tool_lines]
     text = "\n".join([*lines, log.first_line])
@@ -108,7 +108,7 @@ def why_no_csv(log: Log) -> tuple[str, str]:
     return "it contains no ncu CSV", EXPORT
 
 
-def diagnostics(log: Log) -> list[Diagnostic]:
+def make_diagnostics(log: SurroundingLines) -> list[Diagnostic]:
     """Return what ncu itself reported as warning or error; a repeated line once, with its count."""
     return [
         Diagnostic(
@@ -121,7 +121,7 @@ def diagnostics(log: Log) -> list[Diagnostic]:
     ]
 
 
-def gaps(log: Log) -> list[Gap]:
+def gaps(log: SurroundingLines) -> list[Gap]:
     """Return kernels that ncu failed to profile, and rows that are cut off."""
     missing = []
     for (kind, text), count in log.tool_lines.items():
@@ -134,6 +134,6 @@ def gaps(log: Log) -> list[Gap]:
     if log.cut_rows:
         reason = f"{log.cut_rows} rows are truncated or broken"
         missing.append(Gap("counter", "unreadable", reason))
-    if holes := log.holes():
+    if holes := log.describe_nul_lines():
         missing.append(Gap("counter", "unreadable", holes))
     return missing

@@ -19,9 +19,9 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Any, BinaryIO, NamedTuple
 
-from perfctl.parsers.common.doubts import newer
-from perfctl.parsers.common.lines import Log, readable
-from perfctl.parsers.ncu.builder import Launch, ReportBuilder
+from perfctl.parsers.common.doubts import note_newer_version
+from perfctl.parsers.common.lines import SurroundingLines, convert_os_errors
+from perfctl.parsers.ncu.builder import LaunchIdentity, ReportBuilder
 from perfctl.parsers.ncu.facts import Facts
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Advice, Diagnostic, Gap, Report, SourceCounter
@@ -41,7 +41,7 @@ _EXPORT = (
 )
 
 
-class _Message(NamedTuple):
+class _ProtobufMessage(NamedTuple):
     """A protobuf message: number of a field -> its value."""
 
     numbers: dict[int, int]
@@ -54,7 +54,7 @@ class _Message(NamedTuple):
 
 
 @dataclass(slots=True)
-class Outline:
+class ReportOutline:
     """Facts from the blocks of a report file, without its results."""
 
     known: bool
@@ -72,19 +72,19 @@ class Outline:
     """Ids of the processes that the results are of; empty in files of 2019."""
 
 
-def outline(path: Path) -> Outline:
+def read_outline(path: Path) -> ReportOutline:
     """Return the file's outline, without payloads. Raises OSError when it cannot be read."""
     size = path.stat().st_size
     with path.open("rb") as file:
         file.seek(len(MAGIC))
         try:
-            layout = _read_message(file, size).numbers.get(1)
+            layout = _read_next_message(file, size).numbers.get(1)
         except ValueError:
-            return Outline(known=size < 16, cut_at=file.tell())
-        shape = Outline(known=layout == _KNOWN_LAYOUT)
+            return ReportOutline(known=size < 16, cut_at=file.tell())
+        shape = ReportOutline(known=layout == _KNOWN_LAYOUT)
         while shape.known and shape.cut_at is None and (start := file.tell()) < size:
             try:
-                payload_bytes = _add_block(_read_message(file, size), shape)
+                payload_bytes = _add_block_to_outline(_read_next_message(file, size), shape)
             except ValueError:
                 payload_bytes = size
             if file.seek(payload_bytes, os.SEEK_CUR) > size:
@@ -92,44 +92,44 @@ def outline(path: Path) -> Outline:
     return shape
 
 
-def _read_message(file: BinaryIO, size: int) -> _Message:
+def _read_next_message(file: BinaryIO, size: int) -> _ProtobufMessage:
     """Return the next u32-sized message; ValueError when the file ends before it does."""
     start = file.read(4)
     length = int.from_bytes(start, "little")
     if len(start) < 4 or length > min(size - file.tell(), _HEADER_MAX_BYTES):
         raise ValueError("message is longer than the file")
-    return _read_fields(file.read(length))
+    return _parse_message_fields(file.read(length))
 
 
-def _add_block(header: _Message, shape: Outline) -> int:
+def _add_block_to_outline(header: _ProtobufMessage, shape: ReportOutline) -> int:
     """Add what the header of a block says; return the bytes of its payload."""
-    session = _read_fields(header.text(3))
+    session = _parse_message_fields(header.text(3))
     if 0 < (seconds := session.numbers.get(2, 0)) < _CREATED_MAX:
         shape.created_at = datetime.fromtimestamp(seconds, UTC).isoformat()
-    for provider in map(_read_fields, session.texts[8]):
+    for provider in map(_parse_message_fields, session.texts[8]):
         name, version = (provider.text(field).decode("utf-8", "replace") for field in (1, 2))
         shape.versions[name] = version
         if name.startswith("Nsight Compute") and shape.tool_version is None:
             shape.tool_version = version.split(" ", 1)[0]
     if results := header.numbers.get(2, 0):
         shape.results += results
-        process = _read_fields(header.text(6)).numbers.get(1)
+        process = _parse_message_fields(header.text(6)).numbers.get(1)
         if process is not None:
             shape.processes.add(process)
     return header.numbers.get(5, 0)
 
 
-def _read_fields(message: bytes) -> _Message:
+def _parse_message_fields(message: bytes) -> _ProtobufMessage:
     """Return the fields of a message. Raises ValueError where it is none."""
-    fields = _Message({}, defaultdict(list))
+    fields = _ProtobufMessage({}, defaultdict(list))
     offset = 0
     while offset < len(message):
-        tag, offset = _read_varint(message, offset)
+        tag, offset = _parse_varint(message, offset)
         field, kind = tag >> 3, tag & 7
         if kind == 0:
-            fields.numbers[field], offset = _read_varint(message, offset)
+            fields.numbers[field], offset = _parse_varint(message, offset)
         elif kind == 2:
-            length, offset = _read_varint(message, offset)
+            length, offset = _parse_varint(message, offset)
             fields.texts[field].append(message[offset : offset + length])
             offset += length
         else:
@@ -139,7 +139,7 @@ def _read_fields(message: bytes) -> _Message:
     return fields
 
 
-def _read_varint(message: bytes, offset: int) -> tuple[int, int]:
+def _parse_varint(message: bytes, offset: int) -> tuple[int, int]:
     """Return the number at this position, and the position behind it."""
     value = 0
     for count, byte in enumerate(message[offset : offset + 10]):
@@ -157,8 +157,8 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path, *, source: bool = False) -> Report:
     """Read the report; ``source``: with counters of each instruction. Raises ReportError when it is
     damaged, holds nothing, or ``ncu_report`` is not installed."""
-    with readable(path, "ncu"):
-        shape = outline(path)
+    with convert_os_errors(path, "ncu"):
+        shape = read_outline(path)
     export = _EXPORT.format(path=path)
     if shape.known and shape.cut_at is not None:
         reason = f"the report is truncated: its structure breaks at byte {shape.cut_at}"
@@ -167,8 +167,8 @@ def parse(path: Path, *, source: bool = False) -> Report:
         remedy = f"Install it with pip install 'perfctl[ncu]'. Or: {export}"
         reason = "reading .ncu-rep files needs NVIDIA's ncu_report package"
         raise ReportError(path, "ncu", reason, remedy)
-    results = _Results(path, shape)
-    for record in _read(path, source=source):
+    results = _ResultCollector(path, shape)
+    for record in _read_results_in_process(path, source=source):
         results.add(record)
     if not results.builder.launches:
         reason = f"the report ({shape.results} results) is damaged and could not be read"
@@ -181,9 +181,9 @@ def parse(path: Path, *, source: bool = False) -> Report:
     cuda = shape.versions.get("CUDA Version")
     return results.builder.report(
         "ncu report",
-        Log(),
+        SurroundingLines(),
         results.gaps(source=source),
-        (*results.diagnostics, *newer("ncu", shape.tool_version, NEWEST)),
+        (*results.diagnostics, *note_newer_version("ncu", shape.tool_version, NEWEST)),
         driver_version=shape.versions.get("Display Driver Version"),  # of the profiled machine
         tool_version=shape.tool_version,
         environment={} if cuda is None else {"cuda": cuda},
@@ -192,7 +192,7 @@ def parse(path: Path, *, source: bool = False) -> Report:
     )
 
 
-def _read(path: Path, *, source: bool) -> Iterator[dict[str, Any]]:
+def _read_results_in_process(path: Path, *, source: bool) -> Iterator[dict[str, Any]]:
     """Yield every result of the report, from the reading process; ReportError when that fails."""
     command = [sys.executable, "-P", "-m", READER, str(path.absolute())]
     if source:
@@ -216,10 +216,10 @@ def _read(path: Path, *, source: bool) -> Iterator[dict[str, Any]]:
         raise ReportError(path, "ncu", reason, _EXPORT.format(path=path))
 
 
-class _Results:
+class _ResultCollector:
     """Takes the results of one report, one by one."""
 
-    def __init__(self, path: Path, shape: Outline) -> None:
+    def __init__(self, path: Path, shape: ReportOutline) -> None:
         self.builder = ReportBuilder(path, is_printed=False)
         self.diagnostics: list[Diagnostic] = []
         self.source: list[SourceCounter] = []
@@ -239,11 +239,13 @@ class _Results:
             return
         builder, name = self.builder, record["name"]
         ranges, short = tuple(record["ranges"]), record["short"] or None
-        launch = builder.add_launch(Launch(name, self._identity, ranges, short_name=short))
+        launch = builder.add_launch(LaunchIdentity(name, self._identity, ranges, short_name=short))
         names, units, values, sections = zip(*record["metrics"], strict=True)
-        builder.add_values(launch, list(map(builder.number_metric, names, units, sections)), values)
+        builder.add_values(
+            launch, list(map(builder.get_metric_number, names, units, sections)), values
+        )
         for rule in record["rules"]:
-            builder.add_rule(Advice(launch, *rule))
+            builder.add_rule_result(Advice(launch, *rule))
         for offset, opcode, file, *counts in record["source"]:
             opcode, file = opcode and sys.intern(opcode), file and sys.intern(file)
             self.source.append(SourceCounter(launch, offset, opcode, file, *counts))

@@ -38,15 +38,15 @@ _SCOPES = {1: "local", 2: "global"}
 
 def main(arguments: list[str], output: TextIO) -> int:
     """Write the results of the report to ``out``; 0 also when there are none."""
-    for action in _actions(arguments[0]):
-        record = _record(action, with_source="source" in arguments[1:])
+    for action in _iterate_actions(arguments[0]):
+        record = _make_result_record(action, with_source="source" in arguments[1:])
         line = json.dumps(record, ensure_ascii=False) + "\n"
         # the package makes lone surrogates of bytes that are no UTF-8
         output.write(line.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
     return 0
 
 
-def _actions(path: str) -> Iterator[Any]:
+def _iterate_actions(path: str) -> Iterator[Any]:
     import ncu_report
 
     context = ncu_report.load_report(path)
@@ -58,20 +58,22 @@ def _actions(path: str) -> Iterator[Any]:
                 yield action
 
 
-def _record(action: Any, *, with_source: bool) -> dict[str, object]:
+def _make_result_record(action: Any, *, with_source: bool) -> dict[str, object]:
     # the package itself gives names with lone surrogates in damaged files, and refuses them
     metrics_by_name = {
         name: action.metric_by_name(name) if name.isascii() else None
         for name in action.metric_names()
     }
     by_address = {
-        name: _read_instances(metrics_by_name[name])
+        name: _read_values_by_instance(metrics_by_name[name])
         for name in _OF_ADDRESS
         if name in metrics_by_name
     }
     addresses = sorted(set().union(*by_address.values()))
-    sections = _read_sections(action)
-    metrics, series = _read_metrics(metrics_by_name, sections, by_address.get(_EXECUTED, {}))
+    sections = _read_section_titles(action)
+    metrics, series = _read_metrics_and_series(
+        metrics_by_name, sections, by_address.get(_EXECUTED, {})
+    )
     state = action.nvtx_state()
     return {
         "name": action.name(action.NameBase_DEMANGLED),
@@ -83,16 +85,16 @@ def _record(action: Any, *, with_source: bool) -> dict[str, object]:
             for name in state.domain_by_id(number).push_pop_ranges()
         ],
         "metrics": metrics,
-        "rules": list(_read_rules(action)),
+        "rules": list(_read_rule_results(action)),
         "series": series,
         "addresses": len(addresses),
-        "source": list(_read_source(action, metrics_by_name, by_address, addresses))
+        "source": list(_read_instruction_counts(action, metrics_by_name, by_address, addresses))
         if with_source
         else [],
     }
 
 
-def _read_sections(action: Any) -> dict[str, str]:
+def _read_section_titles(action: Any) -> dict[str, str]:
     """Return metric -> title of its section: the first one that has it in its header, which the
     details page prints, else the first one that has it in a chart or table. Empty with a package
     that does not know sections."""
@@ -107,17 +109,17 @@ def _read_sections(action: Any) -> dict[str, str]:
     return titles
 
 
-def _read_rules(action: Any) -> Iterator[tuple[str, str | None, str, Value, str | None]]:
+def _read_rule_results(action: Any) -> Iterator[tuple[str, str | None, str, Value, str | None]]:
     """Yield results of rules. None with a package that does not know rules."""
     has_rules = hasattr(action, "rule_results_as_dicts")
     for result in action.rule_results_as_dicts() if has_rules else ():
         message, speedup = (result.get(key) or {} for key in ("rule_message", "speedup_estimation"))
         kind, scope = _KINDS.get(message.get("type", 0)), _SCOPES.get(speedup.get("type", 0))
-        share = _plain(speedup.get("speedup"))
+        share = _to_json_value(speedup.get("speedup"))
         yield result["rule_identifier"], kind, message.get("message", ""), share, scope
 
 
-def _read_metrics(
+def _read_metrics_and_series(
     metrics_by_name: Mapping[str, Any], sections: Mapping[str, str], addresses: Collection[Any]
 ) -> tuple[list[Metric], list[str]]:
     """Return the metrics, behind them their values by opcode, slice or pass as metrics of their
@@ -129,8 +131,8 @@ def _read_metrics(
     for name, metric in metrics_by_name.items():
         section, unit = sections.get(name), metric.unit() if metric is not None else ""
         value = metric.value() if metric is not None and metric.has_value() else None
-        metrics.append((name, unit, _plain(value), section))
-        values = _read_instances(metric)
+        metrics.append((name, unit, _to_json_value(value), section))
+        values = _read_values_by_instance(metric)
         first = next(iter(values), None)
         is_named = isinstance(first, str)
         if first is None or first in addresses or (len(values) == 1 and not is_named):
@@ -139,13 +141,13 @@ def _read_metrics(
             series.append(name)
         else:
             few += (
-                (f"{name}[{instance}]", unit, _plain(values[instance]), section)
+                (f"{name}[{instance}]", unit, _to_json_value(values[instance]), section)
                 for instance in values
             )
     return metrics + few, series
 
 
-def _read_instances(metric: Any) -> dict[Any, Any]:
+def _read_values_by_instance(metric: Any) -> dict[Any, Any]:
     """Return instance -> value."""
     if metric is None or not metric.num_instances() or not metric.has_correlation_ids():
         return {}
@@ -153,7 +155,7 @@ def _read_instances(metric: Any) -> dict[Any, Any]:
     return {ids.value(index): metric.value(index) for index in range(metric.num_instances())}
 
 
-def _read_source(
+def _read_instruction_counts(
     action: Any,
     metrics_by_name: Mapping[str, Any],
     by_address: dict[str, dict[Any, Any]],
@@ -165,7 +167,7 @@ def _read_source(
     values of all add up to the metric's own."""
     counts = [by_address.get(name) for name in _OF_ADDRESS]
     reasons = {
-        name.removeprefix(_STALLED): _read_instances(metric)
+        name.removeprefix(_STALLED): _read_values_by_instance(metric)
         for name, metric in metrics_by_name.items()
         if name.startswith(_STALLED) and not name.endswith(("_not_issued", "_selected"))
     }
@@ -180,12 +182,12 @@ def _read_source(
             opcode and opcode[1],
             (source and source.file_name()) or None,
             (source and source.line()) or None,
-            *(_plain(values.get(address, 0)) if values else None for values in counts),
+            *(_to_json_value(values.get(address, 0)) if values else None for values in counts),
             max(stalled, key=lambda reason: stalled[reason]) if stalled else None,
         )
 
 
-def _plain(value: Any) -> Value:
+def _to_json_value(value: Any) -> Value:
     """Return whole numbers as int; None for an empty text, and for what JSON does not have."""
     if isinstance(value, float):
         if not math.isfinite(value):

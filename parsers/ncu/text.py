@@ -9,16 +9,22 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfctl.parsers.common.doubts import joined, not_understood, several
-from perfctl.parsers.common.lines import Lines, Log, ends_of, open_text, readable
-from perfctl.parsers.ncu.advice import split_speedup
-from perfctl.parsers.ncu.builder import NO_VALUE, Launch, ReportBuilder
-from perfctl.parsers.ncu.facts import read_identity
+from perfctl.parsers.common.doubts import joined, several, warn_not_understood
+from perfctl.parsers.common.lines import (
+    LineReader,
+    SurroundingLines,
+    convert_os_errors,
+    open_text,
+    read_beginning_and_end,
+)
+from perfctl.parsers.ncu.advice import split_off_speedup
+from perfctl.parsers.ncu.builder import NO_VALUE, LaunchIdentity, ReportBuilder
+from perfctl.parsers.ncu.facts import parse_launch_identity
 from perfctl.parsers.ncu.log import (
     CONNECTED,
     EXPORT,
     HEADER,
-    why_no_csv,
+    explain_missing_csv,
 )
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Advice, Report
@@ -50,7 +56,7 @@ _COLUMNS, _ADVICE_COLUMNS = 3, 2
 """A table has name, unit and value; some rules put their advice into a box: kind and text."""
 
 
-def spans_of(line: str) -> Spans:
+def find_ruler_columns(line: str) -> Spans:
     """Columns (from, to) of a ruler; empty for any other line."""
     rulers = re.finditer("-+", line) if _RULER.fullmatch(line) else ()
     return tuple(match.span() for match in rulers)
@@ -58,7 +64,7 @@ def spans_of(line: str) -> Spans:
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether it is ncu's console text, and holds no CSV."""
-    for text in ends_of(path, head):
+    for text in read_beginning_and_end(path, head):
         if HEADER.search(text):
             return False
         if _SIGNATURE.search(text):
@@ -68,15 +74,15 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no launch and no summary of ncu."""
-    log, builder = Log(), ReportBuilder(path)
-    with readable(path, "ncu"), open_text(path) as read:
-        reader = _Reader(builder, Lines(read, log), log)
+    log, builder = SurroundingLines(), ReportBuilder(path)
+    with convert_os_errors(path, "ncu"), open_text(path) as read:
+        reader = _TextReader(builder, LineReader(read, log), log)
         reader.read()
     if reader.starts:
         raise several(path, "ncu", reader.starts)
     if not builder.launches:
         if log.tool_lines:
-            raise ReportError(path, "ncu", *why_no_csv(log))
+            raise ReportError(path, "ncu", *explain_missing_csv(log))
         reason = "ncu's console text has no launch (it is truncated, a summary, or the source page)"
         raise ReportError(path, "ncu", reason, EXPORT)
     kind = (
@@ -85,17 +91,17 @@ def parse(path: Path) -> Report:
         else "up to 2022.3"
     )
     notes = (
-        *not_understood({"parts": reader.unknown}),
+        *warn_not_understood({"parts": reader.unknown}),
         *joined("the launches of further processes", [*reader.processes.values()][1:]),
     )
     return builder.report(f"ncu console text, {kind}", log, notes=notes)
 
 
-class _Reader:
+class _TextReader:
     """Reads a text part by part: launches, sections, tables, rules and ranges go to the builder,
     other lines to the log."""
 
-    def __init__(self, builder: ReportBuilder, lines: Lines, log: Log) -> None:
+    def __init__(self, builder: ReportBuilder, lines: LineReader, log: SurroundingLines) -> None:
         self.processes: dict[str, int] = {}
         """Line that names a process before its launches -> its number in the file."""
         self.starts: list[int] = []
@@ -110,11 +116,11 @@ class _Reader:
 
     def read(self) -> None:
         """Read the text to its end."""
-        above = self._take_line()
+        above = self._advance_line()
         while self._line:
             above = self._read_part(above)
 
-    def _take_line(self) -> str:
+    def _advance_line(self) -> str:
         """Return the next line and go on to the one after it."""
         line, self._line = self._line, next(self._lines, "")
         self._number += 1
@@ -125,9 +131,9 @@ class _Reader:
         which the part before began."""
         number, builder = self._number, self._builder
         is_below = self._launch >= 0
-        line = self._take_line()
+        line = self._advance_line()
         is_whole, text = line.endswith("\n"), line.rstrip("\r\n")
-        spans = spans_of(text)
+        spans = find_ruler_columns(text)
         if spans and spans[0][0]:
             if is_below and len(spans) == _COLUMNS:
                 is_open = above.split()[:2] == ["Metric", "Name"]
@@ -143,19 +149,21 @@ class _Reader:
         elif is_whole and ", Context " in text and (match := _LAUNCH.fullmatch(text)):
             self._section = None
             cells = match.groupdict("") | {"process": self._process}
-            self._launch = builder.add_launch(Launch(cells.pop("name"), read_identity(cells)))
+            self._launch = builder.add_launch(
+                LaunchIdentity(cells.pop("name"), parse_launch_identity(cells))
+            )
         elif match := _PROCESS.fullmatch(text):
             self._process = match[1]
             if text.strip() in self.processes:
-                self._begin_output(number)
+                self._note_new_output(number)
             self.processes.setdefault(text.strip(), number)
         else:
             if text.startswith(CONNECTED):
-                self._begin_output(number)
+                self._note_new_output(number)
             self._log.add(text)
         return line
 
-    def _begin_output(self, number: int) -> None:
+    def _note_new_output(self, number: int) -> None:
         """An output of ncu begins at this line, unless nothing was read of the one before."""
         if self._launch >= 0:
             self.starts.append(number)
@@ -167,15 +175,15 @@ class _Reader:
         it."""
         texts = [text.strip()]
         while _RULE_MORE.match(self._line):
-            texts.append(self._take_line().strip())
-        advice = split_speedup(" ".join(texts))
-        self._builder.add_rule(Advice(self._launch, self._section or "", kind, *advice))
+            texts.append(self._advance_line().strip())
+        advice = split_off_speedup(" ".join(texts))
+        self._builder.add_rule_result(Advice(self._launch, self._section or "", kind, *advice))
 
     def _read_ranges(self, *, is_nested: bool) -> None:
         """Read the NVTX ranges around the launch: push/pop ranges if they nest, else start/end."""
         names = []
         while _OF_STACK.match(self._line) and not _SECTION.match(self._line):
-            if match := _RANGE.fullmatch(self._take_line()):
+            if match := _RANGE.fullmatch(self._advance_line()):
                 names.append(match[1])
         launches, ranges = self._builder.launches, tuple(names)
         launch = launches[self._launch]
@@ -191,7 +199,7 @@ class _Reader:
         while line := self._line:
             text, is_whole = line.rstrip(), line.endswith("\n")
             if text == ruler:
-                self._take_line()
+                self._advance_line()
                 if rows or not has_header:
                     break
                 continue  # the ruler between header and rows
@@ -202,7 +210,7 @@ class _Reader:
                 break
             if is_whole and not text:
                 break
-            self._take_line()
+            self._advance_line()
             cells = [text[start:end].strip() for start, end in spans]
             if cells[:2] == ["Metric Name", "Metric Unit"]:
                 has_header = True
@@ -233,7 +241,7 @@ class _Reader:
             if (bare := value.removeprefix("(!) ")).lower() in NO_VALUE:
                 value = bare  # the mark of a metric that could not be collected: n/a, nan
             if name:
-                metric = self._builder.number_metric(name, unit, self._section)
+                metric = self._builder.get_metric_number(name, unit, self._section)
                 self._builder.add_values(self._launch, [metric], [value])
             else:
                 self._log.cut_rows += 1

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from perfctl.parsers.attribution import NEVER, NOBODY, Spans
-from perfctl.parsers.common.sqlite import Database, integer
-from perfctl.parsers.nsys.columns import NULL, read_pieces
-from perfctl.parsers.nsys.ranges import MARK, PROCESS_BITS, RangeTable, blanked
-from perfctl.parsers.nsys.tables import OSRT, RUNTIME, STRINGS, SYNC, Strings, opened
-from perfctl.records.bulk import Columns
+from perfctl.parsers.attribution import NEVER, NOBODY, SpanArrays
+from perfctl.parsers.common.sqlite import Database, sql_integer
+from perfctl.parsers.nsys.columns import NULL, iterate_integer_columns
+from perfctl.parsers.nsys.ranges import MARK, PROCESS_BITS, RangeTable, list_with_blanks
+from perfctl.parsers.nsys.tables import OSRT, RUNTIME, STRINGS, SYNC, StringTable, open_export
+from perfctl.records.bulk import ColumnRecords
 from perfctl.records.report import WAITS, ApiCall, OpCall
 
 NO_NAME = "(no name)"
@@ -46,36 +46,36 @@ _VERSION = re.compile(r"_v.{4}$", re.DOTALL)
 """Of a CUDA function ("cudaLaunchKernel_v7000"): nsys stats cuts it off."""
 
 
-def api_calls(database: Database, ranges: RangeTable) -> list[ApiCall]:
+def sum_api_calls(database: Database, ranges: RangeTable) -> list[ApiCall]:
     """Return the calls of all domains; in each, what took longest first, as ``nsys stats`` prints
     them."""
-    strings = Strings(database, NO_NAME)
+    strings = StringTable(database, NO_NAME)
 
-    def name_function(number: object) -> str:
+    def name_cuda_function(number: object) -> str:
         return _VERSION.sub("", strings[number] or NO_NAME)
 
     is_traced = database.has(RUNTIME, "correlationId", "globalTid")
     traced = {RUNTIME: "nameId"} if is_traced else {}
-    calls = _sum_table(database, "cuda", traced, name_function)
+    calls = _sum_calls_in_tables(database, "cuda", traced, name_cuda_function)
     is_call = f"eventClass = {OSRT_CALL}" if database.has(OSRT, "eventClass") else "TRUE"
-    calls += _sum_table(database, "osrt", {OSRT: "nameId"}, strings.__getitem__, is_call)
-    calls += _sum_ranges(ranges)
+    calls += _sum_calls_in_tables(database, "osrt", {OSRT: "nameId"}, strings.__getitem__, is_call)
+    calls += _sum_nvtx_ranges(ranges)
     for table, domain in OF_LIBRARIES.items():
-        calls += _sum_table(database, domain, {table: "nameId"}, strings.__getitem__)
+        calls += _sum_calls_in_tables(database, domain, {table: "nameId"}, strings.__getitem__)
     name_columns = {
         table: "nameId" if database.has(table, "nameId") else "textId" for table in OF_MPI
     }
-    calls += _sum_table(database, "mpi", name_columns, strings.__getitem__)
+    calls += _sum_calls_in_tables(database, "mpi", name_columns, strings.__getitem__)
     rows = database.rows("ENUM_CUPTI_SYNC_TYPE", "id", "label")
     labels: dict[object, str] = {**SYNCS} | {number: str(label).lower() for number, label in rows}
 
-    def name_kind(number: object) -> str:
+    def name_sync_kind(number: object) -> str:
         return labels.get(number, f"type {number}")
 
-    return [*calls, *_sum_table(database, "sync", {SYNC: "syncType"}, name_kind)]
+    return [*calls, *_sum_calls_in_tables(database, "sync", {SYNC: "syncType"}, name_sync_kind)]
 
 
-def _sum_table(
+def _sum_calls_in_tables(
     database: Database,
     domain: str,
     tables: Mapping[str, str],
@@ -85,8 +85,8 @@ def _sum_table(
     """Sum the calls in these tables by name, longest first. ``tables``: table -> its column of
     numbers of names."""
     rows = " UNION ALL ".join(
-        f"SELECT {integer(database.column(table, name))} AS name, "
-        f"{integer(database.column(table, 'end'))} - {integer('start')} AS length "
+        f"SELECT {sql_integer(database.column(table, name))} AS name, "
+        f"{sql_integer(database.column(table, 'end'))} - {sql_integer('start')} AS length "
         f"FROM {table} WHERE {condition}"
         for table, name in tables.items()
         if database.has(table, "start")
@@ -99,10 +99,12 @@ def _sum_table(
     )
     sums = database.connection.execute(query)
     calls = [ApiCall(domain, name_of(name) or NO_NAME, *figures) for name, *figures in sums]
-    return sorted(calls, key=_rank)
+    return sorted(calls, key=_longest_first_key)
 
 
-def waits(path: Path, database: Database, ranges: RangeTable) -> Columns[OpCall] | tuple[()]:
+def read_wait_calls(
+    path: Path, database: Database, ranges: RangeTable
+) -> ColumnRecords[OpCall] | tuple[()]:
     """Return each call that waits for the GPU, in the order of the table, with the measured step in
     which it began.
 
@@ -117,37 +119,39 @@ def waits(path: Path, database: Database, ranges: RangeTable) -> Columns[OpCall]
         number: _VERSION.sub("", str(text)) for number, text in database.connection.execute(query)
     }
     names = {number: name for number, name in functions.items() if name in WAITS}
-    return Columns(OpCall, partial(_read_waits, path, names, ranges)) if names else ()
+    return (
+        ColumnRecords(OpCall, partial(_iterate_wait_columns, path, names, ranges)) if names else ()
+    )
 
 
-def _read_waits(
+def _iterate_wait_columns(
     path: Path, names: dict[int, str], ranges: RangeTable
 ) -> Iterator[Sequence[Sequence[Any]]]:
-    numbers = ranges.step_numbers()
+    numbers = ranges.get_step_numbers()
     is_wait = f"nameId IN ({', '.join(map(str, names))})"
     columns = ("nameId", "start", "end", "globalTid")
-    with opened(path) as database:
-        for piece in read_pieces(database, RUNTIME, *columns, condition=is_wait):
+    with open_export(path) as database:
+        for piece in iterate_integer_columns(database, RUNTIME, *columns, condition=is_wait):
             name, start, end, thread = piece[:, (piece[1] != NULL) & (piece[2] >= piece[1])]
-            moments = Spans(thread & PROCESS_BITS, thread, start, start)
-            steps = numbers[ranges.attribution.of_calls(moments).step]
+            moments = SpanArrays(thread & PROCESS_BITS, thread, start, start)
+            steps = numbers[ranges.attribution.find_ranges_around_calls(moments).step]
             nothing = [None] * len(name)
             yield (
                 [names[number] for number in name.tolist()],
                 start.tolist(),
                 (end - start).tolist(),
                 *(nothing,) * 5,
-                blanked(steps, steps == NOBODY),
-                blanked(thread & ~PROCESS_BITS, thread == NULL),
+                list_with_blanks(steps, steps == NOBODY),
+                list_with_blanks(thread & ~PROCESS_BITS, thread == NULL),
                 nothing,
             )
 
 
-def _rank(call: ApiCall) -> tuple[int, str]:
+def _longest_first_key(call: ApiCall) -> tuple[int, str]:
     return -(call.total_ns or 0), call.name
 
 
-def _sum_ranges(ranges: RangeTable) -> list[ApiCall]:
+def _sum_nvtx_ranges(ranges: RangeTable) -> list[ApiCall]:
     """Sum ranges by domain, name and style, and once more those of libraries that annotate their
     own calls. A range that never ended lasts until the last NVTX event, as ``nsys stats`` has
     it."""
@@ -185,5 +189,5 @@ def _sum_ranges(ranges: RangeTable) -> list[ApiCall]:
             domain = "nccl"
         if domain:
             of_libraries.append(ApiCall(domain, name, *total))
-    of_libraries.sort(key=lambda call: (call.domain, *_rank(call)))
-    return [*sorted(calls, key=_rank), *of_libraries]
+    of_libraries.sort(key=lambda call: (call.domain, *_longest_first_key(call)))
+    return [*sorted(calls, key=_longest_first_key), *of_libraries]

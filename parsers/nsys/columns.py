@@ -22,16 +22,18 @@ ROWS_TOGETHER = 1 << 14
 """Rows fetched from SQLite at a time."""
 
 
-def read_columns(database: Database, table: str, *names: str, condition: str = "TRUE") -> Integers:
+def read_integer_columns(
+    database: Database, table: str, *names: str, condition: str = "TRUE"
+) -> Integers:
     """Return these columns of the table, one row of the array each; empty ones without the
     table."""
     nothing = np.empty((len(names), 0), np.int64)
     return np.concatenate(
-        [nothing, *read_pieces(database, table, *names, condition=condition)], axis=1
+        [nothing, *iterate_integer_columns(database, table, *names, condition=condition)], axis=1
     )
 
 
-def read_pieces(
+def iterate_integer_columns(
     database: Database, table: str, *names: str, condition: str = "TRUE"
 ) -> Iterator[npt.NDArray[np.int64]]:
     """Yield the columns some rows at a time, in the order of the table; nothing without it."""
@@ -49,7 +51,7 @@ def read_pieces(
         yield np.ascontiguousarray(numbers.reshape(-1, len(names)).T)
 
 
-def check_known(table: str, values: Integers) -> None:
+def refuse_null_values(table: str, values: Integers) -> None:
     """Raise sqlite3.DatabaseError for a value that is not known: the file is damaged, and SQLite
     did not notice."""
     if (values == NULL).any():

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfctl.parsers.attribution import NOBODY
-from perfctl.parsers.common.sqlite import COPY_KINDS, Database, integer
+from perfctl.parsers.common.sqlite import COPY_KINDS, Database, sql_integer
 from perfctl.parsers.nsys import calls, gaps, machine
 from perfctl.parsers.nsys import kernels as nsys_kernels
 from perfctl.parsers.nsys import operators as nsys_operators
 from perfctl.parsers.nsys import ranges as nsys_ranges
-from perfctl.parsers.nsys.kernels import Launched
+from perfctl.parsers.nsys.kernels import TableLaunches
 from perfctl.parsers.nsys.ranges import RangeTable
 from perfctl.parsers.nsys.tables import (
     COPY_LABELS,
@@ -31,10 +31,10 @@ from perfctl.parsers.nsys.tables import (
     RUNTIME,
     STRINGS,
     TOOL,
-    opened,
+    open_export,
 )
-from perfctl.parsers.operators import Operators
-from perfctl.records.bulk import Columns
+from perfctl.parsers.operators import OperatorShapes
+from perfctl.records.bulk import ColumnRecords
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Range, Report, Sample, Summary
 
@@ -75,7 +75,7 @@ __device__ variables are memory of the device."""
 
 def read_export(path: Path) -> Report:
     """Read the file. Raises ReportError if it is damaged, or the rest of a failed export."""
-    with opened(path) as database:
+    with open_export(path) as database:
         if not set(database.tables) - {STRINGS, "ProcessStreams"}:
             reason = "the export failed: its only table is the table of strings"
             newer = (
@@ -83,19 +83,21 @@ def read_export(path: Path) -> Report:
                 "report"
             )
             raise ReportError(path, TOOL, reason, newer)
-        damage = gaps.find_damage(database)
-        version, schema = machine.versions(database)
-        devices, device_gaps = machine.devices(database)
-        ranges = nsys_ranges.load(database)
-        work = nsys_kernels.attribute(database, ranges)
+        damage = gaps.find_unreadable_parts(database)
+        version, schema = machine.read_nsys_and_schema_versions(database)
+        devices, device_gaps = machine.read_devices(database)
+        ranges = nsys_ranges.load_range_table(database)
+        work = nsys_kernels.attribute_gpu_work(database, ranges)
         kernels = work.launched[KERNEL]
         copies = {table: work.launched[table].around.layer for table in (MEMCPY, MEMSET)}
         operators = _read_operators(ranges, kernels)
-        api_calls = calls.api_calls(database, ranges)
+        api_calls = calls.sum_api_calls(database, ranges)
         copied = sum(map(len, copies.values()))
-        threads = work.threads | nsys_kernels.find_different(ranges.spans.thread)
-        gpu_times = work.gpu.times(is_known=database.filled(RUNTIME))
-        has_metrics = database.filled(GPU_METRICS) and database.filled(METRIC_NAMES)
+        threads = work.threads | nsys_kernels.find_distinct_values(ranges.spans.thread)
+        gpu_times = work.gpu.times(is_known=database.is_nonempty_table(RUNTIME))
+        has_metrics = database.is_nonempty_table(GPU_METRICS) and database.is_nonempty_table(
+            METRIC_NAMES
+        )
         return Report(
             tool=TOOL,
             path=path,
@@ -107,35 +109,38 @@ def read_export(path: Path) -> Report:
             environment={**machine.environment(database), **operators.environment},
             kernels=nsys_kernels.read_kernels(path, database, kernels, ranges),
             copies=_read_copies(path, copies, ranges),
-            ranges=Columns(Range, partial(ranges.read_columns, gpu_times)),
+            ranges=ColumnRecords(Range, partial(ranges.iterate_range_columns, gpu_times)),
             samples=_read_samples(path) if has_metrics else (),
-            summaries=tuple(_summarize(database, has_metrics=has_metrics)),
+            summaries=tuple(_summarize_metrics_and_events(database, has_metrics=has_metrics)),
             api_calls=api_calls,
             threads=machine.threads(database, threads),
             ops=operators.ops,
-            op_calls=calls.waits(path, database, ranges),
+            op_calls=calls.read_wait_calls(path, database, ranges),
             graph_launches=kernels.graphs,
             gaps=(
                 *damage,
                 *device_gaps,
                 *gaps.find_gaps(database, ranges, kernels),
-                *gaps.find_lost_work(kernels, copied, api_calls, database.filled(GRAPH)),
-                *gaps.find_unread(database),
+                *gaps.find_lost_work(kernels, copied, api_calls, database.is_nonempty_table(GRAPH)),
+                *gaps.find_unread_tables(database),
                 *operators.gaps,
             ),
-            diagnostics=(*machine.diagnostics(database), *gaps.find_unknown(database)),
-            started_at=machine.started_at(database),
+            diagnostics=(
+                *machine.read_nsys_messages(database),
+                *gaps.warn_unknown_tables_and_schema(database),
+            ),
+            started_at=machine.read_session_start(database),
             duration_ns=machine.duration_ns(database),
         )
 
 
 def _read_samples(path: Path) -> Iterator[Sample]:
-    with opened(path) as database:
+    with open_export(path) as database:
         for moment, busy, hertz, gpu in database.connection.execute(SAMPLES):
             yield Sample(moment, busy, None, None, None, None, hertz, gpu)
 
 
-def _summarize(database: Database, *, has_metrics: bool) -> Iterator[Summary]:
+def _summarize_metrics_and_events(database: Database, *, has_metrics: bool) -> Iterator[Summary]:
     """Yield means of the GPU's metrics, and counts of events that have no rows of their own."""
     query = database.connection.execute
     rows = query(MEANS).fetchall() if has_metrics else []
@@ -147,31 +152,33 @@ def _summarize(database: Database, *, has_metrics: bool) -> Iterator[Summary]:
         yield Summary(f"{device} metric: {name}, mean", mean, unit)
         yield Summary(f"{device} metric: {name}, highest", highest, unit)
     for table, name in COUNTED.items():
-        if database.filled(table):
+        if database.is_nonempty_table(table):
             if database.has(table, "numberOfPageFaults"):
                 (faults,) = query(f"SELECT sum(numberOfPageFaults) FROM {table}").fetchone()
                 yield Summary(name, faults, None)
                 name += ", groups"
             yield Summary(name, database.count(table), None)
-    if database.filled(GRAPH):
+    if database.is_nonempty_table(GRAPH):
         launches, time = query(f"SELECT count(*), sum(end - start) FROM {GRAPH}").fetchone()
         yield Summary("CUDA graphs: launches recorded as one unit", launches, None)
         yield Summary("CUDA graphs: GPU time of these", time, "ns")
 
 
-def _read_operators(ranges: RangeTable, kernels: Launched) -> Operators:
+def _read_operators(ranges: RangeTable, kernels: TableLaunches) -> OperatorShapes:
     if ranges.operators is not None:
         innermost = kernels.around.innermost
         launchers = innermost[innermost != NOBODY].tolist() if len(innermost) else None
         return ranges.operators.collect(launchers)
     has_layers = any(label.layer for label in ranges.labels)
-    return Operators(gaps=() if has_layers else nsys_operators.find_missing_sizes(ranges.names))
+    return OperatorShapes(
+        gaps=() if has_layers else nsys_operators.find_missing_shapes(ranges.names)
+    )
 
 
 def _read_copies(path: Path, layers: Mapping[str, Indices], ranges: RangeTable) -> Iterator[Copy]:
     """Yield copies, then memsets. ``layers``: for each row of a table, the range of its layer."""
-    names = ranges.label_of("layer")
-    with opened(path) as database:
+    names = ranges.get_label_field("layer")
+    with open_export(path) as database:
         kind_names: dict[object, str] = {"memset": "memset", **COPY_KINDS}
         for number, label in database.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label"):  # since 3.0.0
             kind_names[number] = COPY_LABELS.get(str(label), str(label))
@@ -192,7 +199,7 @@ def _read_copies(path: Path, layers: Mapping[str, Indices], ranges: RangeTable) 
                 "dstDeviceId",
             )
             start, end, *more_columns = (
-                integer(name) if database.has(table, name) else "NULL"
+                sql_integer(name) if database.has(table, name) else "NULL"
                 for name in (*names_of_columns, "deviceId", "streamId")
             )
             kind = "copyKind" if database.has(table, "copyKind") else "'memset'"

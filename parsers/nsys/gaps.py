@@ -7,11 +7,16 @@ import re
 from collections.abc import Iterator, Sequence
 
 from perfctl.parsers.attribution import NEVER, NOBODY
-from perfctl.parsers.common.doubts import list_others, newer, not_understood, words_in
+from perfctl.parsers.common.doubts import (
+    list_unknown_names,
+    note_newer_version,
+    split_words,
+    warn_not_understood,
+)
 from perfctl.parsers.common.sqlite import Database, check
 from perfctl.parsers.nsys import calls, tables
-from perfctl.parsers.nsys.kernels import Launched
-from perfctl.parsers.nsys.machine import versions
+from perfctl.parsers.nsys.kernels import TableLaunches
+from perfctl.parsers.nsys.machine import read_nsys_and_schema_versions
 from perfctl.parsers.nsys.ranges import PUSH_POP, RangeTable
 from perfctl.parsers.nsys.tables import (
     COUNTED,
@@ -29,7 +34,7 @@ NEWEST_SCHEMA = "3.24"
 """Of nsys 2026.1.1."""
 _LAYOUTS = ("1.", "2.", "3.")
 """Schemas with these majors differ in tables and columns, not in meaning."""
-OTHER_TABLES = words_in(KNOWN["sqlite"]["other_tables"])
+OTHER_TABLES = split_words(KNOWN["sqlite"]["other_tables"])
 """Known by name. Those without a reader hold what perfctl does not show (samples, system calls,
 sums that ``nsys stats`` left in the file)."""
 OTHER_FAMILIES = tuple(KNOWN["sqlite"]["other_families"])
@@ -67,13 +72,13 @@ CHECKED = {
     "DIAGNOSTIC_EVENT",
 }
 """These, and the tables that facts about the machine are in."""
-BOOKKEEPING = words_in(KNOWN["sqlite"]["bookkeeping"])
+BOOKKEEPING = split_words(KNOWN["sqlite"]["bookkeeping"])
 BOOKKEEPING_FAMILIES = tuple(KNOWN["sqlite"]["bookkeeping_families"])
 """Tables of the profiler's own affairs: versions, names, what ``nsys stats`` left in the file."""
 
-COLUMNS = {table: words_in(names) for table, names in KNOWN["sqlite"]["columns"].items()}
+COLUMNS = {table: split_words(names) for table, names in KNOWN["sqlite"]["columns"].items()}
 ALWAYS: dict[str, frozenset[str]] = {
-    table: words_in(names) for table, names in KNOWN["sqlite"]["always"].items()
+    table: split_words(names) for table, names in KNOWN["sqlite"]["always"].items()
 }
 """Table -> columns that it had in all exports that were seen (2020.3 to 2026.1)."""
 _LAUNCH = re.compile(
@@ -84,23 +89,23 @@ _COPY = re.compile(r"(?:cuda|cu|hip)Mem(?:cpy(?!Batch)|set)\w*\Z")
 """Names of calls that move or set memory; others of the kind move several pieces at once."""
 
 
-def find_damage(database: Database) -> tuple[Gap, ...]:
+def find_unreadable_parts(database: Database) -> tuple[Gap, ...]:
     """Return a gap for each column and table that cannot be read whole. Raises sqlite3.Error."""
     # nsys leaves out tables without rows, but for that of the strings
     always = {name: ALWAYS[name] for name in ALWAYS if name in {STRINGS, *database.tables}}
     return tuple(check(database, CHECKED, always))
 
 
-def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iterator[Gap]:
+def find_gaps(database: Database, ranges: RangeTable, kernels: TableLaunches) -> Iterator[Gap]:
     """Yield one Gap per reason."""
     count = len(kernels.around.innermost)
-    if versions(database)[0] is None:
+    if read_nsys_and_schema_versions(database)[0] is None:
         yield Gap(
             "profiler_version",
             "not_available",
             "nsys exports up to 2021.3 do not state the version",
         )
-    yield from _kernel_gaps(database, count)
+    yield from _find_missing_kernel_gaps(database, count)
     if not len(ranges.kind):
         reason = (
             "no NVTX range was recorded: the program has no annotations, or NVTX was not traced"
@@ -110,20 +115,22 @@ def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iter
         reason = f"{unended} of {len(ranges.kind)} ranges never ended in the capture"
         yield Gap("range:duration", "not_available", reason)
     if count:
-        yield from _layer_gaps(database, ranges, kernels)
-    if database.has(tables.NVTX, "binaryData") and database.holds(tables.NVTX, "binaryData"):
+        yield from _find_layer_gaps(database, ranges, kernels)
+    if database.has(tables.NVTX, "binaryData") and database.has_row_or_value(
+        tables.NVTX, "binaryData"
+    ):
         reason = (
             "the program passed values in a binary form (NVTX_PAYLOAD_SCHEMAS), which perfctl "
             "does not read"
         )
         yield Gap("range:payload", "not_available", reason)
-    if len(ranges.kind) and not database.filled(RUNTIME):
+    if len(ranges.kind) and not database.is_nonempty_table(RUNTIME):
         reason = "the report has no CUDA calls, so perfctl cannot assign GPU time to ranges"
         yield Gap("range:gpu_ns", "not_collected", reason)
 
 
 def find_lost_work(
-    kernels: Launched, copies: int, calls: Sequence[ApiCall], has_graphs: bool
+    kernels: TableLaunches, copies: int, calls: Sequence[ApiCall], has_graphs: bool
 ) -> Iterator[Gap]:
     """Yield a gap where calls launched kernels or, though all kernels are there, started copies
     that the report does not have."""
@@ -147,15 +154,15 @@ def find_lost_work(
         yield Gap("copy", "not_available", f"{reason}: it had no bytes, or was lost")
 
 
-def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
-    traced, reason = database.filled(RUNTIME), ""
-    if database.filled(GRAPH):
+def _find_missing_kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
+    traced, reason = database.is_nonempty_table(RUNTIME), ""
+    if database.is_nonempty_table(GRAPH):
         reason = (
             "CUDA graphs were recorded as one unit, without their kernels. Record with "
             "--cuda-graph-trace=node"
         )
     elif not count and traced:
-        reason = _why_no_kernel(database)
+        reason = _explain_no_kernel(database)
     elif not count:
         reason = (
             "no CUDA activity was recorded: the program did not use a GPU, CUDA was not traced, or "
@@ -164,11 +171,13 @@ def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
         reason += " (see the messages of nsys)"
     if reason:
         yield Gap("kernel", "not_collected", reason)
-    if not (count or traced or database.filled(MEMCPY) or database.filled(MEMSET)):
+    if not (
+        count or traced or database.is_nonempty_table(MEMCPY) or database.is_nonempty_table(MEMSET)
+    ):
         yield Gap("copy", "not_collected", "no CUDA activity was recorded, and therefore no copies")
 
 
-def _why_no_kernel(database: Database) -> str:
+def _explain_no_kernel(database: Database) -> str:
     """Return why an export with CUDA calls has no kernel, by what the launching calls returned."""
     results: dict[int | None, int] = {}
     if database.has(RUNTIME, "nameId", "returnValue") and database.has(STRINGS, "id", "value"):
@@ -191,9 +200,11 @@ def _why_no_kernel(database: Database) -> str:
     return f"no kernel ran: the launching calls returned {errors}"
 
 
-def _layer_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iterator[Gap]:
+def _find_layer_gaps(
+    database: Database, ranges: RangeTable, kernels: TableLaunches
+) -> Iterator[Gap]:
     count, unlaunched = len(kernels.around.innermost), kernels.unlaunched
-    if not database.filled(RUNTIME):
+    if not database.is_nonempty_table(RUNTIME):
         reason = (
             "the report has no CUDA calls, so perfctl cannot assign kernels to ranges (nsys "
             "profile --trace=cuda,nvtx)"
@@ -219,7 +230,9 @@ def _layer_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> It
         yield Gap("layer", "not_collected", reason)
     elif (outside := int((kernels.around.layer == NOBODY).sum()) - unlaunched) > 0:
         reason = f"{outside} of {count} kernels were launched outside of every layer's range"
-        yield Gap("layer", "not_available", f"{reason}{_of_graphs(database, kernels)}")
+        yield Gap(
+            "layer", "not_available", f"{reason}{_describe_uncaptured_graphs(database, kernels)}"
+        )
     if not any(label.step is not None for label in ranges.labels):
         yield Gap(
             "step",
@@ -228,7 +241,7 @@ def _layer_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> It
         )
 
 
-def _of_graphs(database: Database, kernels: Launched) -> str:
+def _describe_uncaptured_graphs(database: Database, kernels: TableLaunches) -> str:
     """How many of the kernels are of graphs whose capture the report does not have."""
     if kernels.graphs:
         lost = sum(launch.kernels - launch.matched for launch in kernels.graphs)
@@ -242,32 +255,37 @@ def _of_graphs(database: Database, kernels: Launched) -> str:
     return f"; {lost} of all are of CUDA graphs, {explanation}" if lost else ""
 
 
-def find_unknown(database: Database) -> tuple[Diagnostic, ...]:
+def warn_unknown_tables_and_schema(database: Database) -> tuple[Diagnostic, ...]:
     """Diagnostics for unknown tables and columns that hold data, and for a newer schema."""
-    of_no_list = list_others(database.tables, COLUMNS, OTHER_TABLES)
+    of_no_list = list_unknown_names(database.tables, COLUMNS, OTHER_TABLES)
     new = [
         table
         for table in of_no_list
-        if not table.startswith(OTHER_FAMILIES) and database.holds(table)
+        if not table.startswith(OTHER_FAMILIES) and database.has_row_or_value(table)
     ]
     columns = [
         f"{table}.{column}"
         for table, names in COLUMNS.items()
-        for column in list_others(sorted(database.tables.get(table, ())), names)
-        if database.holds(table, column)
+        for column in list_unknown_names(sorted(database.tables.get(table, ())), names)
+        if database.has_row_or_value(table, column)
     ]
-    version, schema = versions(database)
+    version, schema = read_nsys_and_schema_versions(database)
     unknown_schema = (
         [schema]
         if schema and re.match(r"\d+\.", schema) and not schema.startswith(_LAYOUTS)
         else []
     )
-    warned = not_understood({"schema version": unknown_schema, "tables": new, "columns": columns})
+    warned = warn_not_understood(
+        {"schema version": unknown_schema, "tables": new, "columns": columns}
+    )
     product = f"nsys {version}, schema" if version else "nsys schema"
-    return (*warned, *(() if unknown_schema else newer(product, schema, NEWEST_SCHEMA)))
+    return (
+        *warned,
+        *(() if unknown_schema else note_newer_version(product, schema, NEWEST_SCHEMA)),
+    )
 
 
-def find_unread(database: Database) -> Iterator[Gap]:
+def find_unread_tables(database: Database) -> Iterator[Gap]:
     """One Gap for each table with rows that are not read."""
     for table in sorted(database.tables.keys() - READ):
         if (

@@ -18,10 +18,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from perfctl.parsers.attribution import NOBODY, Calls, Ids, Spans
-from perfctl.parsers.common.sqlite import Database, integer
-from perfctl.parsers.nsys.columns import NULL, check_known, read_columns, read_pieces
-from perfctl.parsers.nsys.ranges import PROCESS_BITS, GpuTime, RangeTable, blanked, objects
+from perfctl.parsers.attribution import NOBODY, FirstIdIndex, LaunchCallIndex, SpanArrays
+from perfctl.parsers.common.sqlite import Database, sql_integer
+from perfctl.parsers.nsys.columns import (
+    NULL,
+    iterate_integer_columns,
+    read_integer_columns,
+    refuse_null_values,
+)
+from perfctl.parsers.nsys.ranges import (
+    PROCESS_BITS,
+    GpuTimeByRange,
+    RangeTable,
+    list_with_blanks,
+    make_object_array,
+)
 from perfctl.parsers.nsys.tables import (
     GRAPH,
     KERNEL,
@@ -29,10 +40,10 @@ from perfctl.parsers.nsys.tables import (
     MEMSET,
     NODES,
     RUNTIME,
-    Strings,
-    opened,
+    StringTable,
+    open_export,
 )
-from perfctl.records.bulk import NO_NAME, Columns, SqlKernels
+from perfctl.records.bulk import NO_NAME, ColumnRecords, SqlKernels
 from perfctl.records.report import Kernel
 from perfctl.records.serving import GraphLaunch
 
@@ -80,7 +91,7 @@ _GENERATIONS = 16
 """Copies of copies that are followed."""
 
 
-class Around(NamedTuple):
+class RangesAround(NamedTuple):
     """For every row of a table of GPU work: indices of the ranges around its launch call, NOBODY
     where there is none. They are int32, half the width of other arrays: for millions of rows these
     are all that is kept."""
@@ -90,10 +101,10 @@ class Around(NamedTuple):
     step: Indices
 
 
-class Launched(NamedTuple):
+class TableLaunches(NamedTuple):
     """Launches of one table of GPU work."""
 
-    around: Around
+    around: RangesAround
     unlaunched: int
     """Rows that no launch call in the report belongs to."""
     captured: Flags | None
@@ -102,18 +113,18 @@ class Launched(NamedTuple):
     graphs: tuple[GraphLaunch, ...] = ()
 
 
-class Attributed(NamedTuple):
+class AttributedWork(NamedTuple):
     """What the calls of a report launched."""
 
-    launched: dict[str, Launched]
+    launched: dict[str, TableLaunches]
     """Table -> its rows, in their order."""
-    gpu: GpuTime
+    gpu: GpuTimeByRange
     """What all of it took, by range."""
     threads: set[int]
     """Threads that made the calls."""
 
 
-class _Work(NamedTuple):
+class _WorkColumns(NamedTuple):
     """Columns of a table of GPU work; NULL where a row does not state the value."""
 
     process: Integers
@@ -128,20 +139,20 @@ class _Work(NamedTuple):
 class _LaunchCalls(NamedTuple):
     """Calls that launched GPU work, and what all calls of the report are."""
 
-    calls: Calls
-    around: Around
+    calls: LaunchCallIndex
+    around: RangesAround
     only_process: int | None
     """The process that made all calls of the report, if it is a single one."""
-    spans: Spans | None
+    spans: SpanArrays | None
     """Of the calls; None if no one needs them."""
     threads: set[int]
     """Threads that made them."""
 
 
-class _Created(NamedTuple):
+class _CreatedNodes(NamedTuple):
     """Nodes of CUDA graphs whose creation is in the report."""
 
-    nodes: Calls
+    nodes: LaunchCallIndex
     """By process and id."""
     layers: Integers
     """Of each: the range that names the layer in which it, or what it was copied from, was
@@ -150,29 +161,31 @@ class _Created(NamedTuple):
     """Whether that first creation is in the report."""
 
 
-def attribute(database: Database, ranges: RangeTable) -> Attributed:
+def attribute_gpu_work(database: Database, ranges: RangeTable) -> AttributedWork:
     """Return what the GPU work of a report belongs to. Calls that launched none of it are only
     counted."""
-    created = _find_created(database, ranges)
+    created = _find_created_graph_nodes(database, ranges)
     work = {
-        table: _read_work(database, table, has_nodes=created is not None)
+        table: _read_work_columns(database, table, has_nodes=created is not None)
         for table in (KERNEL, MEMCPY, MEMSET, GRAPH)
     }
-    gpu = GpuTime(ranges)
-    correlations = Ids(np.concatenate([rows.correlation for rows in work.values()]))
-    calls = _read_calls(database, correlations, ranges, gpu.keeps_calls)
-    launched = {table: _find_launches(rows, calls, gpu, created) for table, rows in work.items()}
+    gpu = GpuTimeByRange(ranges)
+    correlations = FirstIdIndex(np.concatenate([rows.correlation for rows in work.values()]))
+    calls = _read_launch_calls(database, correlations, ranges, gpu.keeps_calls)
+    launched = {
+        table: _match_work_with_calls(rows, calls, gpu, created) for table, rows in work.items()
+    }
     if created is not None:
         kernels = launched[KERNEL]
-        graphs = _find_graphs(work[KERNEL], kernels.around, ranges, created)
+        graphs = _find_graph_launches(work[KERNEL], kernels.around, ranges, created)
         launched[KERNEL] = kernels._replace(graphs=tuple(graphs))
-    return Attributed(launched, gpu, calls.threads)
+    return AttributedWork(launched, gpu, calls.threads)
 
 
-def _read_work(database: Database, table: str, *, has_nodes: bool) -> _Work:
+def _read_work_columns(database: Database, table: str, *, has_nodes: bool) -> _WorkColumns:
     names = ["globalPid", "correlationId", "start", "end"]
     # read only if needed: it is one of the last columns
-    process, correlation, start, end, *nodes = read_columns(
+    process, correlation, start, end, *nodes = read_integer_columns(
         database, table, *names, *["graphNodeId"] * has_nodes
     )
     if len(process) and process.min() == process.max():  # without memory for each
@@ -181,12 +194,12 @@ def _read_work(database: Database, table: str, *, has_nodes: bool) -> _Work:
     length = np.where((start != NULL) & (end != NULL), end - start, NOBODY)
     # some versions write 0 for "no node"
     node = np.where(nodes[0] == 0, NULL, nodes[0]) if nodes else np.empty(0, np.int64)
-    return _Work(process, correlation, start, length, node)
+    return _WorkColumns(process, correlation, start, length, node)
 
 
-def _read_calls(
+def _read_launch_calls(
     database: Database,
-    correlations: Ids,
+    correlations: FirstIdIndex,
     ranges: RangeTable,
     keeps_spans: bool,
 ) -> _LaunchCalls:
@@ -198,17 +211,17 @@ def _read_calls(
     names = ("correlationId", "globalTid", "start", "end")
     is_traced = database.has(RUNTIME, *names[:3])
     for correlation, thread, start, end in (
-        read_pieces(database, RUNTIME, *names) if is_traced else ()
+        iterate_integer_columns(database, RUNTIME, *names) if is_traced else ()
     ):
-        threads |= find_different(thread)
+        threads |= find_distinct_values(thread)
         stated = (correlation != NULL) & (thread != NULL)
-        check_known(RUNTIME, start[stated])
-        callers |= find_different((thread & PROCESS_BITS)[stated])
-        rows = np.flatnonzero(stated & (correlations.first_equal(correlation) != NOBODY))
+        refuse_null_values(RUNTIME, start[stated])
+        callers |= find_distinct_values((thread & PROCESS_BITS)[stated])
+        rows = np.flatnonzero(stated & (correlations.find_first_equal(correlation) != NOBODY))
         caller, begins = thread[rows], start[rows]
         ends = np.where(end[rows] == NULL, begins, end[rows])
-        calls = Spans(caller & PROCESS_BITS, caller, begins, ends)
-        ranges_around = ranges.attribution.of_calls(calls)
+        calls = SpanArrays(caller & PROCESS_BITS, caller, begins, ends)
+        ranges_around = ranges.attribution.find_ranges_around_calls(calls)
         indices = (
             column.astype(np.int32)
             for column in (ranges_around.innermost, ranges_around.layer, ranges_around.step)
@@ -217,22 +230,24 @@ def _read_calls(
         pieces.append([calls.process, correlation[rows], *indices, *spans])
     process, ids, innermost, layer, step, *spans_of = map(np.concatenate, zip(*pieces, strict=True))
     return _LaunchCalls(
-        Calls(process, ids),
-        Around(innermost, layer, step),
+        LaunchCallIndex(process, ids),
+        RangesAround(innermost, layer, step),
         callers.pop() if len(callers) == 1 else None,
-        Spans(process, *spans_of) if keeps_spans else None,
+        SpanArrays(process, *spans_of) if keeps_spans else None,
         threads,
     )
 
 
-def _find_launches(
-    work: _Work, calls: _LaunchCalls, gpu: GpuTime, created: _Created | None
-) -> Launched:
+def _match_work_with_calls(
+    work: _WorkColumns, calls: _LaunchCalls, gpu: GpuTimeByRange, created: _CreatedNodes | None
+) -> TableLaunches:
     process = work.process
     if calls.only_process is not None:  # then it can only be that one
         process = np.where(process == NULL, calls.only_process, process)
     call = calls.calls.find(process, work.correlation)
-    enclosing = Around(*(np.append(values, np.int32(NOBODY))[call] for values in calls.around))
+    enclosing = RangesAround(
+        *(np.append(values, np.int32(NOBODY))[call] for values in calls.around)
+    )
     captured = np.zeros(len(call), bool)
     gpu.add(enclosing.innermost, call, calls.spans, work.start, work.length)
     if created is not None:
@@ -241,28 +256,28 @@ def _find_launches(
         of_layer = np.where(captured, layer, enclosing.layer).astype(np.int32)
         enclosing = enclosing._replace(layer=of_layer)
     unlaunched = int((call == NOBODY).sum())
-    return Launched(enclosing, unlaunched, captured if captured.any() else None)
+    return TableLaunches(enclosing, unlaunched, captured if captured.any() else None)
 
 
-def find_different(values: Integers) -> set[int]:
+def find_distinct_values(values: Integers) -> set[int]:
     """Return the values, each once: quickly if the same one stands in many rows after one
     another."""
     changes = np.flatnonzero(values[1:] != values[:-1])
     return {*values[changes].tolist(), *values[-1:].tolist()}
 
 
-def _find_created(database: Database, ranges: RangeTable) -> _Created | None:
+def _find_created_graph_nodes(database: Database, ranges: RangeTable) -> _CreatedNodes | None:
     """Return the nodes; None if the report has no creation of one."""
     names = ("start", "globalTid", "graphNodeId", "originalGraphNodeId")
-    if not database.has(NODES, *names[:3]) or not database.filled(NODES):
+    if not database.has(NODES, *names[:3]) or not database.is_nonempty_table(NODES):
         return None
-    events = read_columns(database, NODES, *names)
+    events = read_integer_columns(database, NODES, *names)
     events = events[:, (events[:3] != NULL).all(axis=0)]
     # of several events of a node, the first is its creation
     begins, threads, ids, copied = events[:, np.argsort(events[0], kind="stable")]
     copied = np.where(copied == NULL, 0, copied)
     processes = threads & PROCESS_BITS
-    nodes = Calls(processes, ids)
+    nodes = LaunchCallIndex(processes, ids)
     first = np.arange(len(ids))
     for _ in range(_GENERATIONS):
         copies = (first != NOBODY) & (copied[first] != 0)
@@ -272,12 +287,14 @@ def _find_created(database: Database, ranges: RangeTable) -> _Created | None:
         first[copies] = np.where(above == first[copies], NOBODY, above)
     else:
         first[copies] = NOBODY  # a circle
-    enclosing = ranges.attribution.of_calls(Spans(processes, threads, begins, begins))
-    return _Created(nodes, np.append(enclosing.layer, NOBODY)[first], first != NOBODY)
+    enclosing = ranges.attribution.find_ranges_around_calls(
+        SpanArrays(processes, threads, begins, begins)
+    )
+    return _CreatedNodes(nodes, np.append(enclosing.layer, NOBODY)[first], first != NOBODY)
 
 
-def _find_graphs(
-    work: _Work, enclosing: Around, ranges: RangeTable, created: _Created
+def _find_graph_launches(
+    work: _WorkColumns, enclosing: RangesAround, ranges: RangeTable, created: _CreatedNodes
 ) -> Iterator[GraphLaunch]:
     """Yield one record per launch of a graph, in the order of its first kernel."""
     rows = np.flatnonzero(work.node != NULL)
@@ -292,7 +309,7 @@ def _find_graphs(
     node = created.nodes.find(process, work.node[rows])
     matched = np.bincount(group, np.append(created.is_captured, False)[node]).astype(np.int64)
     kernels, untimed = np.bincount(group), np.bincount(group, length < 0) > 0
-    steps = ranges.step_numbers()[enclosing.step[rows]]
+    steps = ranges.get_step_numbers()[enclosing.step[rows]]
     times = np.zeros(len(first), np.int64)
     np.add.at(times, group, length)
     for index in np.argsort(first, kind="stable").tolist():
@@ -311,18 +328,18 @@ def _find_graphs(
 
 
 def read_kernels(
-    path: Path, database: Database, launched: Launched, ranges: RangeTable
+    path: Path, database: Database, launched: TableLaunches, ranges: RangeTable
 ) -> Iterable[Kernel]:
     """Return all kernels in the order of their table."""
     count = len(launched.around.innermost)
     if not count:
         return ()
-    records = Columns(Kernel, partial(_read_chunks, path, launched, ranges))
+    records = ColumnRecords(Kernel, partial(_iterate_kernel_columns, path, launched, ranges))
     # two queries: for min and max in one SQLite would scan every row
     (first,), (last,) = database.connection.execute(
         f"SELECT min(rowid) FROM {KERNEL} UNION ALL SELECT max(rowid) FROM {KERNEL}"
     )
-    names = _read_names(database)
+    names = _read_kernel_names(database)
     # where rows were deleted, a row's position does not follow from its id
     if last - first + 1 != count or names is None:
         return records
@@ -337,30 +354,32 @@ def read_kernels(
         path,
         KERNEL,
         first,
-        _find_fields(database),
+        _build_sql_of_kernel_fields(database),
         NAMES[0],
         names,
-        partial(_find_stretches, first, launched, ranges),
+        partial(_find_rows_with_equal_labels, first, launched, ranges),
         layers,
         records,
     )
 
 
-def _read_names(database: Database) -> dict[int, tuple[str, str | None]] | None:
+def _read_kernel_names(database: Database) -> dict[int, tuple[str, str | None]] | None:
     """Return number in the table -> name and short name, as all real exports have them; None if a
     name has no number, or more than one short name."""
     if not database.has(KERNEL, *NAMES):
         return None
     name, short_name = NAMES
-    query = f"SELECT DISTINCT {name}, {integer(short_name)} FROM {KERNEL}"
-    pairs, strings = database.connection.execute(query).fetchall(), Strings(database)
+    query = f"SELECT DISTINCT {name}, {sql_integer(short_name)} FROM {KERNEL}"
+    pairs, strings = database.connection.execute(query).fetchall(), StringTable(database)
     numbers = dict(pairs)
     if len(numbers) < len(pairs) or any(type(key) is not int or key < 0 for key in numbers):
         return None
     return {number: (strings[number] or NO_NAME, strings[short]) for number, short in pairs}
 
 
-def _find_fields(database: Database, sql_of: Callable[[str], str] = str) -> dict[str, str]:
+def _build_sql_of_kernel_fields(
+    database: Database, sql_of: Callable[[str], str] = str
+) -> dict[str, str]:
     """Return field of Kernel -> its SQL, of those that this version's table has. ``sql_of``: of a
     column; a store itself looks for values that are no integers."""
     fields = {
@@ -375,12 +394,16 @@ def _find_fields(database: Database, sql_of: Callable[[str], str] = str) -> dict
     return fields
 
 
-def _find_stretches(
-    first_row: int, launched: Launched, ranges: RangeTable
+def _find_rows_with_equal_labels(
+    first_row: int, launched: TableLaunches, ranges: RangeTable
 ) -> Iterator[Sequence[Sequence[int]]]:
     """A layer launches several kernels, so these are a fraction of all rows. The number of a layer
     that the capture of a graph told is larger by the number of names."""
-    enclosing, names, steps = launched.around, np.append(ranges.name, NOBODY), ranges.step_numbers()
+    enclosing, names, steps = (
+        launched.around,
+        np.append(ranges.name, NOBODY),
+        ranges.get_step_numbers(),
+    )
     for first in range(0, len(enclosing.innermost), TOGETHER):
         part = slice(first, first + TOGETHER)
         layers = names[enclosing.layer[part]]
@@ -394,16 +417,18 @@ def _find_stretches(
         yield [column.tolist() for column in (*rows, *(column[starts] for column in columns))]
 
 
-def _read_chunks(
-    path: Path, launched: Launched, ranges: RangeTable
+def _iterate_kernel_columns(
+    path: Path, launched: TableLaunches, ranges: RangeTable
 ) -> Iterator[Sequence[Sequence[Any]]]:
     enclosing = launched.around
-    layers, directions, steps = (ranges.label_of(field) for field in ("layer", "direction", "step"))
-    sources = objects(["range" if layer is not None else None for layer in layers])
-    with opened(path) as database:
-        long_names, short_names = Strings(database, NO_NAME), Strings(database)
-        known_fields = _find_fields(database, integer)
-        names = [integer(name) if database.has(KERNEL, name) else "NULL" for name in NAMES]
+    layers, directions, steps = (
+        ranges.get_label_field(field) for field in ("layer", "direction", "step")
+    )
+    sources = make_object_array(["range" if layer is not None else None for layer in layers])
+    with open_export(path) as database:
+        long_names, short_names = StringTable(database, NO_NAME), StringTable(database)
+        known_fields = _build_sql_of_kernel_fields(database, sql_integer)
+        names = [sql_integer(name) if database.has(KERNEL, name) else "NULL" for name in NAMES]
         first_field = Kernel._fields.index("device_index")
         fields = [known_fields.get(field, "NULL") for field in Kernel._fields[first_field:]]
         query = f"SELECT {', '.join([*names, *fields])} FROM {KERNEL} NOT INDEXED"
@@ -424,7 +449,7 @@ def _read_chunks(
                 directions[layer].tolist(),
                 steps[enclosing.step[part]].tolist(),
                 source.tolist(),
-                blanked(innermost, innermost == NOBODY),
+                list_with_blanks(innermost, innermost == NOBODY),
                 *columns,
             )
             first += len(rows)

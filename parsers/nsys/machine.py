@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 
-from perfctl.parsers.common.numbers import iso_utc
+from perfctl.parsers.common.numbers import format_utc_iso
 from perfctl.parsers.common.sqlite import Database
-from perfctl.parsers.nsys.tables import KERNEL, Strings
+from perfctl.parsers.nsys.tables import KERNEL, StringTable
 from perfctl.records.report import Device, Diagnostic, Gap, Thread
 
 MIB = 1 << 20
@@ -24,7 +24,7 @@ HOST_FACTS = {
 }
 
 
-def versions(database: Database) -> tuple[str | None, str | None]:
+def read_nsys_and_schema_versions(database: Database) -> tuple[str | None, str | None]:
     """Return (nsys version, schema version); None up to 2021.3, which wrote no version."""
     facts = database.pairs("EXPORT_META_DATA") | database.pairs("META_DATA_EXPORT")
     return facts.get("EXPORT_PRODUCT_VERSION"), facts.get("EXPORT_SCHEMA_VERSION")
@@ -32,19 +32,19 @@ def versions(database: Database) -> tuple[str | None, str | None]:
 
 def environment(database: Database) -> dict[str, str]:
     """Return facts about versions and the host, from the keys named here only."""
-    version, schema = versions(database)
-    facts = {"nsys": version, "nsys_schema": schema, **_read_host(database)}
+    version, schema = read_nsys_and_schema_versions(database)
+    facts = {"nsys": version, "nsys_schema": schema, **_read_host_facts(database)}
     return {key: value for key, value in facts.items() if value}
 
 
-def _read_host(database: Database) -> dict[str, str | None]:
+def _read_host_facts(database: Database) -> dict[str, str | None]:
     if not database.has("TARGET_INFO_SYSTEM_ENV", "name", "value"):
         return {}
     marks = ", ".join("?" * len(HOST_FACTS))
     query = f"SELECT name, value FROM TARGET_INFO_SYSTEM_ENV WHERE name IN ({marks})"
     rows = database.connection.execute(query, list(HOST_FACTS)).fetchall()
     values = dict(reversed(rows))  # the first of several counts
-    facts = {name: _text(values.get(key)) for key, name in HOST_FACTS.items()}
+    facts = {name: _text_or_none(values.get(key)) for key, name in HOST_FACTS.items()}
     driver, cuda = facts["driver"] or "", facts["cuda_driver"] or ""
     if driver.isdecimal() and len(driver) == 7:  # 5206105 is 520.61.05 (2021.3, 2022.1, 2022.4)
         facts["driver"] = f"{driver[:3]}.{driver[3:5]}.{driver[5:]}"
@@ -57,7 +57,7 @@ def threads(database: Database, numbers: set[int]) -> tuple[Thread, ...]:
     """Names of these threads (globalTid); the file holds those of all other programs, too."""
     if not database.has("ThreadNames", "nameId", "globalTid"):
         return ()
-    strings = Strings(database)
+    strings = StringTable(database)
     names = {
         number: strings[name]
         for name, number in database.rows("ThreadNames", "nameId", "globalTid")
@@ -70,11 +70,11 @@ def threads(database: Database, numbers: set[int]) -> tuple[Thread, ...]:
     )
 
 
-def started_at(database: Database) -> str | None:
+def read_session_start(database: Database) -> str | None:
     """Return the start of the session, UTC, ISO 8601."""
     rows = database.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
     starts = [epoch for (epoch,) in rows if isinstance(epoch, int) and epoch > 0]
-    return iso_utc(starts[0]) if starts else None
+    return format_utc_iso(starts[0]) if starts else None
 
 
 def duration_ns(database: Database) -> int | None:
@@ -83,7 +83,7 @@ def duration_ns(database: Database) -> int | None:
     return max((value for (value,) in rows if isinstance(value, int)), default=0) or None
 
 
-def diagnostics(database: Database) -> tuple[Diagnostic, ...]:
+def read_nsys_messages(database: Database) -> tuple[Diagnostic, ...]:
     """nsys's messages about the capture, in its order; the table exists since 2024.2."""
     severities = {2: "warning", 3: "error"}
     sources = {
@@ -101,14 +101,14 @@ def diagnostics(database: Database) -> tuple[Diagnostic, ...]:
     )
 
 
-def devices(database: Database) -> tuple[tuple[Device, ...], tuple[Gap, ...]]:
+def read_devices(database: Database) -> tuple[tuple[Device, ...], tuple[Gap, ...]]:
     """Return the GPUs, those that ran kernels first, then by CUDA ordinal; and a gap if there are
     none or ordinals differ."""
-    driver = _read_host(database).get("driver")
+    driver = _read_host_facts(database).get("driver")
     rows = database.rows("TARGET_INFO_CUDA_DEVICE", "pid", "gpuId", "cudaId")  # since 2025.1
     rows.sort(key=lambda row: row[0] if isinstance(row[0], int) else 0)
     devices: dict[int, Device] = {}
-    for device in (*_read_gpus(database, rows), *_read_old_gpus(database)):
+    for device in (*_read_target_info_gpu(database, rows), *_read_target_info_cuda_gpu(database)):
         first = asdict(devices.get(device.index, device))
         stated = {name: value for name, value in first.items() if value is not None}
         devices[device.index] = replace(device, **{**stated, "driver_version": driver})
@@ -129,15 +129,17 @@ def devices(database: Database) -> tuple[tuple[Device, ...], tuple[Gap, ...]]:
     return tuple(ordered), tuple(gaps)
 
 
-def _read_gpus(database: Database, cuda_devices: Sequence[Sequence[object]]) -> Iterator[Device]:
+def _read_target_info_gpu(
+    database: Database, cuda_devices: Sequence[Sequence[object]]
+) -> Iterator[Device]:
     """TARGET_INFO_GPU: bytes, bytes per second and hertz; its rows are not in the order of the
     ordinals. ``cuda_devices``: process, GPU, ordinal."""
     table = "TARGET_INFO_GPU"
     if not database.has(table, "id"):  # 2020.x names the GPUs and no more
-        if not database.filled("TARGET_INFO_CUDA_GPU"):
+        if not database.is_nonempty_table("TARGET_INFO_CUDA_GPU"):
             for index, name in database.rows(table, "deviceId", "name"):
                 if isinstance(index, int):
-                    yield Device(_text(name), "gpu", index)
+                    yield Device(_text_or_none(name), "gpu", index)
         return
     columns = ("id", "cuDevice", "name", "smCount", "computeMajor", "computeMinor")
     rows = database.rows(table, *columns, "totalMemory", "memoryBandwidth", "clockRate")
@@ -149,10 +151,10 @@ def _read_gpus(database: Database, cuda_devices: Sequence[Sequence[object]]) -> 
     for gpu, _, *facts in rows:
         ordinal = by_gpu.get(gpu)
         if isinstance(ordinal, int) and ordinal >= 0:
-            yield _gpu(ordinal, facts)
+            yield _make_gpu(ordinal, facts)
 
 
-def _read_old_gpus(database: Database) -> Iterator[Device]:
+def _read_target_info_cuda_gpu(database: Database) -> Iterator[Device]:
     """TARGET_INFO_CUDA_GPU (2020.x): kHz, kB/s, and bytes or MiB. 2020.3 gives memory in MiB, and
     with it a bandwidth of 0 or of 0xF0000000, which is none; its successor gives bytes and a
     bandwidth that agrees with the data sheet."""
@@ -167,38 +169,40 @@ def _read_old_gpus(database: Database) -> Iterator[Device]:
     for index, *facts, memory, speed, clock in database.rows(
         "TARGET_INFO_CUDA_GPU", *columns, *rates
     ):
-        size = _count(memory)
+        size = _positive_int_or_none(memory)
         if size is not None and size < 16 * MIB:
             size, speed = size * MIB, None
-        yield _gpu(index if isinstance(index, int) else 0, [*facts, size, speed, clock], scale=1000)
+        yield _make_gpu(
+            index if isinstance(index, int) else 0, [*facts, size, speed, clock], scale=1000
+        )
 
 
-def _gpu(index: int, facts: Sequence[object], scale: int = 1) -> Device:
+def _make_gpu(index: int, facts: Sequence[object], scale: int = 1) -> Device:
     """A GPU from its name, SMs, capability (two), memory, bandwidth and clock; ``scale`` is that of
     the last two."""
     name, sms, major, minor, memory, bandwidth, clock = facts
-    rate, frequency = _count(bandwidth), _count(clock)
+    rate, frequency = _positive_int_or_none(bandwidth), _positive_int_or_none(clock)
     capability = (
         f"{major}.{minor}"
         if isinstance(major, int) and major > 0 and isinstance(minor, int)
         else None
     )
     return Device(
-        name=_text(name),
+        name=_text_or_none(name),
         kind="gpu",
         index=index,
         compute_capability=capability,
-        sm_count=_count(sms),
-        memory_bytes=_count(memory),
+        sm_count=_positive_int_or_none(sms),
+        memory_bytes=_positive_int_or_none(memory),
         memory_bandwidth_bps=rate and rate * scale,
         clock_hz=frequency and frequency * scale,
     )
 
 
-def _count(value: object) -> int | None:
+def _positive_int_or_none(value: object) -> int | None:
     """A size or rate; None where the report has 0 or NULL: nsys writes both for unknown values."""
     return value if isinstance(value, int) and value > 0 else None
 
 
-def _text(value: object) -> str | None:
+def _text_or_none(value: object) -> str | None:
     return str(value) if value else None

@@ -24,12 +24,12 @@ from typing import NamedTuple
 from perfctl.parsers.operators import (
     GRADIENT_OF,
     READERS,
-    Call,
+    OperatorCall,
+    OperatorRow,
     OperatorRows,
-    Operators,
-    Row,
+    OperatorShapes,
     Shape,
-    shape_in,
+    parse_shape,
 )
 from perfctl.records.ranges import RangeName
 from perfctl.records.report import Gap
@@ -48,13 +48,13 @@ _LONGEST = 20_000
 """Characters of a function's dictionary that are read."""
 
 
-class _Operator(NamedTuple):
+class _OperatorText(NamedTuple):
     """What the text of a range states of an operator or function."""
 
     operator: str
     number: int | None = None
     """Autograd's sequence number."""
-    call: Call | None = None
+    call: OperatorCall | None = None
     is_function: bool = False
 
 
@@ -65,10 +65,10 @@ class OperatorRanges:
     rows: OperatorRows
     labels: Mapping[int, RangeName]
     """Range -> the row of the kernels that are launched inside it."""
-    owners: Mapping[int, Row]
+    owners: Mapping[int, OperatorRow]
     """Operator that counts -> its row."""
 
-    def collect(self, launchers: Iterable[int] | None) -> Operators:
+    def collect(self, launchers: Iterable[int] | None) -> OperatorShapes:
         """``launchers``: the innermost range around each launch of a kernel; None where no kernel
         was recorded."""
         return self.rows.collect(lambda index: (self.owners[index], None), (), launchers)
@@ -79,7 +79,7 @@ def read(
 ) -> OperatorRanges:
     """``name``: which of ``texts`` each range has; all other arrays have one element a range, in
     order of start."""
-    kinds = list(map(_read_text, texts))
+    kinds = list(map(_parse_range_text, texts))
     ranges = [kinds[code] for code in name]
     backward = [index for index, operator in enumerate(ranges) if _NODE.match(operator.operator)]
     calls = {
@@ -92,7 +92,7 @@ def read(
         for index, operator in enumerate(ranges)
         if operator.is_function and operator.call is not None
     }
-    next_inputs = _find_next_inputs(inputs, process, parents)
+    next_inputs = _find_inputs_of_next_function(inputs, process, parents)
     names = [operator.operator for operator in ranges]
     rows = OperatorRows(names, parents, range(len(ranges)), calls, set(backward), next_inputs)
     labels: dict[int, RangeName] = {}
@@ -117,32 +117,36 @@ def read(
         if outer < 0:
             outer, direction = index, "backward" if rows.inside[index] else "forward"
             labels[index] = RangeName(rows.labels[index], direction)
-        owners[index] = Row(labels[outer].layer, labels[outer].direction)
+        owners[index] = OperatorRow(labels[outer].layer, labels[outer].direction)
     return OperatorRanges(rows, labels, owners)
 
 
-def _read_text(text: str) -> _Operator:
+def _parse_range_text(text: str) -> _OperatorText:
     if text.startswith("{'mod': ") and len(text) <= _LONGEST:
         with suppress(ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError):
             function = ast.literal_eval(text)
             tensors = [tensor for tensor in function["args"] if tensor["type"] == "tensor"]
-            shapes = tuple(shape_in(list(tensor["shape"])) or None for tensor in tensors)
-            call = Call(shapes, tuple(str(tensor["dtype"]) for tensor in tensors))
-            return _Operator(f"{function['mod']}.{function['op']}", None, call, is_function=True)
+            shapes = tuple(parse_shape(list(tensor["shape"])) or None for tensor in tensors)
+            call = OperatorCall(shapes, tuple(str(tensor["dtype"]) for tensor in tensors))
+            return _OperatorText(
+                f"{function['mod']}.{function['op']}", None, call, is_function=True
+            )
     match = _TEXT.match(text)
     if match is None:
-        return _Operator(text.partition(",")[0])
+        return _OperatorText(text.partition(",")[0])
     operator, sizes = match["name"], None
     if operator in _OPERATORS:
         with suppress(ValueError, RecursionError):
             sizes = json.loads(match["sizes"] or "")
     number = int(match["seq"]) if match["seq"] else None
     if not isinstance(sizes, list):
-        return _Operator(operator, number)
-    return _Operator(operator, number, Call(tuple(shape_in(item) or None for item in sizes)))
+        return _OperatorText(operator, number)
+    return _OperatorText(
+        operator, number, OperatorCall(tuple(parse_shape(item) or None for item in sizes))
+    )
 
 
-def _find_next_inputs(
+def _find_inputs_of_next_function(
     inputs: Mapping[int, Shape], process: Sequence[int], parents: Sequence[int]
 ) -> dict[int, Shape]:
     """Return function -> shape of the first tensor of the function that comes next in its process,
@@ -161,12 +165,12 @@ def _find_next_inputs(
     return following
 
 
-def has_shapes(text: str) -> bool:
+def has_operator_shapes(text: str) -> bool:
     """Return whether a range states the shapes of an operator."""
     return any(sign in text for sign in _SHAPES)
 
 
-def find_missing_sizes(texts: Iterable[str]) -> tuple[Gap, ...]:
+def find_missing_shapes(texts: Iterable[str]) -> tuple[Gap, ...]:
     """Return a gap if operators are among the ranges without their shapes."""
     reason = "the operators' ranges have no shapes. Use emit_nvtx(record_shapes=True)"
     gap = Gap("op_shape", "not_collected", reason)

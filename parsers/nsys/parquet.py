@@ -17,12 +17,12 @@ from perfctl.records.errors import ReportError
 _SUFFIXES = (".parquet", ".arrow")
 
 
-def is_export(path: Path) -> bool:
+def is_parquet_or_arrow_export(path: Path) -> bool:
     """Return whether it is the folder of such an export."""
     return any((path / (STRINGS + suffix)).is_file() for suffix in _SUFFIXES)
 
 
-def load(path: Path, database: Path) -> None:
+def load_into_sqlite(path: Path, database: Path) -> None:
     """Write the tables into a new SQLite file. Raises ReportError without pyarrow, and for a file
     that it cannot read."""
     try:
@@ -35,7 +35,7 @@ def load(path: Path, database: Path) -> None:
         for file in sorted(path.iterdir()):
             if file.suffix in _SUFFIXES:
                 try:
-                    _load_table(connection, file)
+                    _load_table_into_sqlite(connection, file)
                 except (
                     arrow.ArrowException,
                     OSError,
@@ -48,8 +48,8 @@ def load(path: Path, database: Path) -> None:
         connection.commit()
 
 
-def _load_table(connection: sqlite3.Connection, file: Path) -> None:
-    schema, batches = _open_table(file)
+def _load_table_into_sqlite(connection: sqlite3.Connection, file: Path) -> None:
+    schema, batches = _open_schema_and_batches(file)
     if not schema.names:
         return
     table = quoted(file.stem)
@@ -57,11 +57,11 @@ def _load_table(connection: sqlite3.Connection, file: Path) -> None:
     connection.execute(f"CREATE TABLE {table} ({columns})")
     insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(schema.names))})"
     for batch in batches:
-        values = (_as_signed(column).to_pylist() for column in batch.columns)
+        values = (_cast_to_signed(column).to_pylist() for column in batch.columns)
         connection.executemany(insert, zip(*values, strict=True))
 
 
-def _open_table(file: Path) -> tuple[Any, Iterable[Any]]:
+def _open_schema_and_batches(file: Path) -> tuple[Any, Iterable[Any]]:
     """Return the schema and the parts of a table."""
     if file.suffix == ".parquet":
         table = import_module("pyarrow.parquet").ParquetFile(file)
@@ -90,6 +90,6 @@ def _sql_type(kind: Any) -> str:
     return "BLOB" if types.is_binary(kind) else "TEXT"
 
 
-def _as_signed(column: Any) -> Any:
+def _cast_to_signed(column: Any) -> Any:
     """Return a column of numbers beyond 63 bits as SQLite has it."""
     return column.cast("int64", safe=False) if str(column.type) == "uint64" else column

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Nest, Spans
+from perfctl.parsers.attribution import NEVER, NOBODY, IntervalNest, RangeAttribution, SpanArrays
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import operators as nsys_operators
-from perfctl.parsers.nsys.columns import NULL, check_known, read_columns
+from perfctl.parsers.nsys.columns import NULL, read_integer_columns, refuse_null_values
 from perfctl.parsers.nsys.operators import OperatorRanges
 from perfctl.parsers.nsys.tables import NVTX, STRINGS
-from perfctl.records.ranges import RangeName, read_range_name
+from perfctl.records.ranges import RangeName, parse_range_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -43,7 +43,7 @@ CHUNK = 8192
 class RangeTable:
     """All ranges and marks in order of start, outer before inner; arrays of one element a range."""
 
-    spans: Spans
+    spans: SpanArrays
     kind: Integers
     domain: Integers
     name: Integers
@@ -51,32 +51,35 @@ class RangeTable:
     labels: list[RangeName]
     domains: dict[tuple[int, int], str]
     """(process, domain id) -> name."""
-    attribution: Attribution
+    attribution: RangeAttribution
     on_one_thread: Flags
     """Start/end ranges that ended on the thread where they began."""
     operators: OperatorRanges | None = None
     """Where the ranges are PyTorch's operators, with their shapes."""
 
-    def label_of(self, field: str) -> Objects:
+    def get_label_field(self, field: str) -> Objects:
         """One field of RangeName for every range, and None at the end, where index NOBODY
         finds it."""
-        values = objects([*(getattr(label, field) for label in self.labels), None])
+        values = make_object_array([*(getattr(label, field) for label in self.labels), None])
         return np.asarray(values[np.append(self.name, -1)], object)
 
-    def step_numbers(self) -> Integers:
+    def get_step_numbers(self) -> Integers:
         """Return the step of every range, NOBODY where its name is of no step; and NOBODY at
         the end."""
         steps = [NOBODY if label.step is None else label.step for label in self.labels]
         return np.append(np.array(steps, np.int64)[self.name], NOBODY)
 
-    def read_columns(self, gpu: Times) -> Iterator[Sequence[Sequence[Any]]]:
+    def iterate_range_columns(self, gpu: Times) -> Iterator[Sequence[Sequence[Any]]]:
         """Yield the columns of one Range per range, numbered from 0 in this order; a parent comes
         before its children. ``gpu``: GPU time and span of each."""
         parent, depth = self.attribution.tree()
-        step_range, phase_range = self.attribution.of_ranges()
-        layers, directions = self.label_of("layer"), self.label_of("direction")
-        steps, phases = self.label_of("step")[step_range], self.label_of("phase")[phase_range]
-        spans, names = self.spans, objects(self.names)
+        step_range, phase_range = self.attribution.find_steps_and_phases()
+        layers, directions = self.get_label_field("layer"), self.get_label_field("direction")
+        steps, phases = (
+            self.get_label_field("step")[step_range],
+            self.get_label_field("phase")[phase_range],
+        )
+        spans, names = self.spans, make_object_array(self.names)
         length = spans.end - spans.start
         never = (spans.end == NEVER) | (self.kind == MARK)
         for first in range(0, len(self.kind), CHUNK):
@@ -87,10 +90,10 @@ class RangeTable:
                 names[self.name[part]].tolist(),
                 self._name_domains(spans.process[part], self.domain[part]),
                 spans.start[part].tolist(),
-                blanked(length[part], never[part]),
-                blanked(thread & ~PROCESS_BITS, thread == NOBODY),
-                blanked(depth[part], depth[part] == NOBODY),
-                blanked(parent[part], parent[part] == NOBODY),
+                list_with_blanks(length[part], never[part]),
+                list_with_blanks(thread & ~PROCESS_BITS, thread == NOBODY),
+                list_with_blanks(depth[part], depth[part] == NOBODY),
+                list_with_blanks(parent[part], parent[part] == NOBODY),
                 list(map(KINDS.__getitem__, self.kind[part].tolist())),
                 *(column[part].tolist() for column in (layers, directions, steps, phases)),
                 *(column[part] for column in gpu),
@@ -103,13 +106,15 @@ class RangeTable:
         return [self.domains.get(pair, f"domain {pair[1]}") if pair[1] else None for pair in pairs]
 
 
-def load(database: Database) -> RangeTable:
+def load_range_table(database: Database) -> RangeTable:
     """Read NVTX_EVENTS; an empty table where there is none. Raises sqlite3.Error."""
     columns = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
-    start, end, kind, *other_columns = read_columns(database, NVTX, *columns, condition=_IS_RANGE)
-    name, names = _read_texts(database)
-    check_known(NVTX, start)
-    check_known(NVTX, kind)
+    start, end, kind, *other_columns = read_integer_columns(
+        database, NVTX, *columns, condition=_IS_RANGE
+    )
+    name, names = _read_range_texts(database)
+    refuse_null_values(NVTX, start)
+    refuse_null_values(NVTX, kind)
     end = np.where(kind == MARK, start, np.where(end == NULL, NEVER, end))
     order = np.lexsort((np.negative(end), start))
     start, end, kind, name = (column[order] for column in (start, end, kind, name))
@@ -117,23 +122,25 @@ def load(database: Database) -> RangeTable:
     is_elsewhere = (end_thread != NULL) & (end_thread != thread)
     process = np.where(thread == NULL, NOBODY, thread & PROCESS_BITS)
     thread = np.where(thread == NULL, NOBODY, thread)
-    spans = Spans(process, thread, start, np.maximum(start, end))
-    labels = list(map(read_range_name, names))
+    spans = SpanArrays(process, thread, start, np.maximum(start, end))
+    labels = list(map(parse_range_name, names))
     on_stack = (kind == PUSH_POP) & (thread != NOBODY)
 
-    def attribute() -> Attribution:
+    def attribute_ranges() -> RangeAttribution:
         marks = (
             np.array([getattr(label, field) is not None for label in labels], bool)[name]
             for field in ("layer", "step", "phase")
         )
-        return Attribution(spans, on_stack, *marks)
+        return RangeAttribution(spans, on_stack, *marks)
 
-    attribution, operators = attribute(), None
-    if not any(label.layer for label in labels) and any(map(nsys_operators.has_shapes, names)):
+    attribution, operators = attribute_ranges(), None
+    if not any(label.layer for label in labels) and any(
+        map(nsys_operators.has_operator_shapes, names)
+    ):
         parents, _ = attribution.tree()
         operators = nsys_operators.read(names, name.tolist(), process.tolist(), parents.tolist())
-        name = _relabel(name, names, labels, operators.labels)
-        attribution = attribute()
+        name = _relabel_operator_ranges(name, names, labels, operators.labels)
+        attribution = attribute_ranges()
     return RangeTable(
         spans,
         kind,
@@ -141,27 +148,27 @@ def load(database: Database) -> RangeTable:
         name,
         names,
         labels,
-        _read_domains(database),
+        _read_domain_names(database),
         attribution,
         (kind == START_END) & ~is_elsewhere,
         operators,
     )
 
 
-def _read_texts(database: Database) -> tuple[Integers, list[str]]:
+def _read_range_texts(database: Database) -> tuple[Integers, list[str]]:
     """Return the number of each range's text, in the order of the table, and the texts."""
     if NVTX not in database.tables:
         return np.empty(0, np.int64), []
     codes: defaultdict[bytes, int] = defaultdict()
     codes.default_factory = codes.__len__
-    query = f"SELECT {_text(database)} FROM {NVTX} NOT INDEXED WHERE {_IS_RANGE} ORDER BY rowid"
-    with database.undecoded() as connection:  # each text is decoded once, below
+    query = f"SELECT {_sql_text(database)} FROM {NVTX} NOT INDEXED WHERE {_IS_RANGE} ORDER BY rowid"
+    with database.return_texts_as_bytes() as connection:  # each text is decoded once, below
         texts = chain.from_iterable(connection.execute(query))
         name = np.fromiter(map(codes.__getitem__, texts), np.int64)
     return name, [text.decode("utf-8", "replace") for text in codes]
 
 
-def _relabel(
+def _relabel_operator_ranges(
     name: Integers, names: list[str], labels: list[RangeName], rows: Mapping[int, RangeName]
 ) -> Integers:
     """Return the ranges' names, after one more for each text and row was added to ``names``
@@ -176,31 +183,31 @@ def _relabel(
     return changed
 
 
-def _text(database: Database) -> str:
+def _sql_text(database: Database) -> str:
     registered = "NULL"
     if database.has(NVTX, "textId") and database.has(STRINGS, "id", "value"):
         registered = f"(SELECT value FROM {STRINGS} WHERE id = textId)"
     return f"CAST(coalesce({database.column(NVTX, 'text')}, {registered}, '') AS TEXT)"
 
 
-def _read_domains(database: Database) -> dict[tuple[int, int], str]:
+def _read_domain_names(database: Database) -> dict[tuple[int, int], str]:
     if not database.has(NVTX, "domainId", "globalTid"):
         return {}
     rows = database.connection.execute(
-        f"SELECT globalTid & {PROCESS_BITS}, domainId, {_text(database)} FROM {NVTX} WHERE "
+        f"SELECT globalTid & {PROCESS_BITS}, domainId, {_sql_text(database)} FROM {NVTX} WHERE "
         f"eventType = {DOMAIN_CREATE}"
     )
     return {(process, domain): name for process, domain, name in rows if name}
 
 
-def objects(values: Sequence[object]) -> Objects:
+def make_object_array(values: Sequence[object]) -> Objects:
     """An object array, for fast selection by index."""
     array = np.empty(len(values), object)
     array[:] = values
     return array
 
 
-def blanked(values: npt.NDArray[Any], blank: Flags) -> list[int | None]:
+def list_with_blanks(values: npt.NDArray[Any], blank: Flags) -> list[int | None]:
     """The values as Python integers, None where ``blank``."""
     numbers: list[int | None] = values.tolist()
     for index in np.flatnonzero(blank).tolist():
@@ -208,7 +215,7 @@ def blanked(values: npt.NDArray[Any], blank: Flags) -> list[int | None]:
     return numbers
 
 
-class GpuTime:
+class GpuTimeByRange:
     """Sums and extremes of the GPU operations of every range; ``add`` all of them,
     then ``times``."""
 
@@ -222,10 +229,12 @@ class GpuTime:
         self._is_timed &= spans.thread != NOBODY
         chosen = np.flatnonzero(self._is_timed)
         self._numbers = np.append(chosen, NOBODY)
-        self._nest: Nest | None = None
-        if ranges.on_one_thread.any() or _cross(spans.take(chosen), self._parent[chosen]):
+        self._nest: IntervalNest | None = None
+        if ranges.on_one_thread.any() or _have_crossing_ranges(
+            spans.take(chosen), self._parent[chosen]
+        ):
             timed = spans.take(chosen)
-            self._nest = Nest(timed.thread, timed.start, timed.end)
+            self._nest = IntervalNest(timed.thread, timed.start, timed.end)
 
     @property
     def keeps_calls(self) -> bool:
@@ -237,7 +246,7 @@ class GpuTime:
         self,
         innermost: npt.NDArray[Any],
         call: Integers,
-        calls: Spans | None,
+        calls: SpanArrays | None,
         start: Integers,
         length: Integers,
     ) -> None:
@@ -250,9 +259,11 @@ class GpuTime:
             levels = (self._numbers[numbers] for numbers in self._nest.around(places, spans.end))
         for level in levels:
             index = np.where(length < 0, NOBODY, level)
-            self._join(index, length, start, start + length)
+            self._accumulate(index, length, start, start + length)
 
-    def _join(self, index: Integers, total: Integers, first: Integers, last: Integers) -> None:
+    def _accumulate(
+        self, index: Integers, total: Integers, first: Integers, last: Integers
+    ) -> None:
         np.add.at(self._sum, index, total)
         np.minimum.at(self._first, index, first)
         np.maximum.at(self._last, index, last)
@@ -264,13 +275,13 @@ class GpuTime:
             for level in range(int(self._depth.max(initial=0)), 0, -1):
                 inner = np.flatnonzero(self._depth == level)
                 columns = (self._sum[inner], self._first[inner], self._last[inner])
-                self._join(self._parent[inner], *columns)
+                self._accumulate(self._parent[inner], *columns)
         unknown = ~self._is_timed | (not is_known)
         span, is_empty = (self._last - self._first)[:-1], self._last[:-1] == -NEVER
-        return blanked(self._sum[:-1], unknown), blanked(span, unknown | is_empty)
+        return list_with_blanks(self._sum[:-1], unknown), list_with_blanks(span, unknown | is_empty)
 
 
-def _cross(spans: Spans, parent: Integers) -> bool:
+def _have_crossing_ranges(spans: SpanArrays, parent: Integers) -> bool:
     """Return whether two of these ranges overlap on one thread, and neither is inside the other."""
     order = np.lexsort((spans.start, parent, spans.thread))
     before, after = order[:-1], order[1:]

@@ -20,9 +20,9 @@ from pathlib import Path
 from subprocess import DEVNULL, STDOUT
 from typing import Any
 
-from perfctl.parsers.common.lines import readable
+from perfctl.parsers.common.lines import convert_os_errors
 from perfctl.parsers.nsys import parquet, sqlite
-from perfctl.records.bulk import Columns, SqlKernels
+from perfctl.records.bulk import ColumnRecords, SqlKernels
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 
@@ -46,7 +46,7 @@ def sniff(path: Path, head: bytes) -> bool:
     """Return whether it is an nsys report or stream, or a folder of tables: by its first bytes,
     else by its suffix, to report a damaged one as such."""
     if path.is_dir():
-        return parquet.is_export(path)
+        return parquet.is_parquet_or_arrow_export(path)
     if head.startswith(REPORT_MAGIC) or STREAM_MAGIC in head[:64]:
         return True
     return (
@@ -62,52 +62,56 @@ def parse(path: Path) -> Report:
     TIMEOUT_S, and when the export cannot be read."""
     is_folder, nsys = path.is_dir(), shutil.which("nsys")
     if nsys is None and not is_folder:
-        version = _find_version(path)
+        version = _find_writing_version(path)
         written = f"it was written by nsys {version}" if version else "it is an nsys report"
         reason = f"{written}, and this machine has no nsys to read it"
-        raise ReportError(path, TOOL, reason, _name_version_needed(version))
+        raise ReportError(path, TOOL, reason, _suggest_export_elsewhere(version))
     folder = Path(tempfile.mkdtemp(prefix="perfctl-nsys-"))
     try:
         if is_folder:
-            parquet.load(path, database := folder / "report.sqlite")
+            parquet.load_into_sqlite(path, database := folder / "report.sqlite")
         else:
-            database = _export(str(nsys), path.resolve(), folder, path)
-        with _errors_of(path):
+            database = _export_to_sqlite(str(nsys), path.resolve(), folder, path)
+        with _rename_errors(path):
             report = sqlite.parse(database)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    keeper = _Keeper(folder)
+    keeper = _FolderKeeper(folder)
     kind = "folder" if is_folder else "stream" if _is_stream(path) else "report"
     records: dict[str, Any] = {
-        name: _hold(getattr(report, name), keeper, path) for name in _READ_LATER
+        name: _keep_folder_while_read(getattr(report, name), keeper, path) for name in _READ_LATER
     }
     return replace(report, path=path, form=f"nsys {kind}, exported: {report.form}", **records)
 
 
-class _Keeper:
+class _FolderKeeper:
     """Removes the folder when the last reference to it is gone."""
 
     def __init__(self, folder: Path) -> None:
         weakref.finalize(self, shutil.rmtree, folder, True)
 
 
-def _hold(records: Iterable[Any], keeper: _Keeper, path: Path) -> Iterable[Any]:
+def _keep_folder_while_read(
+    records: Iterable[Any], keeper: _FolderKeeper, path: Path
+) -> Iterable[Any]:
     """Return the records; they keep the export there."""
     if isinstance(records, SqlKernels):
-        return replace(records, records=_hold(records.records, keeper, path))  # type: ignore[arg-type]
-    if isinstance(records, Columns):
-        return replace(records, chunks=partial(_read_held, records.chunks, keeper, path))
-    return _read_held(lambda: records, keeper, path) if records else records
+        return replace(records, records=_keep_folder_while_read(records.records, keeper, path))  # type: ignore[arg-type]
+    if isinstance(records, ColumnRecords):
+        return replace(records, chunks=partial(_iterate_with_folder, records.chunks, keeper, path))
+    return _iterate_with_folder(lambda: records, keeper, path) if records else records
 
 
-def _read_held(read: Callable[[], Iterable[Any]], keeper: _Keeper, path: Path) -> Iterator[Any]:
-    with _errors_of(path):
+def _iterate_with_folder(
+    read: Callable[[], Iterable[Any]], keeper: _FolderKeeper, path: Path
+) -> Iterator[Any]:
+    with _rename_errors(path):
         yield from read()
 
 
 @contextlib.contextmanager
-def _errors_of(path: Path) -> Iterator[None]:
+def _rename_errors(path: Path) -> Iterator[None]:
     """Re-raise errors about the temporary export as errors about the report."""
     try:
         yield
@@ -115,25 +119,25 @@ def _errors_of(path: Path) -> Iterator[None]:
         raise ReportError(path, TOOL, error.reason, error.remedy) from error
 
 
-def _export(nsys: str, source: Path, folder: Path, path: Path) -> Path:
+def _export_to_sqlite(nsys: str, source: Path, folder: Path, path: Path) -> Path:
     """Return the SQLite export of ``source`` in ``folder``. The tools get links with simple names,
     never the file's own name."""
     stream, report, database = (
         folder / name for name in ("stream.qdstrm", "report.nsys-rep", "report.sqlite")
     )
     remedy = "Check its permissions and the free space in TMPDIR"
-    with readable(path, TOOL, remedy, "it cannot be exported"):
+    with convert_os_errors(path, TOOL, remedy, "it cannot be exported"):
         is_stream = _is_stream(source)
         (stream if is_stream else report).symlink_to(source)
         if is_stream:
             files = ["--input-file", str(stream), "--output-file", str(report)]
-            _run([_importer(nsys, path), *files], folder, report, path)
+            _run_export_tool([_find_qdstrm_importer(nsys, path), *files], folder, report, path)
         export = [nsys, "export", "--type", "sqlite", "--output", str(database), str(report)]
-        _run(export, folder, database, path)
+        _run_export_tool(export, folder, database, path)
     return database
 
 
-def _run(command: list[str], folder: Path, output_file: Path, path: Path) -> None:
+def _run_export_tool(command: list[str], folder: Path, output_file: Path, path: Path) -> None:
     """Run a tool in its own process group, and end what it leaves running. Raises ReportError
     unless it writes ``made``."""
     environment = {**os.environ, "TMPDIR": str(folder), "LC_ALL": "C"}
@@ -165,25 +169,27 @@ def _run(command: list[str], folder: Path, output_file: Path, path: Path) -> Non
         code != 0 or not output_file.is_file()
     ):  # a failed export may leave a database of 2 tables behind
         raise ReportError(
-            path, TOOL, *_refusal(command[0], code, output.read_bytes()[-_END_BYTES:], path)
+            path,
+            TOOL,
+            *_explain_failed_export(command[0], code, output.read_bytes()[-_END_BYTES:], path),
         )
 
 
-def _refusal(tool: str, code: int, output: bytes, path: Path) -> tuple[str, str]:
+def _explain_failed_export(tool: str, code: int, output: bytes, path: Path) -> tuple[str, str]:
     text = output.decode("utf-8", "replace").replace("\r", "\n")
     refused = _REFUSED.search(text)
     if refused or "ProtobufParseException" in text:
-        written = ".".join(refused.groups()) if refused else _find_version(path)
+        written = ".".join(refused.groups()) if refused else _find_writing_version(path)
         by = f"nsys {written}" if written else "a newer nsys"
-        installed = f"the installed nsys{_ask_version(tool)} cannot read newer reports"
-        return f"it was written by {by}, and {installed}", _name_version_needed(written)
+        installed = f"the installed nsys{_ask_installed_version(tool)} cannot read newer reports"
+        return f"it was written by {by}, and {installed}", _suggest_export_elsewhere(written)
     lines = [line.strip() for line in text.splitlines() if line.strip() and "%" not in line]
     reason = f": {lines[-1][:300]}" if lines else f" (exit code {code})"
     remedy = "It may be truncated or damaged. Copy it again from the machine that recorded it"
     return f"nsys could not export it{reason}", remedy
 
 
-def _ask_version(tool: str) -> str:
+def _ask_installed_version(tool: str) -> str:
     """ " (2022.4.2)", or "" when it does not say."""
     try:
         done = subprocess.run(
@@ -195,7 +201,7 @@ def _ask_version(tool: str) -> str:
     return f" ({match[1]})" if match else ""
 
 
-def _importer(nsys: str, path: Path) -> str:
+def _find_qdstrm_importer(nsys: str, path: Path) -> str:
     """QdstrmImporter, from the PATH or from the installation that ``nsys`` belongs to."""
     folders = (*Path(nsys).parents[:4], *Path(nsys).resolve().parents[:4])
     candidates = (
@@ -223,7 +229,7 @@ def _is_stream(path: Path) -> bool:
         return STREAM_MAGIC in file.read(64) or path.suffix.lower() == ".qdstrm"
 
 
-def _find_version(path: Path) -> str | None:
+def _find_writing_version(path: Path) -> str | None:
     """Return the version of the nsys that wrote the file: at the start of a stream, near the end of
     a report; None when absent. A report's beginning holds the process environment, whose versions
     are those of other things: it is not looked at."""
@@ -237,7 +243,7 @@ def _find_version(path: Path) -> str | None:
     return versions[-1].decode() if versions else None
 
 
-def _name_version_needed(version: str | None) -> str:
+def _suggest_export_elsewhere(version: str | None) -> str:
     needed = f"nsys {version} or newer" if version else "an nsys at least as new as the report"
     return (
         f"Run 'nsys export --type sqlite FILE' where {needed} is installed and pass the .sqlite "

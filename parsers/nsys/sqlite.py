@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.parsers.common.sqlite import list_tables
+from perfctl.parsers.common.sqlite import list_table_names
 from perfctl.parsers.nsys.tables import STRINGS
-from perfctl.records.sqlite_header import is_sqlite
+from perfctl.records.sqlite_header import has_sqlite_magic
 
 if TYPE_CHECKING:
     from perfctl.records.report import Report
@@ -27,9 +27,9 @@ MARKERS = {
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether it is an nsys export: by its tables, or by table names in the head of a
     damaged file."""
-    if not is_sqlite(head):
+    if not has_sqlite_magic(head):
         return False
-    names = list_tables(path)
+    names = list_table_names(path)
     if names is None:
         return b"TABLE StringIds" in head or b"TABLE ENUM_NSYS_EVENT_TYPE" in head
     return STRINGS in names and any(

@@ -13,18 +13,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.common.doubts import newer, not_understood, repeated, several
-from perfctl.parsers.common.lines import Log, ends_of, readable
+from perfctl.parsers.common.doubts import note_newer_version, repeated, several, warn_not_understood
+from perfctl.parsers.common.lines import SurroundingLines, convert_os_errors, read_beginning_and_end
 from perfctl.parsers.common.numbers import (
-    AmbiguousNumber,
+    AmbiguousNumberError,
     DecimalStyle,
-    StyleEvidence,
+    DecimalStyleEvidence,
     Unit,
-    read_value,
-    scaled,
+    parse_number_fast,
+    scale_printed_number,
 )
-from perfctl.parsers.common.tables import Column as TableColumn
-from perfctl.parsers.common.tables import Table
+from perfctl.parsers.common.tables import FieldColumn as TableColumn
+from perfctl.parsers.common.tables import RowReader
 from perfctl.parsers.nsys.stats_tables import (
     ANALYSES,
     API_SYNC,
@@ -44,18 +44,18 @@ from perfctl.parsers.nsys.stats_tables import (
     REPORTS,
     TRACES,
     UNKNOWN,
-    Column,
-    Note,
-    Source,
-    Start,
-    Trouble,
-    read_events,
-    scan,
+    LineSource,
+    ReportNote,
+    StatsColumn,
+    TableStart,
+    UnreadParts,
+    read_file_events,
+    scan_tables_and_notes,
 )
 from perfctl.parsers.nsys.tables import COPY_LABELS, TOOL
-from perfctl.records.bulk import Columns
+from perfctl.records.bulk import ColumnRecords
 from perfctl.records.errors import ReportError
-from perfctl.records.ranges import read_range_name
+from perfctl.records.ranges import parse_range_name
 from perfctl.records.report import (
     Copy,
     Device,
@@ -109,33 +109,33 @@ _SHOWN = {"GridXYZ": "grid", "BlockXYZ": "block"}
 
 
 @dataclass(slots=True)
-class Section:
+class ReportSection:
     """A report that the file names, and its table."""
 
     line: int
     report: str | None
     """None where another recording begins."""
     is_announced: bool = False
-    columns: list[Column] = field(default_factory=list)
+    columns: list[StatsColumn] = field(default_factory=list)
     """Empty if no table follows."""
     form: str = ""
     rows: list[list[str]] = field(default_factory=list)
     """Rows of a table of sums."""
 
-    def find_names(self) -> set[str]:
+    def find_row_names(self) -> set[str]:
         """Return the names of the rows."""
         indices = [index for index, column in enumerate(self.columns) if column.label in NAMES]
         return {row[index] for row in self.rows for index in indices[:1]}
 
 
 @dataclass(slots=True)
-class Survey:
+class StatsSurvey:
     """Results of the first pass over the file."""
 
-    trouble: Trouble = field(default_factory=Trouble)
-    evidence: StyleEvidence = field(default_factory=StyleEvidence)
-    sections: list[Section] = field(default_factory=list)
-    notes: dict[Note, None] = field(default_factory=dict)
+    trouble: UnreadParts = field(default_factory=UnreadParts)
+    evidence: DecimalStyleEvidence = field(default_factory=DecimalStyleEvidence)
+    sections: list[ReportSection] = field(default_factory=list)
+    notes: dict[ReportNote, None] = field(default_factory=dict)
     devices: dict[int, str] = field(default_factory=dict)
     """Ordinal -> name, of traces."""
     version: str | None = None
@@ -144,7 +144,7 @@ class Survey:
     """Cells that nsys clipped to the width of their column."""
 
     @property
-    def tables(self) -> list[Section]:
+    def tables(self) -> list[ReportSection]:
         """The sections that have a table."""
         return [section for section in self.sections if section.columns]
 
@@ -166,20 +166,26 @@ class Survey:
     @property
     def style(self) -> DecimalStyle:
         """The decimal style of the file. nsys follows its shell's locale on the console only."""
-        return self.evidence.decide() if "console text" in self.forms else DecimalStyle.POINT
+        return (
+            self.evidence.decide_decimal_style()
+            if "console text" in self.forms
+            else DecimalStyle.POINT
+        )
 
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether nsys stats' lines or table headers are at the beginning or, after a program's
     output, at the end."""
-    for text in ends_of(path, head):
+    for text in read_beginning_and_end(path, head):
         lines = io.StringIO(text.replace("\r", "\n").lstrip("\ufeff"))
-        for event in scan(Source(lines, Log()), "", Trouble()):
+        for event in scan_tables_and_notes(
+            LineSource(lines, SurroundingLines()), "", UnreadParts()
+        ):
             # other tools write CSV with such columns, but without units
-            if isinstance(event, Start):
+            if isinstance(event, TableStart):
                 is_sure = event.form != "CSV" or any(column.unit.name for column in event.columns)
             else:
-                is_sure = isinstance(event, Note) and event.kind == "report"
+                is_sure = isinstance(event, ReportNote) and event.kind == "report"
             if is_sure:
                 return True
     return False
@@ -188,8 +194,8 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of nsys stats and no line that says
     why there is none, and, naming the lines, when it holds several runs."""
-    with readable(path, TOOL):
-        survey = _survey(path)
+    with convert_os_errors(path, TOOL):
+        survey = _survey_file(path)
     has_reason = any(note.kind in ("skipped", "empty") for note in survey.notes)
     if not survey.tables and not has_reason:
         errors = (note.text for note in survey.notes if note.kind == "error")
@@ -202,38 +208,38 @@ def parse(path: Path) -> Report:
             reason or "it contains no complete table of nsys stats",
             f"Run '{command}' again, or pass the report itself",
         )
-    operations, summaries = _read_sums(survey)
-    _refuse_several(path, survey)
+    operations, summaries = _read_operations_and_summaries(survey)
+    _refuse_several_runs(path, survey)
     style = survey.style
 
-    def read_trace(
+    def read_trace_records(
         record: type[Any],
         make: Callable[[Iterator[dict[str, Any]]], Iterator[Any]],
-        fields: Sequence[Field],
+        fields: Sequence[RecordField],
         *reports: str,
-    ) -> Columns[Any] | tuple[()]:
+    ) -> ColumnRecords[Any] | tuple[()]:
         report = next((report for report in reports if report in survey.reports), None)
         if report is None:
             return ()
 
         def read_columns() -> Iterator[Sequence[Sequence[Any]]]:
-            records = make(_read_rows(path, report, fields, style))
+            records = make(_iterate_trace_rows(path, report, fields, style))
             while rows := list(islice(records, CHUNK)):
                 yield list(zip(*rows, strict=True))
 
-        return Columns(record, read_columns)
+        return ColumnRecords(record, read_columns)
 
     if API_TRACE in survey.reports and "cuda_api_sum" not in survey.reports:
-        operations += read_calls(_read_rows(path, API_TRACE, CALL, style))
+        operations += sum_calls_by_name(_iterate_trace_rows(path, API_TRACE, CALL, style))
     return Report(
         tool=TOOL,
         path=path,
         form=f"{survey.program}, {' and '.join(sorted(survey.forms)) or 'no tables'}",
         tool_version=survey.version,
         devices=tuple(Device(name, "gpu", index) for index, name in sorted(survey.devices.items())),
-        kernels=read_trace(Kernel, read_kernels, KERNEL, GPU_TRACE, KERNEL_TRACE),
-        copies=read_trace(Copy, read_copies, COPY, GPU_TRACE),
-        ranges=read_trace(Range, read_ranges, RANGE, RANGE_TRACE, PROJECTED_TRACE),
+        kernels=read_trace_records(Kernel, make_kernels, KERNEL, GPU_TRACE, KERNEL_TRACE),
+        copies=read_trace_records(Copy, make_copies, COPY, GPU_TRACE),
+        ranges=read_trace_records(Range, make_ranges, RANGE, RANGE_TRACE, PROJECTED_TRACE),
         operations=operations,
         summaries=tuple(summaries),
         gaps=tuple(_find_gaps(survey, summaries)),
@@ -241,13 +247,13 @@ def parse(path: Path) -> Report:
     )
 
 
-def _survey(path: Path) -> Survey:
+def _survey_file(path: Path) -> StatsSurvey:
     """Read the file once: sums are kept, rows of traces only looked at."""
-    survey = Survey()
-    section = Section(0, None)
+    survey = StatsSurvey()
+    section = ReportSection(0, None)
     figures: list[int] = []
     device_at, source = 0, ""
-    for event in read_events(path, survey.trouble):
+    for event in read_file_events(path, survey.trouble):
         if isinstance(event, list):
             for index in figures:
                 survey.evidence.add(event[index])
@@ -256,9 +262,9 @@ def _survey(path: Path) -> Survey:
                 section.rows.append(event)
             elif match := _DEVICE.fullmatch(event[device_at]):
                 survey.devices.setdefault(int(match[2]), match[1])
-        elif isinstance(event, Start):
+        elif isinstance(event, TableStart):
             if section.columns or (section.line, section.report) != (event.line, event.report):
-                section = Section(event.line, event.report)
+                section = ReportSection(event.line, event.report)
                 survey.sections.append(section)
             section.columns, section.form = event.columns, event.form
             figures = [index for index, column in enumerate(event.columns) if column.is_figure]
@@ -270,16 +276,16 @@ def _survey(path: Path) -> Survey:
             if event.kind == "report" and event.text:
                 before, source = source, Path(event.text.partition("] with [")[0]).stem
                 if before not in ("", source):
-                    survey.sections.append(Section(event.line, None))
+                    survey.sections.append(ReportSection(event.line, None))
             if section.columns or section.report != event.report:
-                section = Section(event.line, event.report, is_announced=True)
+                section = ReportSection(event.line, event.report, is_announced=True)
                 survey.sections.append(section)
         else:
             survey.notes[event._replace(line=0)] = None
     return survey
 
 
-def _read_sums(survey: Survey) -> tuple[list[Operation], list[Summary]]:
+def _read_operations_and_summaries(survey: StatsSurvey) -> tuple[list[Operation], list[Summary]]:
     """Return what all sums say. A row with a negative count or time, which no real one is, is left
     out and counted."""
     operations: list[Operation] = []
@@ -288,45 +294,45 @@ def _read_sums(survey: Survey) -> tuple[list[Operation], list[Summary]]:
         labels = {column.label for column in section.columns}
         if section.report == UNKNOWN and labels >= {"Total Time", "Name"}:
             # tables of calls all have the same columns: their names tell
-            of_cuda = any(re.match(r"(?:cuda|cu)[A-Z]", name) for name in section.find_names())
+            of_cuda = any(re.match(r"(?:cuda|cu)[A-Z]", name) for name in section.find_row_names())
             section.report = "cuda_api_sum" if of_cuda else "osrt_sum"
         report, columns, style = str(section.report), section.columns, survey.style
-        table = bind_fields(EVENT if report in ANALYSES else SUM, columns, style)
+        table = bind_fields_to_columns(EVENT if report in ANALYSES else SUM, columns, style)
         # its rows are calls with their kernels: the sum of kernels where there is no other
         is_kernel_sum = report == EXECUTION_SUM and KERNEL_SUM not in survey.reports
         for cells in section.rows:
             row = table.read(cells)
             operation: Operation | None
             if report in ANALYSES:
-                operation = read_event(report, row)
+                operation = make_analysis_operation(report, row)
             else:
                 if is_kernel_sum and None not in (row["mean_ns"], row["calls"]):
                     row["time_ns"] = round(row["mean_ns"] * row["calls"])
                 if min(row["calls"] or 0, row["time_ns"] or 0) < 0:
                     survey.trouble.rows += 1
                     continue
-                operation = read_operation(KERNEL_SUM if is_kernel_sum else report, row)
+                operation = make_summed_operation(KERNEL_SUM if is_kernel_sum else report, row)
             operations += [operation] if operation else []
-            summaries.extend(read_summaries(report, columns, cells, style))
+            summaries.extend(make_row_summaries(report, columns, cells, style))
     return merge_operations(operations), summaries
 
 
-def _read_rows(
-    path: Path, report: str, fields: Sequence[Field], style: DecimalStyle
+def _iterate_trace_rows(
+    path: Path, report: str, fields: Sequence[RecordField], style: DecimalStyle
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of one trace."""
-    table: Table | None = None
-    with readable(path, TOOL, reason="it is no longer readable"):
-        for event in read_events(path, Trouble()):
-            if isinstance(event, Start):
+    table: RowReader | None = None
+    with convert_os_errors(path, TOOL, reason="it is no longer readable"):
+        for event in read_file_events(path, UnreadParts()):
+            if isinstance(event, TableStart):
                 has_names = any(column.label in NAMES for column in event.columns)
                 is_it = event.report == report and has_names
-                table = bind_fields(fields, event.columns, style) if is_it else None
+                table = bind_fields_to_columns(fields, event.columns, style) if is_it else None
             elif table and isinstance(event, list):
                 yield table.read(event)
 
 
-def _refuse_several(path: Path, survey: Survey) -> None:
+def _refuse_several_runs(path: Path, survey: StatsSurvey) -> None:
     """Raise ReportError, naming the lines, when the file holds several runs: a report again, or
     another recording."""
     starts: list[int] = []
@@ -337,7 +343,7 @@ def _refuse_several(path: Path, survey: Survey) -> None:
         if section.report is None:
             recorded = recorded or section.line
             continue
-        names = section.find_names()
+        names = section.find_row_names()
         earlier_line, earlier_names = lines_and_names.get(section.report, (section.line, names))
         is_alone = section.report not in _LIKE_OTHERS or section.is_announced
         is_again = earlier_line != section.line and (is_alone or bool(names & earlier_names))
@@ -353,7 +359,7 @@ def _refuse_several(path: Path, survey: Survey) -> None:
         raise several(path, TOOL, starts)
 
 
-def _find_gaps(survey: Survey, summaries: Sequence[Summary]) -> Iterator[Gap]:
+def _find_gaps(survey: StatsSurvey, summaries: Sequence[Summary]) -> Iterator[Gap]:
     """Yield one Gap per reason."""
     missing = set()
     for note in survey.notes:
@@ -390,14 +396,14 @@ def _find_gaps(survey: Survey, summaries: Sequence[Summary]) -> Iterator[Gap]:
             yield Gap("operation", "not_available", f"{reason}, {consequence}")
     if broken := survey.trouble.rows + survey.trouble.log.cut_rows:
         yield Gap("operation", "unreadable", f"{broken} rows of the tables are truncated or broken")
-    if holes := survey.trouble.log.holes():
+    if holes := survey.trouble.log.describe_nul_lines():
         yield Gap("operation", "unreadable", holes)
     if survey.trouble.unended:
         reason = "the last line has no line end, so the last name may be truncated"
         yield Gap("operation.name", "ambiguous", reason)
 
 
-def _find_unread_figures(survey: Survey, summaries: Sequence[Summary]) -> Iterator[Gap]:
+def _find_unread_figures(survey: StatsSurvey, summaries: Sequence[Summary]) -> Iterator[Gap]:
     """Yield gaps for figures without a value: rounded to a large unit, as nsys does by default,
     ambiguous, or clipped."""
     sizes = [
@@ -431,7 +437,7 @@ def _find_unread_figures(survey: Survey, summaries: Sequence[Summary]) -> Iterat
         yield Gap("summary", "unreadable", reason)
 
 
-def _find_diagnostics(survey: Survey) -> Iterator[Diagnostic]:
+def _find_diagnostics(survey: StatsSurvey) -> Iterator[Diagnostic]:
     """Yield warnings and errors of nsys, and warnings about what is clipped or not known."""
     for note in survey.notes:
         if note.kind in ("warning", "error"):
@@ -451,142 +457,144 @@ def _find_diagnostics(survey: Survey) -> Iterator[Diagnostic]:
         for column in section.columns
         if column.label and column.label not in LABELS
     ]
-    yield from not_understood({"tables": tables, "columns": columns})
-    yield from newer("nsys", survey.version, NEWEST)
+    yield from warn_not_understood({"tables": tables, "columns": columns})
+    yield from note_newer_version("nsys", survey.version, NEWEST)
 
 
-def round_figure(value: float | None) -> int | None:
+def round_to_int64(value: float | None) -> int | None:
     """Return a figure as an integer of at most 64 bits; None where it is none."""
     return None if value is None or not -_LARGEST < value < _LARGEST else round(value)
 
 
-class Printed(NamedTuple):
+class PrintedFormat(NamedTuple):
     """How the figures of a column are printed."""
 
     unit: Unit
     style: DecimalStyle
 
 
-def read_figure(printed: Printed, text: str) -> int | float | None:
+def parse_figure(printed: PrintedFormat, text: str) -> int | float | None:
     """Return a figure in its base unit; None where it is empty, no number, ambiguous, or rounded
     away to 0."""
     try:
-        value = read_value(text, printed.style)
-    except AmbiguousNumber:
+        value = parse_number_fast(text, printed.style)
+    except AmbiguousNumberError:
         return None
     if value == 0 and printed.unit.scale != 1 and text.strip("0"):
         return None
-    return scaled(text, value, printed.style, printed.unit.scale)
+    return scale_printed_number(text, value, printed.style, printed.unit.scale)
 
 
-def read_whole(printed: Printed, text: str) -> int | None:
-    """Return a figure rounded; None as for ``read_figure``, and beyond 64 bits, which no report
+def parse_rounded_figure(printed: PrintedFormat, text: str) -> int | None:
+    """Return a figure rounded; None as for ``parse_figure``, and beyond 64 bits, which no report
     has."""
-    return round_figure(read_figure(printed, text))
+    return round_to_int64(parse_figure(printed, text))
 
 
-def read_axis(axis: int, printed: Printed, text: str) -> int | None:
+def parse_dimension(axis: int, printed: PrintedFormat, text: str) -> int | None:
     """Return a dimension from its own cell, or from the three in "1024    1    1"."""
     cells = text.split()
-    return read_whole(printed, cells[axis] if len(cells) == 3 else text)
+    return parse_rounded_figure(printed, cells[axis] if len(cells) == 3 else text)
 
 
-def read_exact(printed: Printed, text: str) -> int | None:
+def parse_unscaled_size(printed: PrintedFormat, text: str) -> int | None:
     """Return a size; None where it is rounded to a larger unit."""
-    return read_whole(printed, text) if printed.unit.scale == 1 else None
+    return parse_rounded_figure(printed, text) if printed.unit.scale == 1 else None
 
 
-def read_size(printed: Printed, text: str) -> int | None:
+def parse_precise_size(printed: PrintedFormat, text: str) -> int | None:
     """Return a size; None where too few of its digits are printed."""
     digits = len(re.sub(r"[^0-9]", "", text).lstrip("0"))
     is_rounded = printed.unit.scale != 1 and digits < _FEWEST_DIGITS
-    return None if is_rounded else read_whole(printed, text)
+    return None if is_rounded else parse_rounded_figure(printed, text)
 
 
-def read_device(printed: Printed, text: str) -> int | None:
+def parse_device_ordinal(printed: PrintedFormat, text: str) -> int | None:
     """Return the ordinal, from "Tesla T4 (0)" or its own column."""
     match = _DEVICE.fullmatch(text)
-    return int(match[2]) if match else read_whole(printed, text)
+    return int(match[2]) if match else parse_rounded_figure(printed, text)
 
 
-def read_text(printed: Printed, text: str) -> str:
+def parse_text(printed: PrintedFormat, text: str) -> str:
     """Return a text; "" where nsys prints None."""
     return "" if text == "None" else text
 
 
-class Field(NamedTuple):
+class RecordField(NamedTuple):
     """A field of a record, and how it is read from a table."""
 
     name: str
     labels: tuple[str, ...]
     """Columns that have it; the first that there is counts."""
-    read: Callable[[Printed, str], Any] = read_whole
+    read: Callable[[PrintedFormat, str], Any] = parse_rounded_figure
 
 
-_NAME = Field("name", NAMES, read_text)
+_NAME = RecordField("name", NAMES, parse_text)
 _EVENT = (
     _NAME,
-    Field("start_ns", ("Kernel Start", "Start")),
-    Field("duration_ns", ("Kernel Dur", "Duration")),
-    Field("device_index", ("Device", "DevId"), read_device),
-    Field("stream", ("Strm",)),
+    RecordField("start_ns", ("Kernel Start", "Start")),
+    RecordField("duration_ns", ("Kernel Dur", "Duration")),
+    RecordField("device_index", ("Device", "DevId"), parse_device_ordinal),
+    RecordField("stream", ("Strm",)),
 )
 KERNEL = (
     *_EVENT,
-    Field("registers", ("Reg/Trd",)),
-    Field("static_shared_bytes", ("StcSMem",), read_exact),
-    Field("dynamic_shared_bytes", ("DymSMem",), read_exact),
+    RecordField("registers", ("Reg/Trd",)),
+    RecordField("static_shared_bytes", ("StcSMem",), parse_unscaled_size),
+    RecordField("dynamic_shared_bytes", ("DymSMem",), parse_unscaled_size),
     *(
-        Field(
+        RecordField(
             f"{part}_{axis}",
             (f"{label}{axis.upper()}", f"{part.title()}XYZ"),
-            partial(read_axis, at),
+            partial(parse_dimension, at),
         )
         for part, label in (("grid", "Grd"), ("block", "Blk"))
         for at, axis in enumerate("xyz")
     ),
 )
 """Of cuda_kern_exec_trace and cuda_gpu_trace."""
-COPY = (*_EVENT, Field("bytes", ("Bytes",), read_size))
+COPY = (*_EVENT, RecordField("bytes", ("Bytes",), parse_precise_size))
 RANGE = (
     _NAME,
-    Field("start_ns", ("Orig Start", "Start")),
-    Field("duration_ns", ("Orig Duration", "Duration")),
-    Field("thread", ("TID",)),
-    Field("depth", ("Lvl",)),
-    Field("kind", ("Style",), read_text),
-    Field("id", ("RangeId",), read_text),
-    Field("parent", ("ParentId",), read_text),
+    RecordField("start_ns", ("Orig Start", "Start")),
+    RecordField("duration_ns", ("Orig Duration", "Duration")),
+    RecordField("thread", ("TID",)),
+    RecordField("depth", ("Lvl",)),
+    RecordField("kind", ("Style",), parse_text),
+    RecordField("id", ("RangeId",), parse_text),
+    RecordField("parent", ("ParentId",), parse_text),
 )
-CALL = (_NAME, Field("cpu_ns", ("Duration",)))
+CALL = (_NAME, RecordField("cpu_ns", ("Duration",)))
 SUM = (
     _NAME,
-    Field("calls", COUNTS),
-    Field("time_ns", ("Total Time",)),
-    Field("mean_ns", ("KAvg",), read_figure),
-    Field("category", ("Category",), read_text),
+    RecordField("calls", COUNTS),
+    RecordField("time_ns", ("Total Time",)),
+    RecordField("mean_ns", ("KAvg",), parse_figure),
+    RecordField("category", ("Category",), parse_text),
 )
 
 EVENT = (
-    Field("name", ("API Name",), read_text),
-    Field("time_ns", ("Duration",)),
-    Field("source", ("Src Kind", "Mem Kind", "Memory Kind"), read_text),
-    Field("target", ("Dst Kind",), read_text),
+    RecordField("name", ("API Name",), parse_text),
+    RecordField("time_ns", ("Duration",)),
+    RecordField("source", ("Src Kind", "Mem Kind", "Memory Kind"), parse_text),
+    RecordField("target", ("Dst Kind",), parse_text),
 )
 
 
-def bind_fields(fields: Iterable[Field], columns: Sequence[Column], style: DecimalStyle) -> Table:
+def bind_fields_to_columns(
+    fields: Iterable[RecordField], columns: Sequence[StatsColumn], style: DecimalStyle
+) -> RowReader:
     """Return what reads these fields from the rows of a table, in the units of its header."""
     units = {column.label: column.unit for column in columns}
     bound = []
     for name, labels, read in fields:
         unit = next((units[label] for label in labels if label in units), Unit(None, 1))
-        bound_read = partial(read, Printed(unit, style))
+        bound_read = partial(read, PrintedFormat(unit, style))
         bound.append(TableColumn(labels[0], field=name, read=bound_read, also=labels[1:]))
-    return Table(bound, [column.label for column in columns])
+    return RowReader(bound, [column.label for column in columns])
 
 
-def read_operation(report: str, row: dict[str, Any]) -> Operation | None:
+def make_summed_operation(report: str, row: dict[str, Any]) -> Operation | None:
     """Return the row of a sum; None for a report whose side is not known, and where the count
     cannot be read."""
     if row["calls"] is None or not (report == MIXED_SUM or report in DEVICE_SUMS | HOST_SUMS):
@@ -596,7 +604,7 @@ def read_operation(report: str, row: dict[str, Any]) -> Operation | None:
     return Operation(row["name"] or "", report, row["calls"], host, None, device, None, None)
 
 
-def read_event(report: str, row: dict[str, Any]) -> Operation:
+def make_analysis_operation(report: str, row: dict[str, Any]) -> Operation:
     """Return one event that breaks a rule of ``nsys analyze``."""
     ends = " to ".join(filter(None, (row["source"], row["target"])))
     name = ", ".join(filter(None, (row["name"] or ANALYSES[report], ends)))
@@ -614,19 +622,19 @@ def merge_operations(operations: Iterable[Operation]) -> list[Operation]:
         if old := merged.get(key):
             new = old._replace(
                 calls=min(old.calls + new.calls, _LARGEST),
-                cpu_ns=_add(old.cpu_ns, new.cpu_ns),
-                device_ns=_add(old.device_ns, new.device_ns),
+                cpu_ns=_add_or_none(old.cpu_ns, new.cpu_ns),
+                device_ns=_add_or_none(old.device_ns, new.device_ns),
             )
         merged[key] = new
     return list(merged.values())
 
 
-def _add(first: int | None, second: int | None) -> int | None:
-    return None if first is None or second is None else round_figure(first + second)
+def _add_or_none(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else round_to_int64(first + second)
 
 
-def read_summaries(
-    report: str, columns: Sequence[Column], row: Sequence[str], style: DecimalStyle
+def make_row_summaries(
+    report: str, columns: Sequence[StatsColumn], row: Sequence[str], style: DecimalStyle
 ) -> Iterator[Summary]:
     """Yield every figure of the row but its share."""
     name, about = "", ""
@@ -637,21 +645,21 @@ def read_summaries(
             about += f" ({_SHOWN.get(column.label, column.label)} {' '.join(text.split())})"
     for column, text in zip(columns, row, strict=True):
         if column.is_figure and column.label != "Time" and text not in ("", "None"):
-            value = read_figure(Printed(column.unit, style), text)
+            value = parse_figure(PrintedFormat(column.unit, style), text)
             printed = text if value is None else None
             yield Summary(
                 f"{report}:{name}{about}:{column.label}", value, column.unit.name, printed
             )
 
 
-def read_calls(rows: Iterator[dict[str, Any]]) -> list[Operation]:
+def sum_calls_by_name(rows: Iterator[dict[str, Any]]) -> list[Operation]:
     """Return the calls of an API trace, added up by name."""
     return merge_operations(
         Operation(row["name"], API_TRACE, 1, row["cpu_ns"], None, None, None, None) for row in rows
     )
 
 
-def read_kernels(rows: Iterator[dict[str, Any]]) -> Iterator[Kernel]:
+def make_kernels(rows: Iterator[dict[str, Any]]) -> Iterator[Kernel]:
     """Yield the launches in cuda_gpu_trace or cuda_kern_exec_trace, without its copies."""
     launch = 0
     for row in rows:
@@ -660,7 +668,7 @@ def read_kernels(rows: Iterator[dict[str, Any]]) -> Iterator[Kernel]:
             launch += 1
 
 
-def read_copies(rows: Iterator[dict[str, Any]]) -> Iterator[Copy]:
+def make_copies(rows: Iterator[dict[str, Any]]) -> Iterator[Copy]:
     """Yield the copies and memory settings in cuda_gpu_trace."""
     for row in rows:
         if match := _OPERATION.fullmatch(row.pop("name")):
@@ -670,7 +678,7 @@ def read_copies(rows: Iterator[dict[str, Any]]) -> Iterator[Copy]:
             yield Copy(kind, **row)
 
 
-def read_ranges(rows: Iterator[dict[str, Any]]) -> Iterator[Range]:
+def make_ranges(rows: Iterator[dict[str, Any]]) -> Iterator[Range]:
     """Yield the ranges in nvtx_pushpop_trace or nvtx_gpu_proj_trace."""
     numbers: dict[str, int] = {}  # RangeId -> number of the range
     for number, row in enumerate(row for row in rows if row["start_ns"] is not None):
@@ -679,5 +687,5 @@ def read_ranges(rows: Iterator[dict[str, Any]]) -> Iterator[Range]:
         row["kind"] = "start_end" if row["kind"] == "StartEnd" else "push_pop"
         if row["kind"] == "start_end":
             row["depth"] = None
-        label = read_range_name(row["name"])._asdict()
+        label = parse_range_name(row["name"])._asdict()
         yield Range(number, domain=None, **row, **label)

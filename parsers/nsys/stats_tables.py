@@ -15,17 +15,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from perfctl.parsers.common.doubts import words_in
-from perfctl.parsers.common.lines import Lines, Log, open_text
-from perfctl.parsers.common.numbers import Unit, base_unit
+from perfctl.parsers.common.doubts import split_words
+from perfctl.parsers.common.lines import LineReader, SurroundingLines, open_text
+from perfctl.parsers.common.numbers import Unit, parse_unit
 from perfctl.parsers.nsys.tables import KNOWN
 
 _KNOWN = KNOWN["stats"]
 OLD_NAMES: dict[str, str] = _KNOWN["old_names"]
 """Spelling up to 2022 -> spelling since 2023, as the reports of 2022.4 and 2023.1
 list themselves."""
-DEVICE_SUMS = words_in("cuda_gpu_kern_sum cuda_gpu_mem_time_sum cuda_gpu_sum")
-HOST_SUMS = words_in(
+DEVICE_SUMS = split_words("cuda_gpu_kern_sum cuda_gpu_mem_time_sum cuda_gpu_sum")
+HOST_SUMS = split_words(
     "cuda_api_sum mpi_event_sum nvtx_pushpop_sum nvtx_startend_sum nvtx_sum openacc_sum openmp_sum "
     "osrt_sum syscall_sum vulkan_api_sum"
 )
@@ -129,7 +129,7 @@ Split = Callable[[str], list[str]]
 """The cells of one line; fewer or more than the table has columns where it is no row."""
 
 
-class Column(NamedTuple):
+class StatsColumn(NamedTuple):
     """One column of a table."""
 
     label: str
@@ -142,12 +142,12 @@ class Column(NamedTuple):
         return self.label not in TEXTS
 
 
-class Start(NamedTuple):
+class TableStart(NamedTuple):
     """A table begins."""
 
     report: str
     """Name in the spelling since 2023."""
-    columns: list[Column]
+    columns: list[StatsColumn]
     form: str
     line: int
     """Where it, or the words that announce it, stands in the file, from 1; of an array, where
@@ -156,7 +156,7 @@ class Start(NamedTuple):
     """Characters to which the console tables of nsys up to 2021 cut their last column; else 0."""
 
 
-class Note(NamedTuple):
+class ReportNote(NamedTuple):
     """A line that says something about a report instead of a table."""
 
     kind: str
@@ -169,38 +169,38 @@ class Note(NamedTuple):
 
 
 @dataclass(slots=True)
-class Trouble:
+class UnreadParts:
     """Parts of the file that could not be read."""
 
-    log: Log = field(default_factory=Log)
+    log: SurroundingLines = field(default_factory=SurroundingLines)
     rows: int = 0
     """Rows that do not fit their table."""
     unended: int = 0
     """Tables at whose last row the file ends without a line end."""
 
 
-Event = Start | Note | list[str]
+Event = TableStart | ReportNote | list[str]
 
 
-def rename_report(name: str) -> str:
+def normalize_report_name(name: str) -> str:
     """Return the spelling since 2023 of a report name in any spelling, ".py" and arguments
     taken off."""
     name = name.rpartition("/")[2].removesuffix(".py").partition(":")[0]
     return OLD_NAMES.get(name, name)
 
 
-def read_note(line: str) -> Note | None:
+def parse_note(line: str) -> ReportNote | None:
     """Return what a line outside of tables says; None for a line that is not of nsys."""
     for kind, report, pattern in _NOTES if len(line) < _LONGEST_NOTE else ():
         if match := pattern.fullmatch(line):
             groups = match.groupdict(default="")
             if name := groups.get("report"):
-                report = rename_report(name)
-            return Note(kind, report, groups.get("text", "").strip())
+                report = normalize_report_name(name)
+            return ReportNote(kind, report, groups.get("text", "").strip())
     return None
 
 
-def read_columns(cells: Sequence[str], unit: str = "") -> list[Column] | None:
+def parse_header(cells: Sequence[str], unit: str = "") -> list[StatsColumn] | None:
     """Return the columns of a header row; None when it is no header of nsys. ``unit`` is the one in
     the title."""
     if sum(map(len, cells)) > _LONGEST_HEADER:
@@ -214,7 +214,7 @@ def read_columns(cells: Sequence[str], unit: str = "") -> list[Column] | None:
             unit = stated = stated or unit
         elif label in _STATISTICS:  # without a unit up to 2021.1: that of the total
             stated = stated or unit
-        columns.append(Column(label, read_unit(stated)))
+        columns.append(StatsColumn(label, parse_nsys_unit(stated)))
     labels = [column.label for column in columns]
     known_labels = sum(label in LABELS for label in labels)
     has_figures = not _FIGURES.isdisjoint(labels)
@@ -223,13 +223,13 @@ def read_columns(cells: Sequence[str], unit: str = "") -> list[Column] | None:
     return columns if is_known else None
 
 
-def read_unit(text: str) -> Unit:
+def parse_nsys_unit(text: str) -> Unit:
     """Return the base unit of a unit as nsys spells it: "MB" is 10**6 byte, "MBi" and "MiB" are
     2**20 [nsys stats --help-formats]."""
-    return base_unit(_KNOWN["units"].get(text, text))
+    return parse_unit(_KNOWN["units"].get(text, text))
 
 
-def guess_report(columns: Sequence[Column], file_name: str) -> str:
+def guess_report(columns: Sequence[StatsColumn], file_name: str) -> str:
     """Return the report of a table that is not announced: from the end of its file's name, else
     from columns that only this report has."""
     stem = file_name.rpartition(".")[0]
@@ -240,10 +240,10 @@ def guess_report(columns: Sequence[Column], file_name: str) -> str:
     return next((name for name, needed in _KNOWN["shapes"] if labels.issuperset(needed)), UNKNOWN)
 
 
-class Source:
+class LineSource:
     """The lines of a file, one after another; the last one can be given back."""
 
-    def __init__(self, lines: Iterator[str], log: Log) -> None:
+    def __init__(self, lines: Iterator[str], log: SurroundingLines) -> None:
         self._lines, self._log = lines, log
         self.line, self._count, self._is_back = "", 0, False
 
@@ -260,19 +260,23 @@ class Source:
         self._is_back = False
         return self.line
 
-    def give_back(self) -> None:
+    def unread_line(self) -> None:
         """Let the last line be read again."""
         self._is_back = True
 
 
-def read_events(path: Path, trouble: Trouble) -> Iterator[Event]:
+def read_file_events(path: Path, trouble: UnreadParts) -> Iterator[Event]:
     """Yield tables and notes in the order of the file; a list is a row of the table that started
     last. Raises OSError."""
     with open_text(path) as read:
-        yield from scan(Source(Lines(read, trouble.log), trouble.log), path.name, trouble)
+        yield from scan_tables_and_notes(
+            LineSource(LineReader(read, trouble.log), trouble.log), path.name, trouble
+        )
 
 
-def scan(source: Source, file_name: str, trouble: Trouble) -> Iterator[Event]:
+def scan_tables_and_notes(
+    source: LineSource, file_name: str, trouble: UnreadParts
+) -> Iterator[Event]:
     """Tell tables and notes from everything else."""
     report: str | None = None  # announced, and its table not seen yet
     begin = 0  # the line that announced it
@@ -282,41 +286,45 @@ def scan(source: Source, file_name: str, trouble: Trouble) -> Iterator[Event]:
         trouble.unended += line.isspace() and not line.endswith(("\n", "\r"))
         if report is None:
             begin = source.number
-        if table := find_table(line, before, unit):
+        if table := recognize_table(line, before, unit):
             columns, split, form = table
             is_old = form == "console text" and before.lstrip().startswith("Time(%)")
-            spans = find_ruler(line.rstrip()) if is_old else ()
+            spans = find_ruler_columns(line.rstrip()) if is_old else ()
             width = spans[-1][1] - spans[-1][0] if spans else 0
-            start = Start(report or guess_report(columns, file_name), columns, form, begin, width)
+            start = TableStart(
+                report or guess_report(columns, file_name), columns, form, begin, width
+            )
             report, unit, before = None, "", ""
             yield start
-            yield from read_rows(source, start, split, trouble)
-        elif begins_array(line):
+            yield from read_table_rows(source, start, split, trouble)
+        elif is_start_of_json_array(line):
             keys: list[str] = []
-            for row in read_objects(source, trouble):
-                if list(row) != keys and (header := read_columns(list(row), unit)):
+            for row in read_json_rows(source, trouble):
+                if list(row) != keys and (header := parse_header(list(row), unit)):
                     keys = list(row)
-                    yield Start(report or guess_report(header, file_name), header, "JSON", begin)
+                    yield TableStart(
+                        report or guess_report(header, file_name), header, "JSON", begin
+                    )
                 if list(row) == keys:
                     yield list(row.values())
                 elif report is not None:
-                    yield Note("unknown", report, ", ".join(row))
+                    yield ReportNote("unknown", report, ", ".join(row))
                     report = None
             if keys:
                 report, unit = None, ""
         else:
-            if report and find_ruler(line.rstrip()) and not line.startswith("+"):
-                yield Note("unknown", report, before)
+            if report and find_ruler_columns(line.rstrip()) and not line.startswith("+"):
+                yield ReportNote("unknown", report, before)
                 report = None
             for piece in filter(str.strip, line.rstrip("\r\n").split("\r")):
                 trouble.rows += _ROW.match(piece) is not None
-                note, before = read_note(piece), piece
+                note, before = parse_note(piece), piece
                 if note is None or (note.kind == "unknown" and not report):
                     continue
                 if note.kind in ("report", "title", "end"):
                     if report and note.report != report:
                         # nsys profile prints nothing for a report without rows
-                        yield Note("empty", report, _NO_ROWS)
+                        yield ReportNote("empty", report, _NO_ROWS)
                     begin = begin if report == note.report else source.number
                     report, unit = note.report, note.text if note.kind == "title" else ""
                 elif note.kind in ("skipped", "empty", "unknown"):
@@ -326,34 +334,42 @@ def scan(source: Source, file_name: str, trouble: Trouble) -> Iterator[Event]:
                 yield note._replace(line=source.number)
 
 
-def find_table(line: str, before: str, unit: str) -> tuple[list[Column], Split, str] | None:
+def recognize_table(
+    line: str, before: str, unit: str
+) -> tuple[list[StatsColumn], Split, str] | None:
     """Return columns, rows and form of the table that begins with this line. A console table begins
     with its ruler, whose header was the line before."""
     text = line.rstrip()
     cells: list[str] = []
-    if spans := find_ruler(text):
-        cells, form = slice_columns(before.rstrip(" |"), spans), "console text"
+    if spans := find_ruler_columns(text):
+        cells, form = slice_cells(before.rstrip(" |"), spans), "console text"
     elif text[:1].isalpha() or text[:1] in ('"', "\ufeff"):
-        cells, form = (split_csv(text), "CSV") if "," in text else (split_tabs(text), "TSV")
-    columns = read_columns(cells, unit) if len(cells) > 1 else None
+        cells, form = (
+            (split_csv_line(text), "CSV") if "," in text else (split_tsv_line(text), "TSV")
+        )
+    columns = parse_header(cells, unit) if len(cells) > 1 else None
     if columns is None:
         return None
     count, texts = len(columns), [column for column in columns if not column.is_figure]
     split: Split
     if text.startswith("+"):
-        split = partial(split_boxed, count=count)
+        split = partial(split_boxed_line, count=count)
     elif form == "console text":
         is_padded = len(before) >= spans[-1][1]
-        split = partial(split_ruled, spans=spans, has_texts=len(texts) > 1, is_padded=is_padded)
+        split = partial(
+            split_ruled_line, spans=spans, has_texts=len(texts) > 1, is_padded=is_padded
+        )
     elif form == "TSV":
-        split = partial(split_tabs, count=count)
+        split = partial(split_tsv_line, count=count)
     else:
         names = [column for column in texts if column.label in NAMES]
-        split = partial(split_csv, count=count if names == columns[-1:] else 0)
+        split = partial(split_csv_line, count=count if names == columns[-1:] else 0)
     return columns, split, form
 
 
-def read_rows(source: Source, start: Start, split: Split, trouble: Trouble) -> Iterator[list[str]]:
+def read_table_rows(
+    source: LineSource, start: TableStart, split: Split, trouble: UnreadParts
+) -> Iterator[list[str]]:
     """Yield the rows of a table, up to a line that ends it; count those that do not fit."""
     figures = [index for index, column in enumerate(start.columns) if column.is_figure]
     has_name = start.columns[-1].label in NAMES
@@ -363,12 +379,12 @@ def read_rows(source: Source, start: Start, split: Split, trouble: Trouble) -> I
     row: list[str] = []
     is_ended = True
     while (line := source.read()) and not _ends_table(line):
-        if find_ruler(line.rstrip()):
+        if find_ruler_columns(line.rstrip()):
             continue
         cells = split(line)
-        if len(cells) == len(start.columns) and has_figures([cells[index] for index in figures]):
+        if len(cells) == len(start.columns) and are_figures([cells[index] for index in figures]):
             if row:
-                yield _finish_name(row, start)
+                yield _restore_name(row, start)
             lost_rows = in_name.findall(_QUOTED.sub('""', cells[-1])) if has_name else []
             row = [] if lost_rows else cells
             trouble.rows += 1 + len(lost_rows) if lost_rows else 0
@@ -383,27 +399,27 @@ def read_rows(source: Source, start: Start, split: Split, trouble: Trouble) -> I
             trouble.rows += 1
             continue
         is_ended = line.endswith("\n")
-    source.give_back()
+    source.unread_line()
     trouble.unended += not is_ended
-    if row and not is_ended and _is_cut(row[-1]):
+    if row and not is_ended and _is_truncated_name(row[-1]):
         trouble.rows += 1
     elif row:
-        yield _finish_name(row, start)
+        yield _restore_name(row, start)
 
 
 def _ends_table(line: str) -> bool:
-    is_note = line.startswith(_BEGIN_NOTES) and read_note(line) is not None
-    return is_note or not line.strip() or find_table(line, "", "") is not None
+    is_note = line.startswith(_BEGIN_NOTES) and parse_note(line) is not None
+    return is_note or not line.strip() or recognize_table(line, "", "") is not None
 
 
-def _is_cut(name: str) -> bool:
+def _is_truncated_name(name: str) -> bool:
     """Return whether a bracket or quote is open in the name at the end of a file."""
     is_closed = name.count("(") == name.count(")") and name.count("[") == name.count("]")
     is_whole = bool(name) and is_closed and name.count('"') % 2 == 0
     return not is_whole and not name.endswith("…")
 
 
-def _finish_name(row: list[str], start: Start) -> list[str]:
+def _restore_name(row: list[str], start: TableStart) -> list[str]:
     """Return the row with its name as it was: without the quotes of CSV, and with "…" where the
     width of the column cut it, which nsys up to 2021 does not mark."""
     name = row[-1].strip()
@@ -417,13 +433,13 @@ def _finish_name(row: list[str], start: Start) -> list[str]:
     return [*row[:-1], name]
 
 
-def begins_array(line: str) -> bool:
+def is_start_of_json_array(line: str) -> bool:
     """Return whether an array of objects may begin with this line."""
     text = line.strip().lstrip("\ufeff")
     return text.startswith("[") and text[1:].lstrip()[:1] in ("", "{")
 
 
-def read_objects(source: Source, trouble: Trouble) -> Iterator[dict[str, str]]:
+def read_json_rows(source: LineSource, trouble: UnreadParts) -> Iterator[dict[str, str]]:
     """Yield the objects of the array that begins with the last line, values as the CSV prints
     them."""
     line, count = source.line, 0
@@ -435,7 +451,7 @@ def read_objects(source: Source, trouble: Trouble) -> Iterator[dict[str, str]]:
                 row, end = _DECODER.raw_decode(text)
             except (ValueError, RecursionError):  # it goes on in the next line
                 break
-            yield {key: _print_value(value) for key, value in row.items()}
+            yield {key: _print_json_value(value) for key, value in row.items()}
             text, count = text[end:].lstrip(" \t\r\n,"), count + 1
         if text.startswith("]"):
             return
@@ -444,12 +460,12 @@ def read_objects(source: Source, trouble: Trouble) -> Iterator[dict[str, str]]:
         if not line or line.startswith(_BEGIN_NOTES):
             trouble.rows += count > 0
             if line:
-                source.give_back()
+                source.unread_line()
             return
         text += line
 
 
-def _print_value(value: object) -> str:
+def _print_json_value(value: object) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     return json.dumps(value, ensure_ascii=False)
@@ -458,7 +474,7 @@ def _print_value(value: object) -> str:
 # The forms of a row
 
 
-def split_csv(line: str, count: int = 0) -> list[str]:
+def split_csv_line(line: str, count: int = 0) -> list[str]:
     """Return the cells of a line of comma separated values. ``count``: of a row whose name is last;
     up to 2022.4 nsys quotes a name with commas and leaves quotes in it as they are, so a bare name
     is all that follows the last figure."""
@@ -472,13 +488,13 @@ def split_csv(line: str, count: int = 0) -> list[str]:
         return []
 
 
-def split_tabs(line: str, count: int = 0) -> list[str]:
+def split_tsv_line(line: str, count: int = 0) -> list[str]:
     """Return the cells of a line parted by tabs, in which nothing is quoted."""
     text = line.rstrip("\r\n").lstrip("\ufeff")
     return [cell.strip() for cell in text.split("\t", count - 1)]
 
 
-def split_ruled(line: str, spans: Spans, *, has_texts: bool, is_padded: bool) -> list[str]:
+def split_ruled_line(line: str, spans: Spans, *, has_texts: bool, is_padded: bool) -> list[str]:
     """Return the cells under a ruler; columns are two blanks apart (one in the oldest reports).
     ``is_padded``: rows are filled up with blanks, so a shorter last line is cut."""
     text = line.rstrip("\r\n")
@@ -486,26 +502,26 @@ def split_ruled(line: str, spans: Spans, *, has_texts: bool, is_padded: bool) ->
         return []
     between = "".join(text[end:start] for (_, end), (start, _) in pairwise(spans))
     is_aligned = not between.strip() and not text[: spans[0][0]].strip()
-    cells = slice_columns(text, spans) if is_aligned else []
-    if has_texts or (has_figures(cells[:-1]) and cells):
+    cells = slice_cells(text, spans) if is_aligned else []
+    if has_texts or (are_figures(cells[:-1]) and cells):
         return cells
     return text.split(None, len(spans) - 1)  # a figure is wider than its column
 
 
-def slice_columns(text: str, spans: Spans) -> list[str]:
+def slice_cells(text: str, spans: Spans) -> list[str]:
     """Return the cells between these places; the last one goes on to the end."""
     *spans_before, (start, _) = spans
     return [*(text[begin:right].strip() for begin, right in spans_before), text[start:].strip()]
 
 
-def split_boxed(line: str, count: int) -> list[str]:
+def split_boxed_line(line: str, count: int) -> list[str]:
     """Return the cells between bars; [] where the outer bars are missing."""
     text = line.strip()
     cells = text[1:-1].split("|", count - 1) if text[:1] == text[-1:] == "|" else []
     return [cell.strip() for cell in cells]
 
 
-def find_ruler(text: str) -> Spans:
+def find_ruler_columns(text: str) -> Spans:
     """Return the columns (from, to) of a ruler of dashes, or of a box's "+----+---+"; empty for any
     other line."""
     if "--" not in text or len(text) > _LONGEST_RULER or not _RULER.fullmatch(text):
@@ -513,6 +529,6 @@ def find_ruler(text: str) -> Spans:
     return tuple((match.start(), match.end()) for match in re.finditer("-+", text))
 
 
-def has_figures(cells: list[str]) -> bool:
+def are_figures(cells: list[str]) -> bool:
     """Return whether each is a number, nothing, None, or what was cut."""
     return all(_FIGURE.fullmatch(cell) for cell in cells)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.common.sqlite import Database
-from perfctl.parsers.common.sqlite import opened as open_database
+from perfctl.parsers.common.sqlite import open_database as open_database
 
 TOOL = "nsys"
 KNOWN: dict[str, dict[str, Any]] = json.loads(
@@ -54,7 +54,7 @@ COPY_LABELS = {
 """Kind of a copy as nsys spells it (its stats: since 2024) -> the short word."""
 
 
-class Strings(dict[object, str | None]):
+class StringTable(dict[object, str | None]):
     """StringIds, read on demand: the table also holds the whole process environment."""
 
     def __init__(self, database: Database, null: str | None = None) -> None:
@@ -72,7 +72,7 @@ class Strings(dict[object, str | None]):
         return text
 
 
-def opened(path: Path) -> AbstractContextManager[Database]:
+def open_export(path: Path) -> AbstractContextManager[Database]:
     """Open the export at ``path`` read-only. Raises ReportError for every SQLite error inside
     the block."""
     return open_database(path, TOOL, EXPORT_AGAIN)

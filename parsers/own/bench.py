@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.own.json import read_versioned
+from perfctl.parsers.own.json import read_versioned_json
 from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.errors import ReportError
 
@@ -15,11 +15,11 @@ KEY, VERSION = "perfctl_bench", 1
 _AS_STATED = ("model", "mode", "precision", "steps", "phase_ns", "memory_bytes", "features")
 
 
-def read_points(path: Path) -> tuple[BenchPoint, ...]:
+def read_bench_points(path: Path) -> tuple[BenchPoint, ...]:
     """Read the points of a file. Raises ReportError when it is another file, cut off, or from a
     newer perfctl."""
     remedies = ("Export it again", "Create it with perfctl bench export")
-    content = read_versioned(path, "bench", KEY, VERSION, remedies)
+    content = read_versioned_json(path, "bench", KEY, VERSION, remedies)
     try:
         machines = [BenchMachine(**row) for row in content["machines"]]
         return tuple(_read_point(row, machines, content["layers"]) for row in content["points"])
@@ -59,12 +59,17 @@ def as_json(points: list[BenchPoint]) -> str:
     for point in points:
         names = layers.get(point.model, [])
         layers[point.model] = list(dict.fromkeys((*names, *point.forward_ns, *point.backward_ns)))
-    head = _compact({KEY: VERSION, "machines": [*map(asdict, machines)], "layers": layers})
-    rows = (_compact(_write_point(point, machines, layers[point.model])) for point in points)
+    head = _dump_compact_json(
+        {KEY: VERSION, "machines": [*map(asdict, machines)], "layers": layers}
+    )
+    rows = (
+        _dump_compact_json(_make_point_row(point, machines, layers[point.model]))
+        for point in points
+    )
     return head[:-1] + ',\n"points":[\n' + ",\n".join(rows) + "]}\n"
 
 
-def _write_point(
+def _make_point_row(
     point: BenchPoint, machines: list[BenchMachine], names: list[str]
 ) -> dict[str, Any]:
     row = asdict(point)
@@ -78,5 +83,5 @@ def _write_point(
     return row | {"machine": machines.index(point.machine), "features": features}
 
 
-def _compact(value: object) -> str:
+def _dump_compact_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))

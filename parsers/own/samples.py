@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import get_type_hints
 
 from perfctl.parsers import parse as parse_report
-from perfctl.parsers.common.doubts import list_others, not_understood
-from perfctl.parsers.common.tables import Column, Table, read_text, split_csv
+from perfctl.parsers.common.doubts import list_unknown_names, warn_not_understood
+from perfctl.parsers.common.tables import FieldColumn, RowReader, split_csv_line, text_or_none
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
 
@@ -24,20 +24,20 @@ _NOT_OF_GPU = ("at_ns", "device_index", "allocated_bytes", "reserved_bytes")
 _GPU_FIELDS = [name for name in Sample._fields if name not in _NOT_OF_GPU and "host" not in name]
 
 
-def _read_integer(cell: str) -> int | None:
+def _parse_cell_integer(cell: str) -> int | None:
     return int(cell) if cell else None
 
 
-def _read_real(cell: str) -> float | None:
+def _parse_cell_float(cell: str) -> float | None:
     value = float(cell) if cell else None
     if value is not None and not isfinite(value):
         raise ValueError(f"{cell} is not a number")
     return value
 
 
-_READERS = {float | None: _read_real, str | None: read_text}
+_READERS = {float | None: _parse_cell_float, str | None: text_or_none}
 _COLUMNS = [
-    Column(name, read=_READERS.get(hint, _read_integer))
+    FieldColumn(name, read=_READERS.get(hint, _parse_cell_integer))
     for name, hint in get_type_hints(Sample).items()
 ]
 """One column per field of Sample; a cell that cannot be read raises ValueError."""
@@ -64,11 +64,11 @@ def parse(path: Path) -> Report:
     if (version := lines[0].removeprefix(MARK).strip()) != str(VERSION):
         reason = f"samples of version {version[:20]}, but this perfctl reads {VERSION}"
         raise ReportError(path, TOOL, reason, "Install a newer perfctl")
-    columns, samples = _read_rows(path, lines)
+    columns, samples = _read_sample_rows(path, lines)
     gaps = list(_find_gaps(facts, len(samples), is_cut=bool(last_line)))
     log = path.with_name(path.stem + SMI_SUFFIX)
     if log.is_file() and log.stat().st_size:
-        of_gpus, log_gaps = _read_nvidia_smi(log, facts.get("nvidia_smi_first_ns", ""))
+        of_gpus, log_gaps = _read_nvidia_smi_log(log, facts.get("nvidia_smi_first_ns", ""))
         samples = sorted([*samples, *of_gpus], key=lambda sample: sample.at_ns)
         gaps += log_gaps
     costs = (("readings", "sampling: readings", None), ("cost_ns", "sampling: CPU time", "ns"))
@@ -84,11 +84,14 @@ def parse(path: Path) -> Report:
             if facts.get(key, "").isdecimal()
         ),
         gaps=tuple(gaps),
-        diagnostics=(source, *not_understood({"columns": list_others(columns, Sample._fields)})),
+        diagnostics=(
+            source,
+            *warn_not_understood({"columns": list_unknown_names(columns, Sample._fields)}),
+        ),
     )
 
 
-def _read_rows(path: Path, lines: list[str]) -> tuple[list[str], list[Sample]]:
+def _read_sample_rows(path: Path, lines: list[str]) -> tuple[list[str], list[Sample]]:
     """Return the names of the columns, and the rows below them."""
     rows = [(n, line) for n, line in enumerate(lines, 1) if not line.startswith("#")]
     if not rows:
@@ -96,10 +99,10 @@ def _read_rows(path: Path, lines: list[str]) -> tuple[list[str], list[Sample]]:
     columns = rows[0][1].strip().split(",")
     if "at_ns" not in columns:
         raise ReportError(path, TOOL, f"line {rows[0][0]}: no column at_ns", AGAIN)
-    table = Table(_COLUMNS, columns)
+    table = RowReader(_COLUMNS, columns)
     samples = []
     for number, line in rows[1:]:
-        cells = split_csv(line)
+        cells = split_csv_line(line)
         try:
             if len(cells) != len(columns):
                 raise ValueError(f"{len(cells)} cells for {len(columns)} columns")
@@ -127,7 +130,7 @@ def _find_gaps(facts: dict[str, str], rows: int, *, is_cut: bool) -> Iterator[Ga
         yield Gap("sample", "unreadable", reason)
 
 
-def _read_nvidia_smi(log: Path, first_ns: str) -> tuple[list[Sample], list[Gap]]:
+def _read_nvidia_smi_log(log: Path, first_ns: str) -> tuple[list[Sample], list[Gap]]:
     """Return samples of the log on the run's clock, and gaps: its timestamps are local time,
     shifted by when the first one arrived."""
     try:

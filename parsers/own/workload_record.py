@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.common.doubts import list_others, not_understood, words_in
-from perfctl.parsers.own.json import field_types, read_versioned, typed
+from perfctl.parsers.common.doubts import list_unknown_names, split_words, warn_not_understood
+from perfctl.parsers.own.json import get_field_types, read_versioned_json, typed
 from perfctl.records.errors import ReportError
-from perfctl.records.paper import OpShape, read_op_shape
+from perfctl.records.paper import OpShape, parse_op_shape
 from perfctl.records.report import (
     Device,
     Gap,
@@ -34,7 +34,7 @@ _ROWS: dict[str, Any] = {
 """Field of the record and the report -> what its rows are."""
 _LATER = ("summaries", "layer_times")
 """Fields that older records lack."""
-_FIELDS = frozenset(_ROWS) | words_in(
+_FIELDS = frozenset(_ROWS) | split_words(
     f"{KEY} workload batch_size mode precision seed status reason variant options environment "
     "device started_at duration_ns clock parameters crc32"
 )
@@ -61,19 +61,19 @@ def parse(path: Path) -> Report:
     a field."""
     remedy = "The workload was stopped while writing. Run it again"
     remedies = (remedy, "A perfctl workload did not write this file")
-    record = read_versioned(path, "workload", KEY, VERSION, remedies)
-    unknown = list_others(record, _FIELDS)
+    record = read_versioned_json(path, "workload", KEY, VERSION, remedies)
+    unknown = list_unknown_names(record, _FIELDS)
     try:
         run = {name: record[name] for name in _RunFields._fields if name in record}
-        rows: dict[str, Any] = {name: _read_rows(record, name, unknown) for name in _ROWS}
+        rows: dict[str, Any] = {name: _read_field_rows(record, name, unknown) for name in _ROWS}
         return Report(
             tool="workload",
             path=path,
             form=f"perfctl workload record, version {record[KEY]}",
             devices=(typed(Device, record["device"]),) if record.get("device") else (),
-            environment=_environment(record),
+            environment=_read_environment(record),
             **rows,
-            diagnostics=not_understood({"fields": unknown}),
+            diagnostics=warn_not_understood({"fields": unknown}),
             **typed(_RunFields, run)._asdict(),
         )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
@@ -81,17 +81,17 @@ def parse(path: Path) -> Report:
         raise ReportError(path, "workload", reason, "Run this batch size again") from error
 
 
-def _read_rows(record: dict[str, Any], name: str, unknown: list[str]) -> tuple[Any, ...]:
+def _read_field_rows(record: dict[str, Any], name: str, unknown: list[str]) -> tuple[Any, ...]:
     """Return the rows of one field without their unknown fields, which are added to ``unknown``."""
     rows = record.get(name, []) if name in _LATER else record[name]
-    types = field_types(_ROWS[name])
-    read = read_op_shape if name == "ops" else partial(typed, _ROWS[name])
-    strange = list_others(dict.fromkeys(key for row in rows for key in row), types)
+    types = get_field_types(_ROWS[name])
+    read = parse_op_shape if name == "ops" else partial(typed, _ROWS[name])
+    strange = list_unknown_names(dict.fromkeys(key for row in rows for key in row), types)
     unknown += [f"{name}.{key}" for key in strange]
     return tuple(read({key: row[key] for key in row if key in types}) for row in rows)
 
 
-def _environment(record: dict[str, Any]) -> dict[str, str]:
+def _read_environment(record: dict[str, Any]) -> dict[str, str]:
     """Return facts about software, with the workload's own options and what timed its steps."""
     facts = dict(record.get("environment", {}))
     options = record.get("options", {}).items()

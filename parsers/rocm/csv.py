@@ -16,15 +16,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.doubts import SOURCE, Joined, numbering, repeated, words_in
-from perfctl.parsers.common.numbers import read_integer, read_real
+from perfctl.parsers.common.doubts import (
+    SOURCE,
+    SeveralRunsError,
+    repeated,
+    split_words,
+    warn_missing_numbers,
+)
+from perfctl.parsers.common.numbers import parse_integer, parse_real
 from perfctl.parsers.common.tables import (
-    Column,
-    Table,
-    ends_with_line,
-    read_csv,
-    read_header,
-    read_text,
+    FieldColumn,
+    RowReader,
+    has_complete_last_line,
+    iterate_csv_rows,
+    read_csv_header,
+    text_or_none,
 )
 from perfctl.parsers.rocm.records import (
     AGAIN,
@@ -32,14 +38,14 @@ from perfctl.parsers.rocm.records import (
     LAUNCH,
     ROCPROFV3,
     TIMES,
-    Recording,
-    Rows,
-    clean_name,
+    RereadRecords,
+    RocmRecording,
     make_copy,
     make_counter,
     make_kernel,
-    make_scratch,
-    read_span,
+    make_scratch_counter,
+    read_start_and_duration,
+    strip_descriptor_mark,
 )
 from perfctl.records.errors import ReportError
 from perfctl.records.report import (
@@ -56,14 +62,14 @@ from perfctl.records.report import (
 STATS = ("Name", "Calls", "TotalDurationNs", "AverageNs", "Percentage")
 """The first columns of sums; MinNs, MaxNs and StdDev follow."""
 KINDS = {
-    "kernel_trace": words_in("Kernel_Name Start_Timestamp End_Timestamp Grid_Size_X"),
-    "counter_collection": words_in("Dispatch_Id Kernel_Name Counter_Name Counter_Value"),
-    "memory_copy_trace": words_in("Kind Direction Source_Agent_Id Destination_Agent_Id"),
-    "api_trace": words_in("Domain Function Process_Id Start_Timestamp End_Timestamp"),
-    "memory_allocation_trace": words_in("Kind Operation Allocation_Size"),
-    "scratch_memory_trace": words_in("Kind Operation Alloc_Flags"),
+    "kernel_trace": split_words("Kernel_Name Start_Timestamp End_Timestamp Grid_Size_X"),
+    "counter_collection": split_words("Dispatch_Id Kernel_Name Counter_Name Counter_Value"),
+    "memory_copy_trace": split_words("Kind Direction Source_Agent_Id Destination_Agent_Id"),
+    "api_trace": split_words("Domain Function Process_Id Start_Timestamp End_Timestamp"),
+    "memory_allocation_trace": split_words("Kind Operation Allocation_Size"),
+    "scratch_memory_trace": split_words("Kind Operation Alloc_Flags"),
     "stats": frozenset((*STATS, "MinNs", "MaxNs")),
-    "agent_info": words_in("Node_Id Logical_Node_Id Agent_Type"),
+    "agent_info": split_words("Node_Id Logical_Node_Id Agent_Type"),
 }
 """Kind of file -> columns that only it has together."""
 _NOT_READ = {
@@ -85,26 +91,26 @@ _PRODUCTS = {"Grid_Size": "Grid_Size_X", "Workgroup_Size": "Workgroup_Size_X"}
 
 _COUNTED = (
     *LAUNCH,
-    Column("Process_Id", field="process", read=str),
-    Column("Counter_Name", field="counter", read=str),
-    Column("Counter_Value", field="value", read=str),
+    FieldColumn("Process_Id", field="process", read=str),
+    FieldColumn("Counter_Name", field="counter", read=str),
+    FieldColumn("Counter_Value", field="value", read=str),
 )
 _CALL = (
     *TIMES,
-    Column("Domain", field="domain", read=str),
-    Column("Function", field="name", read=str),
-    Column("Thread_Id", field="thread"),
+    FieldColumn("Domain", field="domain", read=str),
+    FieldColumn("Function", field="name", read=str),
+    FieldColumn("Thread_Id", field="thread"),
 )
 _SUM = (
-    Column("Name", field="name", read=str),
-    Column("Calls", field="calls"),
-    Column("TotalDurationNs", "ns", "total"),
-    Column("MinNs", "ns", "Min", read_real),
-    Column("MaxNs", "ns", "Max", read_real),
-    Column("StdDev", "ns", "StdDev", read_real),
+    FieldColumn("Name", field="name", read=str),
+    FieldColumn("Calls", field="calls"),
+    FieldColumn("TotalDurationNs", "ns", "total"),
+    FieldColumn("MinNs", "ns", "Min", parse_real),
+    FieldColumn("MaxNs", "ns", "Max", parse_real),
+    FieldColumn("StdDev", "ns", "StdDev", parse_real),
 )
 _AGENT_INFO = tuple(
-    Column(name, field=name.lower(), read=read_text)
+    FieldColumn(name, field=name.lower(), read=text_or_none)
     for name in (
         "Node_Id",
         "Logical_Node_Id",
@@ -119,10 +125,10 @@ _AGENT_INFO = tuple(
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether the columns are those of one of the kinds."""
-    return not path.is_dir() and kind_of(read_header(head)) is not None
+    return not path.is_dir() and find_kind_by_header(read_csv_header(head)) is not None
 
 
-def kind_of(header: Iterable[str]) -> str | None:
+def find_kind_by_header(header: Iterable[str]) -> str | None:
     """Return a key of KINDS; None for other columns."""
     names = set(header)
     return next((kind for kind, columns in KINDS.items() if columns <= names), None)
@@ -130,44 +136,46 @@ def kind_of(header: Iterable[str]) -> str | None:
 
 def leader(path: Path) -> Path:
     """Return the file from which the report is read that ``path`` is part of."""
-    files = _find_siblings(path)
+    files = _find_files_of_report(path)
     return next((file for kind in KINDS for file in files[kind]), path)
 
 
-def _find_siblings(path: Path) -> dict[str, list[Path]]:
+def _find_files_of_report(path: Path) -> dict[str, list[Path]]:
     """Return each kind with its files of the same folder and prefix, sorted; ``path`` is among
     them."""
-    prefix = _read_prefix(path)
+    prefix = _find_prefix_of_name(path)
     paths = [path] if prefix is None else sorted(path.parent.iterdir())
-    return _group(file for file in paths if _read_prefix(file) == prefix)
+    return _group_by_kind(file for file in paths if _find_prefix_of_name(file) == prefix)
 
 
-def _read_prefix(path: Path) -> str | None:
+def _find_prefix_of_name(path: Path) -> str | None:
     match = _SUFFIX.match(path.name)
     return match["prefix"] if match else None
 
 
-def _group(paths: Iterable[Path]) -> dict[str, list[Path]]:
+def _group_by_kind(paths: Iterable[Path]) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = {kind: [] for kind in KINDS}
     for path in filter(Path.is_file, paths):
         with path.open("rb") as file:
-            kind = kind_of(read_header(file.read(1 << 18)))
+            kind = find_kind_by_header(read_csv_header(file.read(1 << 18)))
         if kind:
             files[kind].append(path)
     return files
 
 
-def read_rows(path: Path, columns: Iterable[Column]) -> Iterator[tuple[int, dict[str, Any]]]:
+def iterate_fields(
+    path: Path, columns: Iterable[FieldColumn]
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line, fields) of every row below the header; of a file without a line end the last
     cell is left out, because a number that was cut short would pass for another. Raises
     ReportError, with the line, for a row that does not fit the header."""
-    rows = read_csv(path, ROCPROFV3, AGAIN)
+    rows = iterate_csv_rows(path, ROCPROFV3, AGAIN)
     line, header = next(rows, (0, []))
-    table = Table(columns, [_PRODUCTS.get(name, name) for name in header])
+    table = RowReader(columns, [_PRODUCTS.get(name, name) for name in header])
     following = next(rows, None)
     while following is not None:
         (line, cells), following = following, next(rows, None)
-        if following is None and not ends_with_line(path, b'"'):
+        if following is None and not has_complete_last_line(path, b'"'):
             cells = [*cells[:-1], ""]
         if len(cells) != len(header):
             reason = f"line {line} has {len(cells)} of {len(header)} columns: the file is truncated"
@@ -177,37 +185,37 @@ def read_rows(path: Path, columns: Iterable[Column]) -> Iterator[tuple[int, dict
         yield line, table.read(cells)
 
 
-def _read_beside(
-    path: Path, columns: Iterable[Column], recording: Recording
+def _iterate_fields_or_gap(
+    path: Path, columns: Iterable[FieldColumn], recording: RocmRecording
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a file beside the launches. What is wrong with it becomes a gap: the
     launches are right all the same."""
     try:
-        for _, row in read_rows(path, columns):
+        for _, row in iterate_fields(path, columns):
             yield row
     except ReportError as error:
-        if isinstance(error, Joined) and path == recording.path:
+        if isinstance(error, SeveralRunsError) and path == recording.path:
             raise  # the outputs that it holds are read one by one
         recording.broken.add(path)
         recording.gaps.append(Gap("rocprofv3 row", "unreadable", f"{path.name}: {error.reason}"))
 
 
-class _Agents:
+class _AgentOrdinals:
     """Finds the ordinals of GPUs, which the files name by the number of their agent."""
 
-    def __init__(self, files: Iterable[Path], recording: Recording) -> None:
+    def __init__(self, files: Iterable[Path], recording: RocmRecording) -> None:
         self._recording = recording
         logical, nodes = dict[int | None, int](), dict[int | None, int]()
         for file in files:
-            for row in _read_beside(file, _AGENT_INFO, recording):
+            for row in _iterate_fields_or_gap(file, _AGENT_INFO, recording):
                 if str(row["agent_type"]).upper() == "GPU":
                     index = len(recording.devices)
-                    logical[read_integer(row["logical_node_id"])] = index
-                    nodes[read_integer(row["node_id"])] = index
+                    logical[parse_integer(row["logical_node_id"])] = index
+                    nodes[parse_integer(row["node_id"])] = index
                     recording.add_gpu(index, row)
         self._ordinals = logical | nodes
 
-    def add_used(self, agents: Iterable[str]) -> None:
+    def add_used_agents(self, agents: Iterable[str]) -> None:
         """Note the agents that ran kernels; without agent_info.csv they are counted from 0."""
         if not self._recording.devices:
             numbers = sorted(int(match["number"]) for match in map(_AGENT.match, agents) if match)
@@ -226,11 +234,11 @@ class _Agents:
         return number if match["is_gpu"] else self._ordinals.get(number)
 
 
-class _Launches:
+class _LaunchFiles:
     """The launches of ``kernel_trace``, else of ``counter_collection``, and their counters. They
     are read anew for each iteration; a first pass checks all rows."""
 
-    def __init__(self, trace: list[Path], counts: list[Path], agents: _Agents) -> None:
+    def __init__(self, trace: list[Path], counts: list[Path], agents: _AgentOrdinals) -> None:
         self._trace, self._counts, self._agents = trace, counts, agents
         self._numbers: dict[object, int] = {}
         """Key of a row -> launch; of files with counters."""
@@ -241,7 +249,7 @@ class _Launches:
         """First start and last end in ns."""
         used = set[str]()
         for row in self._rows():
-            start, duration = read_span(row)
+            start, duration = read_start_and_duration(row)
             if start is not None:
                 self.start = min(self.start or start, start)
                 self.end = max(self.end, start + round(duration or 0))
@@ -251,8 +259,8 @@ class _Launches:
             if row["dispatch"] is not None:
                 self._dispatches.append(row["dispatch"])
             self.count += 1
-        agents.add_used(used)
-        self._counters_of = Tally(number for number, _ in self._read_counts())
+        agents.add_used_agents(used)
+        self._counters_of = Tally(number for number, _ in self._iterate_counter_rows())
         """Launch -> number of its counters; None for rows of no launch."""
 
     def _key(self, row: dict[str, Any]) -> object:
@@ -262,7 +270,7 @@ class _Launches:
         """Yield one row per launch."""
         launch = 0
         for file in self._trace or self._counts:
-            for _, row in read_rows(file, _COUNTED):
+            for _, row in iterate_fields(file, _COUNTED):
                 number = launch
                 if self._counts:
                     number = self._numbers.setdefault(self._key(row), launch)
@@ -274,16 +282,16 @@ class _Launches:
         for launch, row in enumerate(self._rows()):
             yield make_kernel(launch, self._agents.find(row["agent"]), row)
 
-    def _read_counts(self) -> Iterator[tuple[int | None, dict[str, Any]]]:
+    def _iterate_counter_rows(self) -> Iterator[tuple[int | None, dict[str, Any]]]:
         """Yield the launch of each row of counters; None if the trace does not have it."""
         for file in self._counts:
-            for _, row in read_rows(file, _COUNTED):
+            for _, row in iterate_fields(file, _COUNTED):
                 yield self._numbers.get(self._key(row)), row
 
     def read_counters(self) -> Iterator[Counter]:
         for launch, row in enumerate(self._rows()) if self._has_scratch else ():
-            yield from make_scratch(launch, row)
-        for number, row in self._read_counts():
+            yield from make_scratch_counter(launch, row)
+        for number, row in self._iterate_counter_rows():
             if number is not None:
                 yield make_counter(number, row["counter"], row["value"])
 
@@ -301,10 +309,12 @@ class _Launches:
             reason = f"{unmatched} rows of counters belong to launches that the trace does not have"
             yield Gap("counter", "not_available", reason)
 
-    def find_doubts(self) -> Iterator[Diagnostic]:
+    def find_missing_launches(self) -> Iterator[Diagnostic]:
         """Yield which launches are missing, and which have fewer counters than most."""
         reason = "excluded by a filter of the profiler, or lost"
-        yield from numbering("launches with the dispatch IDs", self._dispatches, reason=reason)
+        yield from warn_missing_numbers(
+            "launches with the dispatch IDs", self._dispatches, reason=reason
+        )
         if self._counters_of and not self._trace:
             usual, _ = Tally(self._counters_of.values()).most_common(1)[0]
             fewer = [launch for launch, count in self._counters_of.items() if count < usual]
@@ -319,45 +329,45 @@ class _Launches:
 def parse(path: Path) -> Report:
     """Read the file and those of its prefix beside it. Raises ReportError when one is cut off
     or malformed."""
-    files = _find_siblings(path) if leader(path) == path else _group([path])
-    prefix = _read_prefix(path) or ""
+    files = _find_files_of_report(path) if leader(path) == path else _group_by_kind([path])
+    prefix = _find_prefix_of_name(path) or ""
     names = [file.stem.removeprefix(prefix) for group in files.values() for file in group]
     if not names:
         raise ReportError(path, ROCPROFV3, "no CSV file of rocprofv3", AGAIN)
-    recording = Recording(path, f"rocprofv3 CSV: {', '.join(names)}")
-    agents = _Agents(files["agent_info"], recording)
-    launches = _Launches(files["kernel_trace"], files["counter_collection"], agents)
-    recording.kernels = Rows(launches.read_kernels) if launches.count else ()
-    recording.counters = Rows(launches.read_counters)
+    recording = RocmRecording(path, f"rocprofv3 CSV: {', '.join(names)}")
+    agents = _AgentOrdinals(files["agent_info"], recording)
+    launches = _LaunchFiles(files["kernel_trace"], files["counter_collection"], agents)
+    recording.kernels = RereadRecords(launches.read_kernels) if launches.count else ()
+    recording.counters = RereadRecords(launches.read_counters)
     recording.has_counters = bool(files["counter_collection"])
     recording.times.append((launches.start, launches.end))
     recording.copies = [
         make_copy(row, agents.find)
         for file in files["memory_copy_trace"]
-        for row in _read_beside(file, COPY, recording)
+        for row in _iterate_fields_or_gap(file, COPY, recording)
     ]
     for file in files["api_trace"]:
-        for row in _read_beside(file, _CALL, recording):
+        for row in _iterate_fields_or_gap(file, _CALL, recording):
             if "MARKER" in row["domain"]:
                 recording.add_range(row["name"], row, row["thread"])
             else:
-                recording.add_calls(row["domain"], row["name"], read_span(row)[1])
+                recording.add_calls(row["domain"], row["name"], read_start_and_duration(row)[1])
     for file in files["stats"] if not launches.count and not recording.calls else ():
         # sums of whole domains count only if there is nothing else
         if not file.name.endswith("domain_stats.csv") or len(files["stats"]) == 1:
-            _read_sums(file, recording)
+            _add_summed_operations(file, recording)
     recording.gaps += launches.find_gaps()
-    recording.gaps += _find_left_out(files, recording)
-    recording.diagnostics += launches.find_doubts()
+    recording.gaps += _find_missing_and_unread(files, recording)
+    recording.diagnostics += launches.find_missing_launches()
     return recording.make_report()
 
 
-def _read_sums(file: Path, recording: Recording) -> None:
+def _add_summed_operations(file: Path, recording: RocmRecording) -> None:
     """Add the rows of a file of sums."""
     match = _STATS_KIND.search(file.name)
     kind = match[1] if match else "kernel"
-    for line, row in read_rows(file, _SUM):
-        name, calls, total = clean_name(row["name"]), row["calls"], row["total"]
+    for line, row in iterate_fields(file, _SUM):
+        name, calls, total = strip_descriptor_mark(row["name"]), row["calls"], row["total"]
         if calls is None or total is None:
             reason = f"line {line}: {name[:60]} has no whole number of calls or ns"
             raise ReportError(file, ROCPROFV3, reason, AGAIN)
@@ -371,7 +381,9 @@ def _read_sums(file: Path, recording: Recording) -> None:
         ]
 
 
-def _find_left_out(files: dict[str, list[Path]], recording: Recording) -> Iterator[Gap]:
+def _find_missing_and_unread(
+    files: dict[str, list[Path]], recording: RocmRecording
+) -> Iterator[Gap]:
     if recording.kernels and not files["agent_info"]:
         reason = (
             "agent_info.csv is missing, so agents are counted from 0. Name the GPU with perfctl "
@@ -382,7 +394,7 @@ def _find_left_out(files: dict[str, list[Path]], recording: Recording) -> Iterat
         reason = "memory_copy_trace.csv states no sizes; use results.db of rocprofv3 for sizes"
         yield Gap("copy.bytes", "not_available", reason)
     for file in [file for group in files.values() for file in group]:
-        if not ends_with_line(file, b'"') and file not in recording.broken:
+        if not has_complete_last_line(file, b'"') and file not in recording.broken:
             reason = (
                 f"{file.name} ends without a line end: perfctl skipped its last number, which may "
                 "go on"
@@ -390,6 +402,6 @@ def _find_left_out(files: dict[str, list[Path]], recording: Recording) -> Iterat
             yield Gap("rocprofv3 row", "not_available", reason)
     for kind, label in _NOT_READ.items():
         for file in files[kind]:
-            count = sum(1 for _ in _read_beside(file, (), recording))
+            count = sum(1 for _ in _iterate_fields_or_gap(file, (), recording))
             reason = f"perfctl does not read {label}: {count:,} rows of {file.name}"
             yield Gap(kind, "not_available", reason)

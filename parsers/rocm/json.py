@@ -13,21 +13,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.json import peek, read_whole
-from perfctl.parsers.common.numbers import read_integer
-from perfctl.parsers.common.tables import read_object
+from perfctl.parsers.common.json import decode_head, read_json_file
+from perfctl.parsers.common.numbers import parse_integer
+from perfctl.parsers.common.tables import read_json_fields
 from perfctl.parsers.rocm.records import (
     API_DOMAINS,
     COPY,
     LAUNCH_OF_SYMBOL,
     ROCPROFV3,
     TIMES,
-    Recording,
+    RocmRecording,
     make_copy,
     make_counter,
     make_kernel,
-    make_scratch,
-    read_span,
+    make_scratch_counter,
+    read_start_and_duration,
 )
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Counter, Gap, Kernel, Report
@@ -39,20 +39,20 @@ Json = dict[str, Any]
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether its first member is rocprofv3's."""
-    text = "" if path.is_dir() else peek(head).lstrip()[:200]
+    text = "" if path.is_dir() else decode_head(head).lstrip()[:200]
     return text.replace(" ", "").replace("\n", "").startswith('{"' + ROOT)
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off, too long, or of another layout."""
-    content = read_whole(path, ROCPROFV3, _SMALLER)
+    content = read_json_file(path, ROCPROFV3, _SMALLER)
     kernels, counters, copies = list[Kernel](), list[Counter](), list[Copy]()
-    recording = Recording(path, "rocprofv3 JSON", kernels, counters, copies)
+    recording = RocmRecording(path, "rocprofv3 JSON", kernels, counters, copies)
     try:
         for process in content[ROOT]:
             ordinals = _number_gpus(process, recording)
-            _read_launches(process, recording, ordinals, kernels, counters)
-            _read_records(process, recording, ordinals, copies)
+            _add_launches_and_counters(process, recording, ordinals, kernels, counters)
+            _add_buffer_records(process, recording, ordinals, copies)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"a member of a process is missing or of another type ({error!r:.200})"
         raise ReportError(path, ROCPROFV3, reason, _SMALLER) from error
@@ -61,17 +61,17 @@ def parse(path: Path) -> Report:
     return recording.make_report()
 
 
-def _number_gpus(process: Json, recording: Recording) -> dict[object, int]:
+def _number_gpus(process: Json, recording: RocmRecording) -> dict[object, int]:
     """Return agent -> ordinal among the GPUs, and add these."""
     gpus = [agent for agent in process.get("agents", ()) if agent["type"] == 2]
-    gpus.sort(key=lambda agent: read_integer(agent.get("node_id")) or 0)
+    gpus.sort(key=lambda agent: parse_integer(agent.get("node_id")) or 0)
     for index, gpu in enumerate(gpus):
         recording.add_gpu(index, gpu)
     return {gpu["id"]["handle"]: index for index, gpu in enumerate(gpus)}
 
 
-def _read_records(
-    process: Json, recording: Recording, ordinals: Mapping[object, int], copies: list[Copy]
+def _add_buffer_records(
+    process: Json, recording: RocmRecording, ordinals: Mapping[object, int], copies: list[Copy]
 ) -> None:
     """Add the times, copies and calls, and a gap for each kind of record without a reader."""
     metadata = process.get("metadata", {})
@@ -80,20 +80,22 @@ def _read_records(
     for kind, rows in process.get("buffer_records", {}).items():
         if kind == "memory_copy":
             for row in rows:
-                fields = read_object(COPY, {**row, "Direction": _name_operation(row, operations)})
+                fields = read_json_fields(
+                    COPY, {**row, "Direction": _name_operation(row, operations)}
+                )
                 copies.append(make_copy(fields, ordinals.get))
         elif kind in API_DOMAINS:
             for row in rows:
-                _, duration = read_span(read_object(TIMES, row))
+                _, duration = read_start_and_duration(read_json_fields(TIMES, row))
                 recording.add_calls(kind, _name_operation(row, operations), duration)
         elif rows and kind not in ("kernel_dispatch", "names"):
             reason = f"{len(rows):,} records of {kind} are not supported"
             recording.gaps.append(Gap(kind, "not_available", reason))
 
 
-def _read_launches(
+def _add_launches_and_counters(
     process: Json,
-    recording: Recording,
+    recording: RocmRecording,
     ordinals: Mapping[object, int],
     kernels: list[Kernel],
     counters: list[Counter],
@@ -107,12 +109,12 @@ def _read_launches(
     launches: dict[int | None, int] = {}
     for row in (*traced, *({**row, **row["dispatch_data"]} for row in counted)):
         symbol = symbols.get(row["dispatch_info"]["kernel_id"])
-        fields = read_object(LAUNCH_OF_SYMBOL, {**row, "symbol": symbol})
+        fields = read_json_fields(LAUNCH_OF_SYMBOL, {**row, "symbol": symbol})
         launch = launches.setdefault(fields["dispatch"], len(kernels))
         if launch == len(kernels):
             kernels.append(make_kernel(launch, ordinals.get(fields["agent"]), fields))
             recording.used.add(kernels[-1].device_index)
-            counters += make_scratch(launch, fields)
+            counters += make_scratch_counter(launch, fields)
         values: dict[str, float] = {}
         for value in row.get("records", ()):
             number = value["counter_id"]["handle"]

@@ -18,9 +18,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.doubts import words_in
-from perfctl.parsers.common.numbers import read_exact, read_integer, read_real
-from perfctl.parsers.common.tables import Column, read_text
+from perfctl.parsers.common.doubts import split_words
+from perfctl.parsers.common.numbers import parse_finite_decimal, parse_integer, parse_real
+from perfctl.parsers.common.tables import FieldColumn, text_or_none
 from perfctl.records.report import (
     Copy,
     Counter,
@@ -46,7 +46,7 @@ _IN_KIB = ("FETCH_SIZE", "WRITE_SIZE", "FetchSize", "WriteSize")
 """Derived counters in kilobytes of 1024 bytes: rocprofiler's definitions divide bytes by 1024
 (metrics.xml, counter_defs.yaml: ``FETCH_SIZE``, "the total kilobytes fetched from the
 video memory")."""
-_PERCENT = words_in(
+_PERCENT = split_words(
     "L2CacheHit OccupancyPercent MemUnitBusy MemUnitStalled WriteUnitStalled LDSBankConflict "
     "ALUStalledByLDS GPUBusy GPU_UTIL CU_UTILIZATION CU_OCCUPANCY MfmaUtil VALUUtilization "
     "VALUBusy SALUBusy ValuPipeIssueUtil SIMD_UTILIZATION"
@@ -57,7 +57,7 @@ _DIRECTION = re.compile(
     "(?:MEMORY_COPY_|Copy)?(?P<source>HOST|DEVICE|Host|Device)_?(?:TO_|To|2)(?P<target>HOST|"
     "DEVICE|Host|Device)"
 )
-AGENT = Column("Agent_Id", "", "agent", lambda agent: agent)
+AGENT = FieldColumn("Agent_Id", "", "agent", lambda agent: agent)
 """An agent as the form names it: "Agent 3", a handle, or the number of a row."""
 _SERIAL = Diagnostic(
     "info",
@@ -67,24 +67,26 @@ _SERIAL = Diagnostic(
 )
 
 
-def _read_time(value: object) -> int | Decimal | None:
+def _parse_time_ns(value: object) -> int | Decimal | None:
     """Return a time in ns; some versions write a fraction, which a float would lose."""
-    integer = read_integer(value)
-    return read_exact(value) if integer is None else integer
+    integer = parse_integer(value)
+    return parse_finite_decimal(value) if integer is None else integer
 
 
 TIMES = (
-    Column("Start_Timestamp", "ns", "start", _read_time, also=("start_timestamp", "start")),
-    Column("End_Timestamp", "ns", "end", _read_time, also=("end_timestamp", "end")),
+    FieldColumn(
+        "Start_Timestamp", "ns", "start", _parse_time_ns, also=("start_timestamp", "start")
+    ),
+    FieldColumn("End_Timestamp", "ns", "end", _parse_time_ns, also=("end_timestamp", "end")),
 )
 LAUNCH = (
     *TIMES,
-    Column("Dispatch_Id", field="dispatch", also=("dispatch_info.dispatch_id",)),
-    Column("Correlation_Id", field="correlation", also=("correlation_id.internal",)),
-    Column(
+    FieldColumn("Dispatch_Id", field="dispatch", also=("dispatch_info.dispatch_id",)),
+    FieldColumn("Correlation_Id", field="correlation", also=("correlation_id.internal",)),
+    FieldColumn(
         "Kernel_Name",
         field="name",
-        read=read_text,
+        read=text_or_none,
         also=(
             "symbol.formatted_kernel_name",
             "symbol.demangled_kernel_name",
@@ -93,13 +95,13 @@ LAUNCH = (
         ),
     ),
     AGENT._replace(also=("dispatch_info.agent_id.handle", "agent_id")),
-    Column(
+    FieldColumn(
         "Stream_Id",
         field="stream",
         also=("Queue_Id", "stream_id.handle", "dispatch_info.queue_id.handle", "stream_id"),
     ),
     *(
-        Column(
+        FieldColumn(
             f"{name}_Size_{axis.upper()}",
             field=f"{size}_{axis}",
             also=(f"dispatch_info.{name.lower()}_size.{axis}", f"{name.lower()}_size_{axis}"),
@@ -107,19 +109,19 @@ LAUNCH = (
         for name, size in (("Grid", "items"), ("Workgroup", "block"))
         for axis in "xyz"
     ),
-    Column("VGPR_Count", field="vgprs", also=("symbol.arch_vgpr_count", "arch_vgpr_count")),
-    Column(
+    FieldColumn("VGPR_Count", field="vgprs", also=("symbol.arch_vgpr_count", "arch_vgpr_count")),
+    FieldColumn(
         "Accum_VGPR_Count",
         field="accvgprs",
         also=("symbol.accum_vgpr_count", "accum_vgpr_count"),
     ),
-    Column(
+    FieldColumn(
         "LDS_Block_Size",
         "byte",
         "lds",
         also=("Group_Segment_Size", "dispatch_info.group_segment_size", "group_segment_size"),
     ),
-    Column(
+    FieldColumn(
         "Scratch_Size",
         "byte",
         "scratch",
@@ -128,12 +130,12 @@ LAUNCH = (
 )
 LAUNCH_OF_SYMBOL = (
     *LAUNCH,
-    Column("symbol.group_segment_size", "byte", "static_lds"),
+    FieldColumn("symbol.group_segment_size", "byte", "static_lds"),
 )
 """Columns of a launch in forms that state the static LDS of its kernel (CSV does not)."""
 COPY = (
     *TIMES,
-    Column("Direction", "", "kind", read_text),
+    FieldColumn("Direction", "", "kind", text_or_none),
     *(
         AGENT._replace(name=f"{name}_Agent_Id", field=field, also=(f"{key}.handle", key))
         for name, field, key in (
@@ -141,21 +143,21 @@ COPY = (
             ("Destination", "target", "dst_agent_id"),
         )
     ),
-    Column("Stream_Id", field="stream", also=("stream_id",)),
-    Column("Size", "byte", "bytes", also=("Bytes", "bytes", "size")),
+    FieldColumn("Stream_Id", field="stream", also=("stream_id",)),
+    FieldColumn("Size", "byte", "bytes", also=("Bytes", "bytes", "size")),
 )
 
 
-def read_span(row: Mapping[str, Any]) -> tuple[int | None, int | float | None]:
+def read_start_and_duration(row: Mapping[str, Any]) -> tuple[int | None, int | float | None]:
     """Return (start, duration) in ns of the fields "start" and "end"; 0 is no time."""
     start, end = row["start"], row["end"]
     if not start:
         return None, None
-    return round(start), None if end is None or end < start else read_real(str(end - start))
+    return round(start), None if end is None or end < start else parse_real(str(end - start))
 
 
 @lru_cache(maxsize=4096)
-def clean_name(text: str) -> str:
+def strip_descriptor_mark(text: str) -> str:
     """Return a kernel's name without the mark of a kernel descriptor."""
     return _ENDING.sub("", text).strip()
 
@@ -174,10 +176,10 @@ def make_kernel(launch: int, device: int | None, row: Mapping[str, Any]) -> Kern
         static = row["static_lds"]
         is_more = lds is not None and static is not None and lds >= static
         dynamic = lds - static if is_more else None
-    start, duration = read_span(row)
+    start, duration = read_start_and_duration(row)
     return Kernel(
         launch,
-        clean_name(row["name"] or NAMELESS),
+        strip_descriptor_mark(row["name"] or NAMELESS),
         None,
         device_index=device,
         stream=row["stream"],
@@ -196,7 +198,7 @@ def make_copy(row: Mapping[str, Any], find_gpu: Callable[[Any], int | None]) -> 
     the tool's own word. ``find_gpu`` returns the ordinal of an agent; None for the host."""
     kind = row["kind"] or NAMELESS
     match = _DIRECTION.search(kind)
-    start, duration = read_span(row)
+    start, duration = read_start_and_duration(row)
     source, target = find_gpu(row["source"]), find_gpu(row["target"])
     return Copy(
         f"{match['source'][0]}to{match['target'][0]}" if match else kind,
@@ -210,15 +212,15 @@ def make_copy(row: Mapping[str, Any], find_gpu: Callable[[Any], int | None]) -> 
 
 def make_counter(launch: int, name: str, value: object) -> Counter:
     """Return a counter in its base unit; its text if it is no number."""
-    number, (unit, scale) = read_exact(value), _find_unit(name)
+    number, (unit, scale) = parse_finite_decimal(value), _find_counter_unit(name)
     if number is not None:
-        return Counter(launch, name, read_real(str(number * scale)), unit)
+        return Counter(launch, name, parse_real(str(number * scale)), unit)
     text = None if value is None else str(value).strip()
     return Counter(launch, name, None, unit, text=text or None)
 
 
 @lru_cache(maxsize=8192)
-def _find_unit(counter: str) -> tuple[str | None, int]:
+def _find_counter_unit(counter: str) -> tuple[str | None, int]:
     """Return the base unit of a counter by AMD's definitions, since the files state none, and its
     scale. The unit of a count or ratio is None."""
     if counter.removesuffix("_sum") in _IN_KIB:
@@ -228,7 +230,7 @@ def _find_unit(counter: str) -> tuple[str | None, int]:
     return "inst" if counter.startswith("SQ_INSTS_") and "_MOPS_" not in counter else None, 1
 
 
-def make_scratch(launch: int, row: Mapping[str, Any]) -> Iterator[Counter]:
+def make_scratch_counter(launch: int, row: Mapping[str, Any]) -> Iterator[Counter]:
     """Yield the scratch memory of a work-item, for which a kernel has no field; nothing if it is 0
     or unknown."""
     if row["scratch"]:
@@ -236,7 +238,7 @@ def make_scratch(launch: int, row: Mapping[str, Any]) -> Iterator[Counter]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RereadRecords:
     """Records that are read anew for each iteration."""
 
     read: Callable[[], Iterator[Any]]
@@ -246,7 +248,7 @@ class Rows:
 
 
 @dataclass(slots=True)
-class Recording:
+class RocmRecording:
     """What the files of one report hold, as its reader adds it."""
 
     path: Path
@@ -280,17 +282,17 @@ class Recording:
         memory, name = facts.get("mem_banks"), facts.get("name")
         # the KFD's heap types 1 and 2 are public and private memory of the device itself
         sizes = [
-            read_integer(bank.get("size_in_bytes", bank.get("size"))) or 0
+            parse_integer(bank.get("size_in_bytes", bank.get("size"))) or 0
             for bank in (memory if isinstance(memory, list) else ())
             if isinstance(bank, dict) and bank.get("heap_type") in (1, 2)
         ]
-        mhz = read_integer(facts.get("max_engine_clk_fcompute"))
+        mhz = parse_integer(facts.get("max_engine_clk_fcompute"))
         gpu = Device(
             name=str(facts.get("product_name") or "") or None,
             kind="gpu",
             index=index,
             compute_capability=name if isinstance(name, str) and _GFX.match(name) else None,
-            sm_count=read_integer(facts.get("cu_count")) or None,
+            sm_count=parse_integer(facts.get("cu_count")) or None,
             memory_bytes=sum(sizes) or None,
             clock_hz=mhz * 10**6 if mhz else None,
         )
@@ -308,7 +310,7 @@ class Recording:
 
     def add_range(self, name: str, row: Mapping[str, Any], thread: int | None) -> None:
         """Add a ROCTx range with the fields of TIMES."""
-        start, duration = read_span(row)
+        start, duration = read_start_and_duration(row)
         if start is None:
             self.unplaced += 1
         else:
@@ -344,14 +346,14 @@ class Recording:
             ranges=self.ranges,
             operations=[*operations, *self.operations],
             summaries=tuple(self.summaries),
-            gaps=(*self.gaps, *self._find_missing()),
+            gaps=(*self.gaps, *self._find_unrecorded_gaps()),
             diagnostics=(*((_SERIAL,) if self.has_counters else ()), *self.diagnostics),
             duration_ns=max(end for _, end in spans) - min(start for start, _ in spans)
             if spans
             else None,
         )
 
-    def _find_missing(self) -> Iterator[Gap]:
+    def _find_unrecorded_gaps(self) -> Iterator[Gap]:
         """Yield what was not recorded, with the option of rocprofv3 that records it."""
         if not self.kernels:
             reason = "no launch was recorded (rocprofv3 --kernel-trace)"

@@ -12,12 +12,12 @@ import re
 from pathlib import Path
 from typing import NoReturn
 
-from perfctl.parsers.common.json import peek
+from perfctl.parsers.common.json import decode_head
 from perfctl.parsers.common.sqlite import has_tables
-from perfctl.parsers.common.tables import read_header
+from perfctl.parsers.common.tables import read_csv_header
 from perfctl.parsers.rocm.csv import STATS
 from perfctl.records.errors import ReportError
-from perfctl.records.sqlite_header import is_sqlite
+from perfctl.records.sqlite_header import has_sqlite_magic
 
 ROCPROF, COMPUTE = "rocprof v1", "rocprof-compute"
 REMEDY = "Record with rocprofv3, or install perfctl==1.0.0"
@@ -30,7 +30,7 @@ _OF_A_FOLDER = re.compile(
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether rocprof v1 or rocprof-compute wrote the file."""
-    return not path.is_dir() and _writer(path, head) is not None
+    return not path.is_dir() and _find_refused_tool(path, head) is not None
 
 
 def leader(path: Path) -> Path:
@@ -44,19 +44,19 @@ def leader(path: Path) -> Path:
 def parse(path: Path) -> NoReturn:
     """Raise ReportError with the release that reads the file."""
     with path.open("rb") as file:
-        tool = _writer(path, file.read(1 << 16)) or ROCPROF
+        tool = _find_refused_tool(path, file.read(1 << 16)) or ROCPROF
     raise ReportError(
         path, tool, f"a report of {tool}, which perfctl 1.0.0 was the last release to read", REMEDY
     )
 
 
-def _writer(path: Path, head: bytes) -> str | None:
-    if is_sqlite(head):
+def _find_refused_tool(path: Path, head: bytes) -> str | None:
+    if has_sqlite_magic(head):
         return ROCPROF if has_tables(path, head, "OPS", "COPY", "HIP") else None
-    text = peek(head).lstrip()
+    text = decode_head(head).lstrip()
     if text.startswith("{"):
         return ROCPROF if '"traceEvents"' in text and '"BeginNs"' in text else None
-    columns = read_header(head)
+    columns = read_csv_header(head)
     names = {name.strip() for name in columns}
     if names >= {"gpu_model", "gpu_arch"} or names >= {"Kernel_Name", "Count", "Sum(ns)"}:
         return COMPUTE

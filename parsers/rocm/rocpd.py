@@ -15,9 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.doubts import newer, not_understood
-from perfctl.parsers.common.sqlite import Database, Tables, check, has_tables, integer, opened
-from perfctl.parsers.common.tables import Column, read_text
+from perfctl.parsers.common.doubts import note_newer_version, warn_not_understood
+from perfctl.parsers.common.sqlite import (
+    Database,
+    NamedTables,
+    check,
+    has_tables,
+    open_database,
+    sql_integer,
+)
+from perfctl.parsers.common.tables import FieldColumn, text_or_none
 from perfctl.parsers.rocm.records import (
     AGAIN,
     COPY,
@@ -25,8 +32,8 @@ from perfctl.parsers.rocm.records import (
     NAMELESS,
     ROCPROFV3,
     TIMES,
-    Recording,
-    Rows,
+    RereadRecords,
+    RocmRecording,
     make_copy,
     make_counter,
     make_kernel,
@@ -100,7 +107,7 @@ _REGIONS = """
 """API calls and ROCTx ranges, with their names, categories and threads."""
 _CALLS = f"""
     SELECT coalesce(c.string, 'api') AS category, coalesce(n.string, '{NAMELESS}'),
-        sum({integer('r."end"')} - {integer("r.start")}), count(*)
+        sum({sql_integer('r."end"')} - {sql_integer("r.start")}), count(*)
     {_REGIONS} WHERE category NOT LIKE '%MARKER%' GROUP BY 1, 2 ORDER BY min(r.id)
 """
 _RANGES = f"""
@@ -108,7 +115,12 @@ _RANGES = f"""
     {_REGIONS} WHERE c.string LIKE '%MARKER%' ORDER BY r.start, r.id
 """
 """``extdata`` holds what the program gave to ``roctxRangePush``."""
-_RANGE = (*TIMES, Column("function", read=str), Column("extdata", read=read_text), Column("tid"))
+_RANGE = (
+    *TIMES,
+    FieldColumn("function", read=str),
+    FieldColumn("extdata", read=text_or_none),
+    FieldColumn("tid"),
+)
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -118,56 +130,58 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off or malformed."""
-    with opened(path, ROCPROFV3, AGAIN) as database:
-        parts = _find_parts(database)
+    with open_database(path, ROCPROFV3, AGAIN) as database:
+        parts = _find_tables_by_guid(database)
 
-        def read_later(
-            table: str, read: Callable[[Tables, int], Iterator[Any]]
-        ) -> Rows | tuple[()]:
+        def read_if_rows(
+            table: str, read: Callable[[NamedTables, int], Iterator[Any]]
+        ) -> RereadRecords | tuple[()]:
             has_some = any(part.count(table) for part in parts)
-            return Rows(partial(_read_rows, path, read)) if has_some else ()
+            return RereadRecords(partial(_iterate_over_guids, path, read)) if has_some else ()
 
         tags = dict(row for part in parts for row in part.read("rocpd_metadata"))
         schema = str(tags.get("schema_version") or "")
-        recording = Recording(
+        recording = RocmRecording(
             path,
             f"rocprofv3 database (rocpd){schema and f', schema {schema}'}",
-            kernels=read_later(DISPATCH, _read_kernels),
-            counters=(counters := read_later("rocpd_pmc_event", _read_counters)),
-            copies=read_later("rocpd_memory_copy", _read_copies),
+            kernels=read_if_rows(DISPATCH, _read_kernels),
+            counters=(counters := read_if_rows("rocpd_pmc_event", _read_counters)),
+            copies=read_if_rows("rocpd_memory_copy", _read_copies),
             has_counters=bool(counters),
             environment={"rocpd_schema": schema} if schema else {},
         )
         for part in parts:
-            _read_part(part, recording)
-        recording.gaps += _find_left_out(database, parts)
-        recording.diagnostics += _find_unknown_tables(database, parts)
-        recording.diagnostics += newer("rocpd schema", schema, _NEWEST)
+            _add_tables_of_guid(part, recording)
+        recording.gaps += _find_unread_tables(database, parts)
+        recording.diagnostics += _warn_unknown_tables(database, parts)
+        recording.diagnostics += note_newer_version("rocpd schema", schema, _NEWEST)
         return recording.make_report()
 
 
-def _find_parts(database: Database) -> list[Tables]:
+def _find_tables_by_guid(database: Database) -> list[NamedTables]:
     """Return the tables of each GUID that has those all others refer to."""
     suffixes = sorted(
         name.removeprefix(DISPATCH) for name in database.tables if name.startswith(DISPATCH)
     )
     return [
-        Tables(database, _COLUMNS, suffix)
+        NamedTables(database, _COLUMNS, suffix)
         for suffix in suffixes
         if all(mark + suffix in database.tables for mark in _MARKS)
     ]
 
 
-def _read_rows(path: Path, read: Callable[[Tables, int], Iterator[Any]]) -> Iterator[Any]:
+def _iterate_over_guids(
+    path: Path, read: Callable[[NamedTables, int], Iterator[Any]]
+) -> Iterator[Any]:
     """Yield what ``read`` yields of each GUID, given the number of launches before it."""
-    with opened(path, ROCPROFV3, AGAIN) as database:
+    with open_database(path, ROCPROFV3, AGAIN) as database:
         first = 0
-        for part in _find_parts(database):
+        for part in _find_tables_by_guid(database):
             yield from read(part, first)
             first += part.count(DISPATCH)
 
 
-def _number_gpus(part: Tables) -> dict[int, int]:
+def _number_gpus(part: NamedTables) -> dict[int, int]:
     """Return agent -> ordinal among the GPUs."""
     gpus = sorted(row[:3] for row in part.read(AGENT) if row[1] == "GPU")
     return {
@@ -176,30 +190,30 @@ def _number_gpus(part: Tables) -> dict[int, int]:
     }
 
 
-def _read_kernels(part: Tables, first: int) -> Iterator[Kernel]:
+def _read_kernels(part: NamedTables, first: int) -> Iterator[Kernel]:
     ordinals = _number_gpus(part)
-    for launch, row in enumerate(part.read_fields(LAUNCH_OF_SYMBOL, _KERNELS), first):
+    for launch, row in enumerate(part.query_fields(LAUNCH_OF_SYMBOL, _KERNELS), first):
         yield make_kernel(launch, ordinals.get(row["agent"]), row)
 
 
-def _read_counters(part: Tables, first: int) -> Iterator[Counter]:
+def _read_counters(part: NamedTables, first: int) -> Iterator[Counter]:
     for launch, name, value in part.execute(_COUNTERS):
         yield make_counter(first + launch, str(name), value)
 
 
-def _read_copies(part: Tables, first: int) -> Iterator[Copy]:
+def _read_copies(part: NamedTables, first: int) -> Iterator[Copy]:
     ordinals = _number_gpus(part)
-    for row in part.read_fields(COPY, _COPIES):
+    for row in part.query_fields(COPY, _COPIES):
         yield make_copy(row, ordinals.get)
 
 
-def _read_part(part: Tables, recording: Recording) -> None:
+def _add_tables_of_guid(part: NamedTables, recording: RocmRecording) -> None:
     """Add the GPUs, the calls and ranges, the times and the gaps of one GUID."""
     ordinals = _number_gpus(part)
     agents = part.execute("SELECT DISTINCT agent_id FROM {rocpd_kernel_dispatch}")
     recording.used |= {ordinals.get(agent) for (agent,) in agents}
     for agent, _, _, name, product, text in part.read(AGENT):
-        facts = _read_json(text)
+        facts = _parse_json_object(text)
         if text and facts is None:
             reason = "the data of an agent (extdata) are not a JSON object"
             recording.gaps.append(Gap("device", "unreadable", reason))
@@ -208,8 +222,8 @@ def _read_part(part: Tables, recording: Recording) -> None:
             recording.add_gpu(ordinals[agent], facts)
     for category, function, total, count in part.execute(_CALLS):
         recording.add_calls(str(category), str(function), total, count)
-    for row in part.read_fields(_RANGE, _RANGES):
-        message = read_text((_read_json(row["extdata"]) or {}).get("message"))
+    for row in part.query_fields(_RANGE, _RANGES):
+        message = text_or_none((_parse_json_object(row["extdata"]) or {}).get("message"))
         recording.add_range(message or row["function"], row, row["tid"])
     recording.times += [(start, end) for _, start, end in part.read("rocpd_info_process")]
     nameless = part.execute(
@@ -225,7 +239,7 @@ def _read_part(part: Tables, recording: Recording) -> None:
         recording.gaps.append(Gap(quantity, gap.state, reason))
 
 
-def _read_json(text: object) -> dict[str, Any] | None:
+def _parse_json_object(text: object) -> dict[str, Any] | None:
     """Return a JSON object; None for anything else."""
     try:
         value = json.loads(text) if isinstance(text, str) else None
@@ -234,7 +248,7 @@ def _read_json(text: object) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _find_left_out(database: Database, parts: list[Tables]) -> Iterator[Gap]:
+def _find_unread_tables(database: Database, parts: list[NamedTables]) -> Iterator[Gap]:
     for table, label in _LEFT_OUT.items():
         names = [table + part.suffix for part in parts]
         if count := sum(database.count(name) for name in names if name in database.tables):
@@ -242,8 +256,10 @@ def _find_left_out(database: Database, parts: list[Tables]) -> Iterator[Gap]:
             yield Gap(table, "not_available", reason)
 
 
-def _find_unknown_tables(database: Database, parts: list[Tables]) -> tuple[Diagnostic, ...]:
+def _warn_unknown_tables(database: Database, parts: list[NamedTables]) -> tuple[Diagnostic, ...]:
     known_tables = {"sqlite_sequence", "sqlite_stat1"}
     known_tables |= {name + part.suffix for part in parts for name in (*_READ, *_LEFT_OUT, *_QUIET)}
     unknown = sorted(database.tables.keys() - known_tables)
-    return not_understood({"tables": [name for name in unknown if database.holds(name)]})
+    return warn_not_understood(
+        {"tables": [name for name in unknown if database.has_row_or_value(name)]}
+    )

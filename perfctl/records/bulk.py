@@ -18,7 +18,7 @@ R = TypeVar("R", bound=NamedTuple)
 
 
 @dataclass(frozen=True, slots=True)
-class Columns(Generic[R]):
+class ColumnRecords(Generic[R]):
     """Many records made column by column: iterate over records, or take the columns."""
 
     record: type[R]
@@ -75,7 +75,7 @@ class SqlKernels:
     in one stretch. For SQLite a join with these is five times as fast as a look-up a row."""
     layers: Mapping[int, tuple[str | None, str | None, str | None]]
     """Number of a layer -> layer, direction and layer_source."""
-    records: Columns[Kernel]
+    records: ColumnRecords[Kernel]
     """All the kernels as records."""
 
     def __iter__(self) -> Iterator[Kernel]:

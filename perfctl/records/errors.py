@@ -23,7 +23,7 @@ class ReportError(Exception):
 
 
 @contextmanager
-def readable(
+def convert_os_errors(
     path: Path,
     tool: str,
     remedy: str = "Check the path and its permissions",

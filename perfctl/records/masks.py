@@ -15,7 +15,7 @@ PACKED = "sequences of several lengths are packed, and their lengths are not kno
 BLOCKS = "the values of its block mask are not known"
 
 
-class Places(NamedTuple):
+class ArgumentPositions(NamedTuple):
     """Where an operator has its arguments; -1: nowhere."""
 
     query: int
@@ -28,22 +28,22 @@ class Places(NamedTuple):
 
 
 OPERATORS = {
-    "aten::_flash_attention_forward": Places(0, 8, 3, 11),
-    "aten::_flash_attention_backward": Places(1, 11, 6, 15),
-    "aten::_efficient_attention_forward": Places(0, 9, 4),
-    "aten::_efficient_attention_backward": Places(1, -1, 6),
-    "flash_attn::_flash_attn_forward": Places(0, 5, -1, 6),
-    "flash_attn::_flash_attn_backward": Places(1, 11, -1, 12),
-    "flash_attn::_flash_attn_varlen_forward": Places(0, 9, 3, 10),
-    "flash_attn::_flash_attn_varlen_backward": Places(1, 15, 9, 16),
-    "torch_attn::_varlen_attn": Places(0, 7, 3, 9),
-    "torch_attn::_varlen_attn_backward": Places(1, 10, 6, 13),
+    "aten::_flash_attention_forward": ArgumentPositions(0, 8, 3, 11),
+    "aten::_flash_attention_backward": ArgumentPositions(1, 11, 6, 15),
+    "aten::_efficient_attention_forward": ArgumentPositions(0, 9, 4),
+    "aten::_efficient_attention_backward": ArgumentPositions(1, -1, 6),
+    "flash_attn::_flash_attn_forward": ArgumentPositions(0, 5, -1, 6),
+    "flash_attn::_flash_attn_backward": ArgumentPositions(1, 11, -1, 12),
+    "flash_attn::_flash_attn_varlen_forward": ArgumentPositions(0, 9, 3, 10),
+    "flash_attn::_flash_attn_varlen_backward": ArgumentPositions(1, 15, 9, 16),
+    "torch_attn::_varlen_attn": ArgumentPositions(0, 7, 3, 9),
+    "torch_attn::_varlen_attn_backward": ArgumentPositions(1, 10, 6, 13),
 }
 """Operators of attention whose tensors are samples x sequence x heads x head size, or packed: rows
 of all sequences x heads x head size."""
 
 
-def describe_call(
+def describe_attention_call(
     name: str,
     shape: Callable[[int], Sequence[int]],
     value: Callable[[int], Any],
@@ -63,7 +63,7 @@ def describe_call(
     causal = bool(value(places.causal))
     if not shape(places.lengths):
         pairs = [(query[-3], key[-3])]
-        return describe_mask(prod(query[:-3]) * query[-2], pairs, causal, left, right)
+        return describe_attention_mask(prod(query[:-3]) * query[-2], pairs, causal, left, right)
     rows, columns = prod(query[:-2]), prod(key[:-2])
     first = lengths(places.lengths)
     if first is not None:
@@ -72,13 +72,15 @@ def describe_call(
             (first[index + 1] - first[index], second[index + 1] - second[index])
             for index in range(len(first) - 1)
         ]
-        return describe_mask(query[-2], pairs, causal, left, right, "packed sequences")
+        return describe_attention_mask(query[-2], pairs, causal, left, right, "packed sequences")
     most = value(places.lengths + 2), value(places.lengths + 3)
     if not all(isinstance(size, int) and size > 0 for size in most):
         return None
     count = shape(places.lengths)[0] - 1
     if (rows, columns) == (count * most[0], count * most[1]):
-        return describe_mask(query[-2] * count, [most], causal, left, right, "packed sequences")
+        return describe_attention_mask(
+            query[-2] * count, [most], causal, left, right, "packed sequences"
+        )
     keys = min(most[1], columns)
     if left is not None and left >= 0 and (causal or right == 0):
         keys = min(keys, left + 1)
@@ -87,7 +89,7 @@ def describe_call(
     return {"is_causal": causal, **mask, "upper_bound": PACKED}
 
 
-def describe_mask(
+def describe_attention_mask(
     heads: int,
     pairs: Sequence[tuple[int, int]],
     causal: bool,
@@ -111,7 +113,7 @@ def describe_mask(
     if not has_window and not packing:
         return {"is_causal": causal}
     if has_window:
-        count = sum(count_window(queries, keys, left, right) for queries, keys in pairs)
+        count = sum(count_window_pairs(queries, keys, left, right) for queries, keys in pairs)
         sides = [
             f"{size} {side}" for size, side in ((left, "before"), (right, "after")) if size >= 0
         ]
@@ -121,7 +123,7 @@ def describe_mask(
     return {"is_causal": causal and not has_window, "scores": heads * count, "mask": packing}
 
 
-def count_window(queries: int, keys: int, left: int, right: int) -> int:
+def count_window_pairs(queries: int, keys: int, left: int, right: int) -> int:
     """Return the pairs inside of a window; the last query stands at the last key. A negative side
     has no limit."""
 

@@ -96,7 +96,7 @@ class OpShape:
     """Order of the first of them."""
 
 
-def read_op_shape(row: dict[str, Any]) -> OpShape:
+def parse_op_shape(row: dict[str, Any]) -> OpShape:
     """An OpShape from its JSON form (``dataclasses.asdict``). Raises KeyError or TypeError when the
     row is not one."""
     shapes = {
@@ -106,7 +106,7 @@ def read_op_shape(row: dict[str, Any]) -> OpShape:
     return OpShape(**{**row, **shapes, "dtypes": tuple(row.get("dtypes", ()))})
 
 
-class Traffic(NamedTuple):
+class LayerTraffic(NamedTuple):
     """What one layer reads in one step of tensors that were there before it: weights, and the cache
     of keys and values."""
 
@@ -135,7 +135,7 @@ class CacheTensor(NamedTuple):
     """False: the step left it as it was (cross-attention's keys)."""
 
 
-class Allocation(NamedTuple):
+class TensorAllocation(NamedTuple):
     """One tensor storage of a traced step, from its first to its last moment. Moments
     count operations."""
 
@@ -155,7 +155,7 @@ class Allocation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class OnGpu:
+class GpuChoices:
     """What a CUDA GPU runs where PyTorch chooses a kernel by device, type and shape."""
 
     capability: tuple[int, int] = CAPABILITY
@@ -169,7 +169,7 @@ class OnGpu:
 class MemoryTrace:
     """The storages of one step (after a first one that made the optimizer's state)."""
 
-    allocations: tuple[Allocation, ...]
+    allocations: tuple[TensorAllocation, ...]
     forward_ends: int
     """Moment at which backward (or, without it, nothing more) began."""
     backward_ends: int
@@ -181,7 +181,7 @@ class MemoryTrace:
     traced on."""
     assumed: tuple[str, ...] = ()
     """Choices that were made for the GPU, one line each."""
-    first: tuple[Allocation, ...] = ()
+    first: tuple[TensorAllocation, ...] = ()
     """The storages of the step before; those that never died are the first of ``allocations``, in
     the same order."""
 
@@ -275,7 +275,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleSeen:
+class TracedModule:
     """A module of a traced model."""
 
     path: str
@@ -297,11 +297,11 @@ class ModuleSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class TracedStep:
     """One step of a model as it was traced: shapes, and no FLOPs yet."""
 
     ops: tuple[OpShape, ...]
-    modules: tuple[ModuleSeen, ...]
+    modules: tuple[TracedModule, ...]
     problem: str | None
     """Where and why the step ended early, in one line; None when it was complete."""
     memory: MemoryTrace | None
@@ -314,7 +314,7 @@ class Traced:
 class StepTrace:
     """One step of generation as it was traced: the whole prompt, or one more token."""
 
-    traced: Traced
-    traffic: tuple[Traffic, ...] = ()
+    traced: TracedStep
+    traffic: tuple[LayerTraffic, ...] = ()
     cache: tuple[CacheTensor, ...] = ()
     """As the step leaves it; () without a cache."""

@@ -30,7 +30,7 @@ class RangeName(NamedTuple):
     phase: str | None = None
 
 
-def read_range_name(name: str) -> RangeName:
+def parse_range_name(name: str) -> RangeName:
     """ "conv2:backward" -> layer and direction; "perfctl:step:3" -> step; "perfctl:phase:forward"
     -> phase."""
     if name.startswith(RANGE_PREFIX):

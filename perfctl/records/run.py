@@ -59,19 +59,19 @@ class Expectation(NamedTuple):
     """option, file or registered."""
 
 
-def label_point(point: Point, unknown: str = "as recorded") -> str:
+def format_point(point: Point, unknown: str = "as recorded") -> str:
     """Return "batch 16" or "N=256"; ``unknown`` for a report that does not say."""
     return unknown if point is None else f"batch {point}" if isinstance(point, int) else point
 
 
-def label_points(points: Iterable[Point]) -> str:
+def format_points(points: Iterable[Point]) -> str:
     """Return "batch 16, 32" or "N=256, N=512"."""
     points = list(points)
     listed = ", ".join(map(str, points))
     return f"batch {listed}" if any(isinstance(point, int) for point in points) else listed
 
 
-def size_of(point: Point) -> int:
+def get_sort_size(point: Point) -> int:
     """Return what batch sizes are sorted by; other points keep their order."""
     return point if isinstance(point, int) else 0
 
@@ -165,16 +165,16 @@ class Run:
     def samples_per_step(self) -> float | None:
         """The batch size, or the samples of all batches that make a step (gradient accumulation);
         None when unknown."""
-        stated = self._stated(SAMPLES_PER_STEP)
+        stated = self._find_summary(SAMPLES_PER_STEP)
         return self.batch_size if stated is None else stated.value
 
     @property
     def batches_per_step(self) -> float:
         """Mean number of batches that make a step; 1 without gradient accumulation."""
-        stated = self._stated(BATCHES_PER_STEP)
+        stated = self._find_summary(BATCHES_PER_STEP)
         return 1.0 if stated is None or stated.value is None else stated.value
 
-    def _stated(self, name: str) -> Summary | None:
+    def _find_summary(self, name: str) -> Summary | None:
         return next((summary for summary in self.report.summaries if summary.name == name), None)
 
     @property

@@ -39,7 +39,7 @@ _CAPTURE = re.compile(r"capture_(\d{1,9})_([A-Z_]+)\Z")
 _BEGINS = ("execute_", "step[", "[Executor]", "_forward_step")
 
 
-def read_served(name: str) -> ServedStep | None:
+def parse_served_step(name: str) -> ServedStep | None:
     """The step that a range's name tells of, numbered 0; None for other names, and where a server
     was idle."""
     if not name.startswith(_BEGINS):
@@ -48,7 +48,7 @@ def read_served(name: str) -> ServedStep | None:
         _, *numbers = map(int, match.groups())
         prompts, *context = numbers[:5]
         decodes, *generation = numbers[5:]
-        return _step(
+        return _make_served_step(
             name,
             prompts,
             decodes,
@@ -57,26 +57,28 @@ def read_served(name: str) -> ServedStep | None:
         )
     if match := _VLLM.match(name):
         prompts, tokens, decodes, own_tokens = map(int, match.groups())
-        return _step(name, prompts, decodes, [tokens], [own_tokens])
+        return _make_served_step(name, prompts, decodes, [tokens], [own_tokens])
     if match := _TENSORRT.match(name):
         _, prompts_, tokens_, decodes_ = match.groups()
         context = [int(tokens_)] if tokens_ else [0] if prompts_ == "0" else []
         # with drafts a sequence has more than one token, of which the name says nothing
-        return _step(name, int(prompts_), int(decodes_), context, [0] if decodes_ == "0" else [])
+        return _make_served_step(
+            name, int(prompts_), int(decodes_), context, [0] if decodes_ == "0" else []
+        )
     if match := _SGLANG.match(name):
         mode, size, tokens_ = match.groups()
         if mode == "DECODE":
-            return _step(name, 0, int(size), [0], [int(size)])
+            return _make_served_step(name, 0, int(size), [0], [int(size)])
         if mode in ("EXTEND", "PREFILL", "SPLIT_PREFILL"):
-            return _step(name, int(size), 0, [int(tokens_)] if tokens_ else [], [0])
+            return _make_served_step(name, int(size), 0, [int(tokens_)] if tokens_ else [], [0])
         if mode == "MIXED":  # its numbers are of both together
             return ServedStep(0, name, "mixed")
         if mode in ("TARGET_VERIFY", "DRAFT_EXTEND"):
-            return _step(name, 0, int(size), [0], [int(tokens_)] if tokens_ else [])
+            return _make_served_step(name, 0, int(size), [0], [int(tokens_)] if tokens_ else [])
     return None
 
 
-def _step(
+def _make_served_step(
     name: str, prompts: int, decodes: int, context: list[int], generation: list[int]
 ) -> ServedStep | None:
     """``context`` and ``generation``: tokens, keys and pairs, as far as they are known."""
@@ -89,7 +91,7 @@ def _step(
     return ServedStep(0, name, phase, prompts=prompts, decodes=decodes, **figures)
 
 
-def read_capture(name: str) -> tuple[int, str] | None:
+def parse_capture_name(name: str) -> tuple[int, str] | None:
     """(size, mode) of the range in which a server captures a graph: ``capture_32_DECODE``; None for
     other names."""
     match = _CAPTURE.match(name)

@@ -47,19 +47,19 @@ class ServedStep(NamedTuple):
     @property
     def tokens(self) -> int | None:
         """Tokens that the pass computes; None where the step does not say."""
-        return _both(self.prompt_tokens, self.decode_tokens)
+        return _add_if_known(self.prompt_tokens, self.decode_tokens)
 
     @property
     def sequences(self) -> int | None:
-        return _both(self.prompts, self.decodes)
+        return _add_if_known(self.prompts, self.decodes)
 
     @property
     def keys(self) -> int | None:
-        return _both(self.prompt_keys, self.decode_keys)
+        return _add_if_known(self.prompt_keys, self.decode_keys)
 
     @property
     def pairs(self) -> int | None:
-        return _both(self.prompt_pairs, self.decode_pairs)
+        return _add_if_known(self.prompt_pairs, self.decode_pairs)
 
     @property
     def from_shapes(self) -> bool:
@@ -72,7 +72,7 @@ class ServedStep(NamedTuple):
         return self.name.startswith(PART_FROM_SHAPES)
 
 
-def _both(prompts: int | None, decodes: int | None) -> int | None:
+def _add_if_known(prompts: int | None, decodes: int | None) -> int | None:
     return None if prompts is None or decodes is None else prompts + decodes
 
 

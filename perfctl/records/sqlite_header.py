@@ -9,24 +9,24 @@ APPLICATION_ID = 0x70657266
 """Of perfctl's stores: "perf"."""
 
 
-def is_sqlite(head: bytes) -> bool:
+def has_sqlite_magic(head: bytes) -> bool:
     """Is ``head`` the beginning of an SQLite file?"""
     return head.startswith(MAGIC)
 
 
-def stated_bytes(head: bytes) -> int:
+def read_stated_size(head: bytes) -> int:
     """Size of the whole file in bytes as its header states it; 0 where ``head`` is another file's
     or does not say.
 
     SQLite keeps the size up to date only while the change counter equals the
     version-valid-for number.
     """
-    if not is_sqlite(head) or len(head) < HEADER_BYTES or head[24:28] != head[92:96]:
+    if not has_sqlite_magic(head) or len(head) < HEADER_BYTES or head[24:28] != head[92:96]:
         return 0
     page_bytes = int.from_bytes(head[16:18], "big")
     return (65536 if page_bytes == 1 else page_bytes) * int.from_bytes(head[28:32], "big")
 
 
-def application_id(head: bytes) -> int:
+def read_application_id(head: bytes) -> int:
     """The number by which a program marks its own files; 0 where ``head`` has none."""
-    return int.from_bytes(head[68:72], "big") if is_sqlite(head) else 0
+    return int.from_bytes(head[68:72], "big") if has_sqlite_magic(head) else 0

@@ -100,7 +100,7 @@ def run_page(path: Path) -> Iterator[Shown]:
     """Run the commands of one page, in order, in their own folder."""
     from perfctl.orchestrator.predict import prices
 
-    with mock.patch.object(prices, "today", lambda: PRICED_ON), _folder() as folder:
+    with mock.patch.object(prices, "get_today", lambda: PRICED_ON), _folder() as folder:
         for block in BLOCK.finditer(path.read_text(encoding="utf-8")):
             if block["hidden"]:
                 said, code = _run(block["hidden"], folder)
@@ -177,7 +177,7 @@ def _folder() -> Iterator[Path]:
 
 def _run(line: str, folder: Path) -> tuple[str, int]:
     """The output of a command on both streams, without this machine's paths, and its exit code."""
-    from perfctl.orchestrator.cli.main import run
+    from perfctl.orchestrator.cli.main import run_command_line
 
     name, *arguments = shlex.split(line)
     if name != "perfctl":
@@ -186,7 +186,7 @@ def _run(line: str, folder: Path) -> tuple[str, int]:
     sys.argv = [name, *arguments]
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            code = run(arguments)
+            code = run_command_line(arguments)
     finally:
         sys.argv = argv
     text = said.getvalue().replace(f"{folder}/", "").replace(str(folder), ".")

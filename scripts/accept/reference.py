@@ -19,12 +19,12 @@ import typer
 import typer.main
 
 from perfctl.orchestrator.cli import commands as command_line
-from perfctl.orchestrator.cli.main import COMMANDS, GROUPS, application, declaration
+from perfctl.orchestrator.cli.main import COMMANDS, GROUPS, build_application, load_declaration
 from perfctl.orchestrator.commands.declare import Command, Group
 from perfctl.orchestrator.counts.hardware import machines
-from perfctl.orchestrator.launch.sweep.bench_file import Bench
+from perfctl.orchestrator.launch.sweep.bench_file import BenchSpec
 from perfctl.orchestrator.ledger.causes.catalog import CATALOG
-from perfctl.orchestrator.outputs import OUTPUTS, name_of
+from perfctl.orchestrator.outputs import OUTPUTS, format_schema_name
 from perfctl.orchestrator.report.ledger.causes import RULE_NAMES
 from perfctl.orchestrator.store import schema
 from perfctl.parsers import PARSERS
@@ -190,7 +190,7 @@ KEYS = {
 
 def page_of_commands() -> str:
     """Return the command line: each command with its options, then the shared options."""
-    leaves = dict(_leaves(typer.main.get_command(application())))
+    leaves = dict(_leaves(typer.main.get_command(build_application())))
     users: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, command in leaves.items():
         for record in _records(name, command):
@@ -219,7 +219,7 @@ def _leaves(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def _declared() -> Iterator[tuple[str, Command[Any, Any]]]:
     """Yield each declared command with its words."""
     for name in COMMANDS:
-        found = declaration(name)
+        found = load_declaration(name)
         if not isinstance(found, Group):
             yield name, found
             continue
@@ -252,7 +252,7 @@ def _section(
     parts = [f"\n### perfctl {word}\n\n{line}{guide}\n"]
     for name, command in leaves.items():
         if name != word:
-            parts.append(f"\n**`perfctl {name}`**: {command_line.line_of(command)}\n")
+            parts.append(f"\n**`perfctl {name}`**: {command_line.summarize_command(command)}\n")
         own = [record for record in _records(name, command) if len(users[record]) == 1]
         parts.append(_table_of_options(own))
     if word == "slurm":
@@ -303,7 +303,7 @@ def _list_names(names: Sequence[str]) -> str:
 
 def page_of_schema() -> str:
     """Return the schema: views and tables, and the internal tables folded."""
-    tables = schema.views() | schema.tables()
+    tables = schema.describe_store_views() | schema.describe_store_tables()
     internal = {name: table for name, table in tables.items() if _is_internal(name, table)}
     parts = [SCHEMA.replace("{version}", str(schema.VERSION))]
     for name, table in tables.items():
@@ -319,12 +319,12 @@ def page_of_schema() -> str:
     return "".join(parts)
 
 
-def _is_internal(name: str, table: schema.Described) -> bool:
+def _is_internal(name: str, table: schema.TableDescription) -> bool:
     """Return whether a view shows the rows of a table, so that nobody needs to read it."""
     return name == "store_info" or "read it through" in table.row
 
 
-def _rows_of_columns(columns: Sequence[schema.Column]) -> Iterator[Sequence[str]]:
+def _rows_of_columns(columns: Sequence[schema.ColumnDescription]) -> Iterator[Sequence[str]]:
     """Yield a row for each column, or for three that differ by x, y and z."""
     for column in columns:
         names, meaning = f"`{column.name}`", column.meaning
@@ -340,10 +340,12 @@ def page_of_json() -> str:
     """Return each command with the outputs of its ``--json``."""
     rows = []
     for name, command in _declared():
-        outputs = command_line.outputs_of_command(command) if command.has_json else ()
+        outputs = command_line.list_output_names(command) if command.has_json else ()
         if outputs:
             words = ", ".join(
-                f"list of `{output}`" if OUTPUTS[output].endswith("[]") else f"`{name_of(output)}`"
+                f"list of `{output}`"
+                if OUTPUTS[output].endswith("[]")
+                else f"`{format_schema_name(output)}`"
                 for output in outputs
             )
             rows.append((f"`{name}`", words))
@@ -385,7 +387,7 @@ def page_of_networks() -> str:
         ]
         rows = sorted(rows) if heading == "All families" else rows
         parts.append(f"\n## {heading}\n\n{_table(*head, rows=rows)}")
-    keys = [field for field in fields(Bench) if field.name not in ("families", "own_batches")]
+    keys = [field for field in fields(BenchSpec) if field.name not in ("families", "own_batches")]
     rows_of_keys = [(f"`{key.name}`", _default(key.default), KEYS[key.name]) for key in keys]
     return "".join(
         [*parts, BENCH_FILE, "\n", _table("key", "default", "meaning", rows=rows_of_keys)]
@@ -434,7 +436,7 @@ def _number(value: float | None) -> str:
 
 def _cells_of_gpu(gpu: machines.Gpu) -> Iterator[str]:
     """Yield the cells of a GPU model but its source."""
-    peaks = machines.flops_per_second(gpu)
+    peaks = machines.compute_peak_flops(gpu)
     yield gpu.name
     yield gpu.capability
     yield from map(_number, (gpu.sms, gpu.boost_mhz, gpu.bandwidth_gbs))

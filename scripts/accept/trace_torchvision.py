@@ -15,14 +15,14 @@ import json
 import sys
 from pathlib import Path
 
-from perfctl.orchestrator.commands.calculator import trace_all
+from perfctl.orchestrator.commands.calculator import trace_models
 from perfctl.orchestrator.predict.models.calculator import (
     TABLE,
-    KeptModels,
-    libraries,
-    model_record,
-    names_of,
-    shipped_table,
+    ModelCache,
+    convert_model_to_record,
+    get_library_versions,
+    load_shipped_table,
+    parse_model_names,
 )
 
 FILE = Path(__file__).resolve().parents[2] / "orchestrator" / "predict" / "models" / TABLE
@@ -35,16 +35,18 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="compare with the table there is")
     asked = parser.parse_args()
-    names, _ = names_of("all")
-    models, failed = trace_all(names, lambda *said: print(*said, file=sys.stderr), KeptModels())
+    names, _ = parse_model_names("all")
+    models, failed = trace_models(names, lambda *said: print(*said, file=sys.stderr), ModelCache())
     if failed:
         print(*failed, sep="\n")
         return 1
-    records = {model.network.name.partition(":")[2]: model_record(model) for model in models}
-    table = {"made_with": libraries(), "names": names, "models": records}
+    records = {
+        model.network.name.partition(":")[2]: convert_model_to_record(model) for model in models
+    }
+    table = {"made_with": get_library_versions(), "names": names, "models": records}
     text = json.dumps(table, separators=(",", ":"))
     if asked.check:
-        same = json.loads(text) == shipped_table()
+        same = json.loads(text) == load_shipped_table()
         print(
             "the table is what tracing gives"
             if same

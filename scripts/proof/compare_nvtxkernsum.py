@@ -31,11 +31,11 @@ from statistics import median, stdev
 import numpy as np
 import numpy.typing as npt
 
-from perfctl.parsers.attribution import NOBODY, Calls, Nest, Spans
+from perfctl.parsers.attribution import NOBODY, IntervalNest, LaunchCallIndex, SpanArrays
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import ranges as nsys_ranges
-from perfctl.parsers.nsys.columns import read_columns
-from perfctl.parsers.nsys.tables import KERNEL, NVTX, RUNTIME, STRINGS, opened
+from perfctl.parsers.nsys.columns import read_integer_columns
+from perfctl.parsers.nsys.tables import KERNEL, NVTX, RUNTIME, STRINGS, open_export
 
 Row = tuple[str, ...]
 """The 13 columns of nvtxkernsum as nsys prints them."""
@@ -45,19 +45,19 @@ _STYLES = {nsys_ranges.PUSH_POP: "PushPop", nsys_ranges.START_END: "StartEnd"}
 def from_sweep(path: Path) -> list[Row]:
     """Rows by perfctl's sweep, sorted. Kernels without a launch call are left out, as there is no
     thread to name."""
-    with opened(path) as database:
-        ranges = nsys_ranges.load(database)
-        thread, start, end, correlation = read_columns(
+    with open_export(path) as database:
+        ranges = nsys_ranges.load_range_table(database)
+        thread, start, end, correlation = read_integer_columns(
             database, RUNTIME, "globalTid", "start", "end", "correlationId"
         )
-        process, launched_by, name, began, ended = read_columns(
+        process, launched_by, name, began, ended = read_integer_columns(
             database, KERNEL, "globalPid", "correlationId", "demangledName", "start", "end"
         )
         duration = ended - began
         names = dict(database.rows(STRINGS, "id", "value"))
         nest, numbers = _nest_ranges(database, ranges)
-    calls = Spans(thread & nsys_ranges.PROCESS_BITS, thread, start, end)
-    call = Calls(calls.process, correlation).find(process, launched_by)
+    calls = SpanArrays(thread & nsys_ranges.PROCESS_BITS, thread, start, end)
+    call = LaunchCallIndex(calls.process, correlation).find(process, launched_by)
     launches = calls.take(call)
     groups: defaultdict[tuple[str, str, int, str], list[tuple[int, int, int]]] = defaultdict(list)
     texts = _names(ranges)
@@ -101,7 +101,7 @@ def from_nsys(path: Path) -> list[Row]:
 
 def _nest_ranges(
     database: Database, ranges: nsys_ranges.RangeTable
-) -> tuple[Nest, npt.NDArray[np.int64]]:
+) -> tuple[IntervalNest, npt.NDArray[np.int64]]:
     """nvtxkernsum's idea of what encloses: start/end ranges too, and an end for every range. The
     numbers are those of the nested ranges, and NOBODY."""
     last = database.connection.execute(
@@ -116,11 +116,11 @@ def _nest_ranges(
     start_end = (ranges.kind == nsys_ranges.START_END) & ~np.isin(spans.start, moved)
     numbers = np.flatnonzero((ranges.kind == nsys_ranges.PUSH_POP) | start_end)
     ends = np.minimum(spans.end, last)
-    nest = Nest(spans.thread[numbers], spans.start[numbers], ends[numbers])
+    nest = IntervalNest(spans.thread[numbers], spans.start[numbers], ends[numbers])
     return nest, np.append(numbers, NOBODY)
 
 
-def _around(nest: Nest, launches: Spans) -> Iterator[np.ndarray]:
+def _around(nest: IntervalNest, launches: SpanArrays) -> Iterator[np.ndarray]:
     """Never empty: the first says where there is no range at all."""
     places = nest.places(launches.thread, launches.start)
     found = list(nest.around(places, launches.end))

@@ -31,16 +31,16 @@ from perfctl.orchestrator.compare.gate import (
     SESSIONS_MIN,
     TIME,
     WORSE,
-    Measured,
-    Outcome,
-    causes,
-    judge,
-    with_sessions,
+    GateOutcome,
+    MeasuredQuantities,
+    append_sessions,
+    group_rows_into_causes,
+    judge_against_baseline,
 )
-from perfctl.orchestrator.compare.gate_quantities import of_model, of_runs
+from perfctl.orchestrator.compare.gate_quantities import measure_model, measure_runs
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import estimate_model
-from perfctl.orchestrator.sides import side
+from perfctl.orchestrator.sides import load_comparison_side
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter as Metric
 from perfctl.records.report import Device, Kernel, MemoryFigure, Report, Step
@@ -63,12 +63,14 @@ class Trial:
     change: str
     names: tuple[str, ...]
     """Quantities that name it."""
-    outcome: Outcome
+    outcome: GateOutcome
 
     @property
     def first(self) -> str:
         """Quantity of the headline; "" where the gate passed."""
-        return next((cause.first.quantity for cause in causes(self.outcome, *FAILS)), "")
+        return next(
+            (cause.first.quantity for cause in group_rows_into_causes(self.outcome, *FAILS)), ""
+        )
 
     @property
     def caught(self) -> bool:
@@ -122,14 +124,14 @@ def network() -> nn.Module:
     return Net()
 
 
-def _estimate(batch: int = 8, mode: str = "train", **edit: Any) -> Measured:
+def _estimate(batch: int = 8, mode: str = "train", **edit: Any) -> MeasuredQuantities:
     _EDIT.clear()
     _EDIT.update(edit)
     sys.modules["perfctl_gate_trials"] = sys.modules[
         __name__
     ]  # by its path, the factory's file would be imported once more
     request = Request("perfctl_gate_trials:network", ("3x8x8",), mode, memory=True)
-    return of_model(estimate_model(request, [batch]).batches)
+    return measure_model(estimate_model(request, [batch]).batches)
 
 
 def _model(name: str, *names: str) -> Callable[[int, random.Random], Trial]:
@@ -149,7 +151,10 @@ def _model(name: str, *names: str) -> Callable[[int, random.Random], Trial]:
         }
         edit = {**given, **edits[name]}
         return Trial(
-            seed, f"model: {name}", names, judge("model", _estimate(**given), _estimate(**edit), {})
+            seed,
+            f"model: {name}",
+            names,
+            judge_against_baseline("model", _estimate(**given), _estimate(**edit), {}),
         )
 
     return made
@@ -163,7 +168,7 @@ def _model(name: str, *names: str) -> Callable[[int, random.Random], Trial]:
 def _recorded(path: Path) -> tuple[Run, ...]:
     return tuple(
         run
-        for run in side(path, Path("none.db")).runs
+        for run in load_comparison_side(path, Path("none.db")).runs
         if run.status == "ok" and run.profiler != "none"
     )
 
@@ -260,7 +265,10 @@ def _run(
         before = [run for run in every if run.batch_size == batch]
         after = [edit(run, dice) for run in before]
         return Trial(
-            seed, f"recording: {name}", names, judge("runs", of_runs(before), of_runs(after), {})
+            seed,
+            f"recording: {name}",
+            names,
+            judge_against_baseline("runs", measure_runs(before), measure_runs(after), {}),
         )
 
     return made
@@ -380,7 +388,7 @@ def _gpu(
             seed,
             f"recording: {name}",
             names,
-            judge("runs", of_runs([before]), of_runs([after]), {}),
+            judge_against_baseline("runs", measure_runs([before]), measure_runs([after]), {}),
         )
 
     return made
@@ -429,17 +437,17 @@ def _slower(seed: int, dice: random.Random) -> Trial:
     )
     held = _scaled(base, dice.gauss(1, 0.02))
     for _ in range(7):
-        held = with_sessions(held, _scaled(base, dice.gauss(1, 0.02)), {})
+        held = append_sessions(held, _scaled(base, dice.gauss(1, 0.02)), {})
     return Trial(
         seed,
         "recording: slower",
         (TIME,),
-        judge("runs", held, _scaled(base, factor * dice.gauss(1, 0.02)), {}),
+        judge_against_baseline("runs", held, _scaled(base, factor * dice.gauss(1, 0.02)), {}),
     )
 
 
-def _scaled(run: Run, factor: float) -> Measured:
-    measured = of_runs([run])
+def _scaled(run: Run, factor: float) -> MeasuredQuantities:
+    measured = measure_runs([run])
     places = {
         place: {
             name: (float(f"{value[0] * factor:.5g}"),)
@@ -522,7 +530,10 @@ class Clean:
 
 
 def clean(
-    sessions: Sequence[Measured], again: Sequence[Callable[[], Measured]], count: int, seed: int = 0
+    sessions: Sequence[MeasuredQuantities],
+    again: Sequence[Callable[[], MeasuredQuantities]],
+    count: int,
+    seed: int = 0,
 ) -> Clean:
     """``count`` comparisons: inputs read once more in turn (once each where there are sessions),
     else sessions with others.
@@ -536,13 +547,13 @@ def clean(
     for number in range(count):
         if len(sessions) <= SESSIONS_MIN or number < 2 * len(again):
             at = number % len(again)
-            outcomes.append(judge("again", first[at], again[at](), {}))
+            outcomes.append(judge_against_baseline("again", first[at], again[at](), {}))
             continue
         drawn = dice.sample(sessions, min(len(sessions), dice.randint(SESSIONS_MIN, 8) + 1))
         held = drawn[0]
         for one in drawn[1:-1]:
-            held = with_sessions(held, one, {})
-        outcomes.append(judge("session", held, drawn[-1], {}))
+            held = append_sessions(held, one, {})
+        outcomes.append(judge_against_baseline("session", held, drawn[-1], {}))
     for one in outcomes:
         failed = {row.quantity for row in one.of(*FAILS)}
         timed = [row for row in one.rows if row.quantity == TIME and row.result != NOT_JUDGED]
@@ -553,9 +564,12 @@ def clean(
     return Clean(len(outcomes), seen["counts"], seen["time"], seen["judged"], seen["times"])
 
 
-def _again() -> list[Callable[[], Measured]]:
+def _again() -> list[Callable[[], MeasuredQuantities]]:
     return [
-        *(lambda path=path: of_runs(side(path, Path("none.db")).runs) for path in (GPU, CPU)),  # type: ignore[misc]
+        *(
+            lambda path=path: measure_runs(load_comparison_side(path, Path("none.db")).runs)
+            for path in (GPU, CPU)
+        ),  # type: ignore[misc]
         lambda: _estimate(width=8, hidden=16),
     ]
 
@@ -586,7 +600,9 @@ def main() -> int:
     print(f"{'all':44}{tried.total():6}{caught.total():8}")
     print("\n".join(missed))
     if given.clean:
-        sessions = [of_runs(side(store, store).runs) for store in given.sessions]
+        sessions = [
+            measure_runs(load_comparison_side(store, store).runs) for store in given.sessions
+        ]
         still = clean(sessions, _again(), given.clean)
         print(
             f"{still.comparisons:,} comparisons of the same code, {len(sessions)} sessions: "

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 
-from perfctl.orchestrator.estimate.sheets.sheet import Sheet, sheet_for
-from perfctl.orchestrator.estimate.sheets.slips import check
+from perfctl.orchestrator.estimate.sheets.sheet import Sheet, build_layer_sheet
+from perfctl.orchestrator.estimate.sheets.slips import check_stated_value
 from perfctl.records.paper import OpShape
 
 LAYERS = 30
@@ -144,7 +144,7 @@ def sheet_of(layer: Layer) -> Sheet:
     given = given if layer.bias else given[:2]
     types = ("float32",) * (len(given) + 1)
     op = OpShape("layer", "", name, "forward", given, (result,), types, attributes)
-    sheet = sheet_for((op,), "layer")
+    sheet = build_layer_sheet((op,), "layer")
     assert sheet is not None
     return sheet
 
@@ -238,7 +238,9 @@ def main() -> None:
         at, count = source.randrange(LAYERS), source.choice((1, 2))
         if (value := draw_value(layers[at], count, source)) is None:
             continue
-        finding = check(value[0], sheets[at].facts, sheets[at].quantities, batches=BATCHES)
+        finding = check_stated_value(
+            value[0], sheets[at].facts, sheets[at].quantities, batches=BATCHES
+        )
         drawn[count] += 1
         called_right += finding.is_correct
         made[at, value[0]][tuple(sorted(value[1]))] += 1

@@ -15,11 +15,11 @@ import time
 
 from torchvision import models
 
-from perfctl.orchestrator.estimate.flops.engine import estimate
+from perfctl.orchestrator.estimate.flops.engine import count_layer_calls
 from perfctl.workloads.models import torchvision
 from perfctl.workloads.models.torchvision import FAMILIES
 from perfctl.workloads.run import loop
-from perfctl.workloads.spec import Options, first_line
+from perfctl.workloads.spec import WorkloadOptions, get_first_error_line
 
 MODULES = dict(
     zip(FAMILIES, (models, models.segmentation, models.detection, models.video), strict=True)
@@ -38,9 +38,11 @@ def names(asked: list[str]) -> list[str]:
 def one(name: str) -> str:
     """Run one image; return its line of output on success. Raises RuntimeError, OSError."""
     own = torchvision.Own(name, weights="none", images=1)
-    record = loop.run(torchvision, Options(batch_size=1, mode="infer", steps=1, warmup=1), own)
+    record = loop.run_workload(
+        torchvision, WorkloadOptions(batch_size=1, mode="infer", steps=1, warmup=1), own
+    )
     step = next(row for row in record.steps if row.phase == "inference")
-    flops = sum(call.flops or 0 for call in estimate(record.ops))
+    flops = sum(call.flops or 0 for call in count_layer_calls(record.ops))
     parameters = sum(record.parameters.values())
     if not flops or not parameters:
         raise RuntimeError("there is no estimate")
@@ -59,7 +61,7 @@ def main() -> int:
             print(f"{name}: {one(name)} ({time.monotonic() - start:.1f} s)", flush=True)
         except (RuntimeError, OSError, MemoryError) as error:
             failed += 1
-            print(f"{name}: FAILED: {first_line(error)}", flush=True)
+            print(f"{name}: FAILED: {get_first_error_line(error)}", flush=True)
         gc.collect()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(f"{len(wanted) - failed} of {len(wanted)} models ran; peak {peak:.1f} GB of host memory")

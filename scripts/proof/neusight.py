@@ -30,7 +30,11 @@ from perfctl.orchestrator.counts.kernels.grids import (
     TilePrediction,
     predict_tiles,
 )
-from perfctl.orchestrator.counts.kernels.names import Algorithm, of_layer, recognise
+from perfctl.orchestrator.counts.kernels.names import (
+    Algorithm,
+    choose_layer_algorithm,
+    recognise_kernel,
+)
 
 FAMILIES_WANTED, GRIDS_WANTED = 0.995, 0.999
 VERIFIED = ("implicit gemm", "winograd fused", "winograd not fused", "gemm")
@@ -99,15 +103,15 @@ def _conv(row: dict[str, str]) -> tuple[ConvShape, int]:
 
 def right_family(row: Row) -> bool:
     """By the rules in the docstring of this file."""
-    layer = of_layer(row.kernels)
-    parts = [recognise(name) for name in row.kernels]
+    layer = choose_layer_algorithm(row.kernels)
+    parts = [recognise_kernel(name) for name in row.kernels]
     allowed = ALLOWED[row.operation].get(layer.family or "")
     if allowed is None or any(part.family not in allowed for part in parts):
         return False
     if layer.family == "winograd":
         assert isinstance(row.shape, ConvShape)
         return row.shape.kernel_h == 3 and row.stride == 1 and layer.winograd is not None
-    return _has_its_part(recognise(row.longest), layer)
+    return _has_its_part(recognise_kernel(row.longest), layer)
 
 
 def _has_its_part(longest: Algorithm, layer: Algorithm) -> bool:
@@ -118,7 +122,7 @@ def _has_its_part(longest: Algorithm, layer: Algorithm) -> bool:
 
 def predicted(row: Row) -> TilePrediction | None:
     """Return the tiles of the longest kernel, if it is the one that multiplies."""
-    prediction = predict_tiles(recognise(row.longest), row.grid, row.shape)
+    prediction = predict_tiles(recognise_kernel(row.longest), row.grid, row.shape)
     if prediction is not None and prediction.family == "gemm" and row.operation == "conv":
         return None  # a product between Fourier transforms: complex numbers, no formula
     return prediction
@@ -129,7 +133,7 @@ def tally(path: Path, limit: int | None = None) -> Tally:
     found = Tally()
     for row in islice(rows(path), limit):
         found.rows += 1
-        found.methods[of_layer(row.kernels).method or "not recognised"] += 1
+        found.methods[choose_layer_algorithm(row.kernels).method or "not recognised"] += 1
         if right_family(row):
             found.right += 1
         else:

@@ -83,7 +83,9 @@ class Masks:
 
         content = self._pattern.sub(lambda found: self.words[found.group()], content)
         content = _UUID.sub(b"<GPU UUID>", content)
-        return redact.mask(content.decode("latin-1")).encode("latin-1")  # every byte a character
+        return redact.mask_secrets(content.decode("latin-1")).encode(
+            "latin-1"
+        )  # every byte a character
 
     def binary(self, content: bytes) -> bytes:
         """With each name replaced by as many "x", so that every offset in the file still holds."""

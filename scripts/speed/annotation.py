@@ -72,11 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _row(name: str, batch: int, kind: str, asked: argparse.Namespace) -> str:
-    from perfctl.workloads.run.clock import make_backend
+    from perfctl.workloads.run.clock import make_range_backend
     from perfctl.workloads.spec import WorkloadError
 
     try:
-        backend = make_backend(kind)
+        backend = make_range_backend(kind)
     except WorkloadError as error:
         return f"{name:<10} {batch:>5}  {kind:<16} not measured: {error}"
     model, step = training_step(name, batch)
@@ -108,9 +108,9 @@ def training_step(name: str, batch: int) -> tuple[Any, Callable[[], None]]:
     import torch
 
     if name == "mnist_cnn":
-        from perfctl.workloads.models.mnist_cnn import make_model
+        from perfctl.workloads.models.mnist_cnn import build_mnist_cnn
 
-        model, inputs, classes = make_model(), torch.rand(batch, 1, 28, 28), 10
+        model, inputs, classes = build_mnist_cnn(), torch.rand(batch, 1, 28, 28), 10
     else:
         import torchvision
 
@@ -135,9 +135,9 @@ def compare(
 ) -> tuple[float, list[float]]:
     """(median plain CPU seconds, annotated / plain of each pair), at least FEWEST pairs; which one
     goes first alternates."""
-    from perfctl.workloads.run.annotate import Annotator
+    from perfctl.workloads.run.annotate import LayerRangeAnnotator
 
-    annotator = Annotator(backend, model)
+    annotator = LayerRangeAnnotator(backend, model)
 
     def timed(annotated: bool) -> float:
         around: AbstractContextManager[Any] = annotator if annotated else nullcontext()

@@ -107,45 +107,58 @@ def row(model: str, device: str, took: list[float]) -> str:
 def page() -> tuple[str, str]:
     """(the page, the name of the CPU that its fits are for)"""
     from perfctl import __version__
-    from perfctl.orchestrator.commands.calculator import trace_all
+    from perfctl.orchestrator.commands.calculator import trace_models
     from perfctl.orchestrator.counts.hardware import machines
     from perfctl.orchestrator.counts.hardware.machines import BOARDS
     from perfctl.orchestrator.predict import published
-    from perfctl.orchestrator.predict.bench import measured_of
+    from perfctl.orchestrator.predict.bench import convert_bench_point
     from perfctl.orchestrator.predict.fit import fit_steps
-    from perfctl.orchestrator.predict.models.calculator import names_of, planned_model
-    from perfctl.orchestrator.predict.prices import load
-    from perfctl.orchestrator.report.calculator import CalculatorContents, ListedDevice, page_view
+    from perfctl.orchestrator.predict.models.calculator import (
+        build_planned_model,
+        parse_model_names,
+    )
+    from perfctl.orchestrator.predict.prices import load_price_table
+    from perfctl.orchestrator.report.calculator import (
+        CalculatorContents,
+        ListedDevice,
+        build_calculator_page,
+    )
     from perfctl.orchestrator.report.page.page import render_calculator
-    from perfctl.parsers.own.bench import read_points
-    from perfctl.workloads.models.plan import PARAMETERS, plan
+    from perfctl.parsers.own.bench import read_bench_points
+    from perfctl.workloads.models.plan import PARAMETERS, plan_model
 
-    device = machines.of_measured(json.loads((DATA / "peaks.json").read_text(encoding="utf-8")))
-    records = [measured_of(point, plan(point.model)) for point in read_points(DATA / "bench.json")]
+    device = machines.build_measured_device(
+        json.loads((DATA / "peaks.json").read_text(encoding="utf-8"))
+    )
+    records = [
+        convert_bench_point(point, plan_model(point.model))
+        for point in read_bench_points(DATA / "bench.json")
+    ]
     fit = fit_steps("tests/data/bench-cpu", records, device.machine)
     boards = [
-        machines.Device(machines.of_board(board), "published figures", board) for board in BOARDS
+        machines.Device(machines.build_board_machine(board), "published figures", board)
+        for board in BOARDS
     ]
     places = [ListedDevice(one.machine, one.source, None, "", (), {}) for one in (*boards, device)]
-    names, _ = names_of(TRACED)
-    traced, _ = trace_all(names, lambda *_: None)
-    prices = load()
+    names, _ = parse_model_names(TRACED)
+    traced, _ = trace_models(names, lambda *_: None)
+    prices = load_price_table()
     forms = (
         f"resnet:depth=50,width={width}"
         for width in range(16, 16 + NETWORKS - len(PARAMETERS) - len(traced))
     )
-    models = (*map(planned_model, (*PARAMETERS, *forms)), *traced)
+    models = (*map(build_planned_model, (*PARAMETERS, *forms)), *traced)
     known = CalculatorContents(
         models,
         tuple(places),
         (fit,),
         tuple(records),
         prices.prices,
-        published.load("gpu"),
+        published.load_shipped_fit("gpu"),
         prices.name,
     )
     return render_calculator(
-        page_view(known, date="2026-11-22", version=__version__)
+        build_calculator_page(known, date="2026-11-22", version=__version__)
     ), device.machine.name
 
 

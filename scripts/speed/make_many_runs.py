@@ -21,7 +21,7 @@ import pyarrow.parquet as parquet
 from perfctl.orchestrator.commands.export import export_dataset
 from perfctl.orchestrator.report.files.tables import AT_ONCE
 from perfctl.orchestrator.store import database
-from perfctl.orchestrator.store.write import transaction
+from perfctl.orchestrator.store.write import write_in_transaction
 
 LAYERS = ("conv1", "conv2", "fc1", "fc2", "head")
 FAMILIES = ("gemm", "conv", "elementwise", "reduction", None)
@@ -29,7 +29,7 @@ FAMILIES = ("gemm", "conv", "elementwise", "reduction", None)
 
 def make(sweeps: int, runs: int, kernels: int, store: Path) -> None:
     """Write it."""
-    with database.writing(store) as connection:
+    with database.open_store_for_writing(store) as connection:
         connection.execute(
             "CREATE TEMP TABLE n AS WITH RECURSIVE n(i) AS (VALUES (0) UNION ALL SELECT i + 1 FROM "
             f"n WHERE i + 1 < {max(runs, kernels)}) SELECT i FROM n"
@@ -38,7 +38,7 @@ def make(sweeps: int, runs: int, kernels: int, store: Path) -> None:
             "INSERT INTO device (id, name, kind, sm_count) VALUES (1, 'Synthetic GPU', 'gpu', 100)"
         )
         for sweep in range(sweeps):
-            with transaction(connection):
+            with write_in_transaction(connection):
                 _sweep(connection, sweep, runs, kernels)
 
 

@@ -86,7 +86,7 @@ def visit(browser: Any, file: Path) -> tuple[float, float, float]:
 
 def pages() -> list[tuple[str, int, str]]:
     """(name, limit in MB, HTML)."""
-    from perfctl.orchestrator.report.page.page import render
+    from perfctl.orchestrator.report.page.page import render_run_report
 
     made = synthetic()
     when = "2026-11-20T20:40:00Z"
@@ -95,13 +95,13 @@ def pages() -> list[tuple[str, int, str]]:
     ]
     large = made.foreign_run(1, kernels=kernels(100_000))
     return [
-        ("4 layers, 5 batches, 2 profilers", 2, render(sweep, generated_at=when)),
+        ("4 layers, 5 batches, 2 profilers", 2, render_run_report(sweep, generated_at=when)),
         (
             "160 layers, 5 batches, 2 profilers",
             2,
-            render([deep(run) for run in sweep], generated_at=when),
+            render_run_report([deep(run) for run in sweep], generated_at=when),
         ),
-        ("100,000 kernels", 6, render([large], generated_at=when)),
+        ("100,000 kernels", 6, render_run_report([large], generated_at=when)),
     ]
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from perfctl import parsers
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.profilers.base import Command
-from perfctl.orchestrator.launch.sampling.sampler import FILE, Sampling
+from perfctl.orchestrator.launch.sampling.sampler import FILE, SamplingSettings
 
 WORK = """
 import os, sys, time
@@ -77,13 +77,13 @@ def main() -> None:
 
 def _run(folder: Path, seconds: float, every_s: float | None) -> int:
     """Rounds of all processes together."""
-    run.run(
+    run.run_command(
         Command((sys.executable, "-c", WORK, str(seconds), str(os.cpu_count())), "run"),
         cwd=folder,
         stdout=folder / "out",
         stderr=folder / "err",
         scratch=folder / "tmp",
-        sampling=None if every_s is None else Sampling(every_s, folder, gpu=False),
+        sampling=None if every_s is None else SamplingSettings(every_s, folder, gpu=False),
     )
     return sum(map(int, (folder / "out").read_text().split()))
 

@@ -20,8 +20,13 @@ from jsonschema import Draft202012Validator
 from perfctl import parsers
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.cli import console
-from perfctl.orchestrator.cli.main import run
-from perfctl.orchestrator.outputs import JsonLists, name_of, schema_of, to_json
+from perfctl.orchestrator.cli.main import run_command_line
+from perfctl.orchestrator.outputs import (
+    JsonLists,
+    build_output_schema,
+    convert_to_json,
+    format_schema_name,
+)
 from tests.cli import hostile as hostile_store
 
 Perfctl = Callable[..., "Said"]
@@ -83,7 +88,7 @@ def every_json_holds_to_its_schema(
         yield
         return
     wrong: list[str] = []
-    printing = console.as_json
+    printing = console.print_json
 
     def check(value: Any, schema: str | None = None) -> None:
         if schema is None and "$schema" in value:  # --json-schema
@@ -91,28 +96,32 @@ def every_json_holds_to_its_schema(
         elif schema is None:
             wrong.append("printed without a schema")
         else:
-            printed = _of_lists(value) if isinstance(value, JsonLists) else to_json(value)
+            printed = _of_lists(value) if isinstance(value, JsonLists) else convert_to_json(value)
             printed = json.loads(json.dumps(printed, default=str))
-            told = {"schema": name_of(schema), **printed} if isinstance(printed, dict) else printed
+            told = (
+                {"schema": format_schema_name(schema), **printed}
+                if isinstance(printed, dict)
+                else printed
+            )
             wrong.extend(
                 f"{schema}: {one.json_path}: {one.message[:200]}"
                 for one in _validator(schema).iter_errors(told)
             )
         printing(value, schema)
 
-    monkeypatch.setattr(console, "as_json", check)
+    monkeypatch.setattr(console, "print_json", check)
     yield
     assert wrong == []
 
 
 @cache
 def _validator(schema: str) -> Draft202012Validator:
-    return Draft202012Validator(schema_of(schema))
+    return Draft202012Validator(build_output_schema(schema))
 
 
 def _of_lists(value: JsonLists[Any]) -> dict[str, list[Any]]:
     lists: dict[str, list[Any]] = {name: [] for name in value.names}
-    for texts in value.batches(console.json_text):
+    for texts in value.batches(console.format_json):
         for name, more in texts.items():
             lists[name] += map(json.loads, more)
     return lists
@@ -130,7 +139,7 @@ def perfctl(
     def call(*words: object) -> Said:
         capsys.readouterr()
         typed = shlex.split(str(words[0])) if len(words) == 1 else words
-        code = run([str(word) for word in typed])
+        code = run_command_line([str(word) for word in typed])
         said = capsys.readouterr()
         return Said(code, said.out, said.err)
 
@@ -143,7 +152,7 @@ def replayed(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("replayed")
     store = folder / "perfctl.db"
     line = f"replay {recorded / 'torch'} --store {store} --out {folder / 'perfctl-runs'}"
-    assert run(shlex.split(line)) == 0
+    assert run_command_line(shlex.split(line)) == 0
     return store
 
 
@@ -188,7 +197,7 @@ def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log in the test's folder, and workers that the tests' own threads do not keep from being
     forked."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(pool, "_is_own", lambda thread: True)
+    monkeypatch.setattr(pool, "_is_own_thread", lambda thread: True)
 
 
 @pytest.fixture

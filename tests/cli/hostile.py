@@ -16,7 +16,7 @@ def store(path: Path) -> Path:
     ranges, a gap."""
     from perfctl.orchestrator.store import database
 
-    with database.writing(path):
+    with database.open_store_for_writing(path):
         pass
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(

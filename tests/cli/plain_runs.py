@@ -26,7 +26,7 @@ def store(path: Path, rows: Iterable[Row]) -> Path:
     from perfctl.orchestrator.store import database
     from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 
-    with database.writing(path) as connection:
+    with database.open_store_for_writing(path) as connection:
         for number, row in enumerate(rows):
             facts = RunFacts(
                 "none",

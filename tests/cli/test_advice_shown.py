@@ -47,7 +47,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             SourceCounter(2, 16, "MOV", None, None, 20, 640, 10, None),
         ],
     )
-    with database.writing(Path("perfctl.db")) as connection:
+    with database.open_store_for_writing(Path("perfctl.db")) as connection:
         sweep = SweepFacts("s", "ingest", None, None)
         write_run(connection, sweep, RunFacts("ncu", "ok", "ingested"), report)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.commands.bench import part_of
+from perfctl.orchestrator.commands.bench import parse_shard
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.options import read_seconds
-from perfctl.parsers.own.bench import read_points
+from perfctl.orchestrator.options import parse_seconds
+from perfctl.parsers.own.bench import read_bench_points
 from tests.cli.conftest import Perfctl, sql
 
 pytest.importorskip("torch")
@@ -82,7 +82,7 @@ def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twic
     assert "<svg" in Path("time.svg").read_text()
     written = perfctl("bench export --out bench.json")
     assert "3 points of 2 networks" in written.out
-    assert [point.batch for point in read_points(Path("bench.json"))] == [2, 3, 2]
+    assert [point.batch for point in read_bench_points(Path("bench.json"))] == [2, 3, 2]
     from_file = perfctl("bench show bench.json --json").json
     assert [one["step_ns"] for one in from_file["points"]] == [
         one["step_ns"] for one in told["points"]
@@ -105,22 +105,22 @@ def test_the_design_is_shown_without_measuring_anything(perfctl: Perfctl) -> Non
     ("text", "found"), [("30m", 1800.0), ("90s", 90.0), ("1.5h", 5400.0), ("0", 0.0)]
 )
 def test_a_budget_is_read_in_its_unit(text: str, found: float) -> None:
-    assert read_seconds(text) == found
+    assert parse_seconds(text) == found
 
 
 def test_a_budget_that_is_no_time_is_said() -> None:
     with pytest.raises(UsageError, match="invalid value 'soon' for `budget`"):
-        read_seconds("soon")
+        parse_seconds("soon")
 
 
 def test_the_part_is_as_said_or_as_slurms_array_says() -> None:
     array = {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "4", "SLURM_ARRAY_TASK_MIN": "5"}
 
-    assert part_of("2/8", {}) == (2, 8)
-    assert part_of(None, array) == (3, 4)
-    assert part_of("1/2", array) == (1, 2)
-    assert part_of(None, {}) is None
+    assert parse_shard("2/8", {}) == (2, 8)
+    assert parse_shard(None, array) == (3, 4)
+    assert parse_shard("1/2", array) == (1, 2)
+    assert parse_shard(None, {}) is None
     with pytest.raises(UsageError, match="`shard`: expected I/N, got '9/8'"):
-        part_of("9/8", {})
+        parse_shard("9/8", {})
     with pytest.raises(UsageError, match="gaps"):
-        part_of(None, {**array, "SLURM_ARRAY_TASK_ID": "99"})
+        parse_shard(None, {**array, "SLURM_ARRAY_TASK_ID": "99"})

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.sweep.bench_file import Bench, Design, design, read_bench, share
+from perfctl.orchestrator.launch.sweep.bench_file import (
+    BenchDesign,
+    BenchSpec,
+    design_bench,
+    read_bench_file,
+    select_part,
+)
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "bench" / "grid.toml"
 
@@ -18,13 +24,13 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def made(**said: object) -> Design:
+def made(**said: object) -> BenchDesign:
     families = said.pop("families", {"mlp": {"width": (8, 16), "depth": (2, 3)}})
-    return design(Bench(families=families, **said))  # type: ignore[arg-type]
+    return design_bench(BenchSpec(families=families, **said))  # type: ignore[arg-type]
 
 
 def test_a_file_is_read_with_its_defaults(tmp_path: Path) -> None:
-    found = read_bench(
+    found = read_bench_file(
         written(
             tmp_path,
             """
@@ -73,13 +79,13 @@ def test_a_wrong_file_is_named_with_the_key_and_its_value(
     path = written(tmp_path, text)
 
     with pytest.raises(UsageError, match=said) as error:
-        read_bench(path)
+        read_bench_file(path)
     assert str(path) in error.value.message
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
-        read_bench(tmp_path / "none.toml")
+        read_bench_file(tmp_path / "none.toml")
 
 
 def test_a_grid_has_every_combination_at_every_batch_size() -> None:
@@ -151,7 +157,7 @@ def test_a_grid_without_end_is_refused_before_it_is_made() -> None:
 
 def test_the_parts_of_a_bench_are_all_of_it_and_share_no_network() -> None:
     points = made(design="grid", batches=(1, 2)).points
-    parts = [share(points, number, 3) for number in (1, 2, 3)]
+    parts = [select_part(points, number, 3) for number in (1, 2, 3)]
 
     assert sorted(map(str, points)) == sorted(str(point) for part in parts for point in part)
     models = [{point.model for point in part} for part in parts]
@@ -159,6 +165,6 @@ def test_the_parts_of_a_bench_are_all_of_it_and_share_no_network() -> None:
 
 
 def test_the_example_has_networks_of_all_families() -> None:
-    found = design(read_bench(EXAMPLE))
+    found = design_bench(read_bench_file(EXAMPLE))
 
     assert {point.family for point in found.points} == {"vgg", "resnet", "inception", "mlp"}

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.cli.main import run_command_line
 from perfctl.orchestrator.commands import calculator
-from perfctl.orchestrator.commands.calculator import trace_all
+from perfctl.orchestrator.commands.calculator import trace_models
 from perfctl.orchestrator.errors import ToolMissing, UsageError
-from perfctl.orchestrator.evidence import store_and_devices
+from perfctl.orchestrator.evidence import find_store_evidence
 from perfctl.orchestrator.predict.models import calculator as traced_models
 from perfctl.orchestrator.predict.models.calculator import (
-    KeptModels,
-    Model,
-    model_record,
-    names_of,
-    shipped_table,
+    CalculatorModel,
+    ModelCache,
+    convert_model_to_record,
+    load_shipped_table,
+    parse_model_names,
 )
 from perfctl.orchestrator.report import calculator as page_numbers
 from perfctl.orchestrator.report.calculator import FamilyAnswers
@@ -30,7 +30,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page without traced models and without a store."""
     folder = tmp_path_factory.mktemp("calculator")
     line = f"calculator --out {folder / 'c.html'} --models none --store {folder / 'no.db'}"
-    assert run(line.split()) == 0
+    assert run_command_line(line.split()) == 0
     return folder / "c.html"
 
 
@@ -46,8 +46,8 @@ def test_the_page_is_whole_and_small(page: Path) -> None:
 def test_a_model_that_torchvision_has_not_is_said_with_close_names() -> None:
     pytest.importorskip("torchvision")
     with pytest.raises(UsageError, match=r"no classification model 'resnet51'.*resnet50"):
-        names_of("resnet18,resnet51")
-    assert names_of("resnet18,torchvision:resnet18,vgg16") == (("resnet18", "vgg16"), ())
+        parse_model_names("resnet18,resnet51")
+    assert parse_model_names("resnet18,torchvision:resnet18,vgg16") == (("resnet18", "vgg16"), ())
 
 
 def test_without_torchvision_the_families_are_written_and_the_rest_is_said(
@@ -55,7 +55,9 @@ def test_without_torchvision_the_families_are_written_and_the_rest_is_said(
 ) -> None:
     monkeypatch.setattr(traced_models, "find_spec", lambda name: None)
     assert (
-        run(["calculator", "--out", str(tmp_path / "c.html"), "--store", str(tmp_path / "no.db")])
+        run_command_line(
+            ["calculator", "--out", str(tmp_path / "c.html"), "--store", str(tmp_path / "no.db")]
+        )
         == 0
     )
     said = capsys.readouterr()
@@ -67,7 +69,7 @@ def test_without_torchvision_the_families_are_written_and_the_rest_is_said(
         and "torchvision is not installed" in (tmp_path / "c.html").read_text()
     )
     with pytest.raises(ToolMissing, match="torchvision is not installed"):
-        names_of("resnet18")
+        parse_model_names("resnet18")
 
 
 def test_each_of_the_default_models_may_take_so_much_that_all_stay_below_two_megabytes(
@@ -89,14 +91,16 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
 ) -> None:
     pytest.importorskip("torchvision")
     cache, traced = tmp_path / "deep" / "models.json", []
-    first, left_out = trace_all(
-        ("squeezenet1_1",), lambda *said: traced.append(said), KeptModels(cache)
+    first, left_out = trace_models(
+        ("squeezenet1_1",), lambda *said: traced.append(said), ModelCache(cache)
     )
     assert (
         traced == [("tracing squeezenet1_1", 0, 1), ("traced squeezenet1_1", 1, 1)]
         and left_out == ()
     )
-    again, _ = trace_all(("squeezenet1_1",), lambda *said: traced.append(said), KeptModels(cache))
+    again, _ = trace_models(
+        ("squeezenet1_1",), lambda *said: traced.append(said), ModelCache(cache)
+    )
     assert len(traced) == 2 and again == first, "nothing was traced"
     for damaged in (
         "",
@@ -105,8 +109,8 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
         cache.read_text().replace('"works":[[', '"works":[["x",'),
     ):
         cache.write_text(damaged)
-        monkeypatch.setattr(calculator, "traced", lambda model: "not now")
-        assert trace_all(("squeezenet1_1",), lambda *said: None, KeptModels(cache)) == (
+        monkeypatch.setattr(calculator, "trace_model", lambda model: "not now")
+        assert trace_models(("squeezenet1_1",), lambda *said: None, ModelCache(cache)) == (
             (),
             ("squeezenet1_1 is not included: not now.",),
         ), damaged
@@ -115,17 +119,19 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
 @pytest.mark.parametrize("name", ["squeezenet1_1", "vit_b_32"])
 def test_the_table_that_comes_with_perfctl_is_what_tracing_gives(name: str) -> None:
     pytest.importorskip("torchvision")
-    table = shipped_table()
+    table = load_shipped_table()
     if not table:
         pytest.skip("the table was traced with other versions of torch and torchvision")
-    fresh = traced_models.traced(f"torchvision:{name}")
-    assert isinstance(fresh, Model), fresh
-    assert json.loads(json.dumps(model_record(fresh))) == table["models"][name]
+    fresh = traced_models.trace_model(f"torchvision:{name}")
+    assert isinstance(fresh, CalculatorModel), fresh
+    assert json.loads(json.dumps(convert_model_to_record(fresh))) == table["models"][name]
 
 
 def test_a_table_of_other_versions_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traced_models, "libraries", lambda: {"torch": "0.1", "torchvision": "0.1"})
-    assert shipped_table() == {}
+    monkeypatch.setattr(
+        traced_models, "get_library_versions", lambda: {"torch": "0.1", "torchvision": "0.1"}
+    )
+    assert load_shipped_table() == {}
 
 
 @pytest.mark.parametrize(
@@ -149,18 +155,18 @@ def test_a_table_of_other_versions_is_not_taken(monkeypatch: pytest.MonkeyPatch)
 def test_a_request_that_is_not_one_network_is_refused_with_the_reason(
     tmp_path: Path, query: str, said: str
 ) -> None:
-    status, answer = FamilyAnswers(partial(store_and_devices, tmp_path / "none.db")).answer(query)
+    status, answer = FamilyAnswers(partial(find_store_evidence, tmp_path / "none.db")).answer(query)
     assert status == 400 and said in answer["error"] and set(answer) == {"error"}
 
 
 def test_the_same_network_is_worked_out_once_whatever_it_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = FamilyAnswers(partial(store_and_devices, tmp_path / "none.db"))
+    answers = FamilyAnswers(partial(find_store_evidence, tmp_path / "none.db"))
     made: list[str] = []
-    plain = page_numbers.planned_model
+    plain = page_numbers.build_planned_model
     monkeypatch.setattr(
-        page_numbers, "planned_model", lambda spec: made.append(spec) or plain(spec)
+        page_numbers, "build_planned_model", lambda spec: made.append(spec) or plain(spec)
     )
     status, first = answers.answer("model=mlp:width=96,depth=3")
     assert status == 200 and (first["name"], first["optimizer"]) == ("mlp:width=96", None)
@@ -171,7 +177,7 @@ def test_the_same_network_is_worked_out_once_whatever_it_is_called(
 
 
 def test_the_families_are_told_with_their_ranges(tmp_path: Path) -> None:
-    status, said = FamilyAnswers(partial(store_and_devices, tmp_path / "none.db")).answer("")
+    status, said = FamilyAnswers(partial(find_store_evidence, tmp_path / "none.db")).answer("")
     assert status == 200 and set(said["families"]) == {"vgg", "resnet", "inception", "mlp"}
     assert said["families"]["resnet"]["kernel"]["odd"] is True
     stops = said["families"]["resnet"]["depth"]["stops"]

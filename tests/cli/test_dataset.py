@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.commands.query import dataset_answers
+from perfctl.orchestrator.commands.query import query_dataset
 from perfctl.orchestrator.errors import ToolMissing
 from perfctl.orchestrator.store import database, query
 from tests.cli.conftest import Perfctl, sql
@@ -36,9 +36,9 @@ def test_every_table_of_the_dataset_has_the_rows_columns_and_nulls_of_the_store(
     perfctl: Perfctl, store: Path
 ) -> None:
     assert perfctl("export --dataset data").code == 0
-    with database.reading(store) as connection:
-        for table in query.table_names():
-            names = [column.name for column, _ in query.columns_of(table)]
+    with database.open_store_for_reading(store) as connection:
+        for table in query.list_table_names():
+            names = [column.name for column, _ in query.list_table_columns(table)]
             found = perfctl(
                 "query",
                 "--dataset",
@@ -48,7 +48,7 @@ def test_every_table_of_the_dataset_has_the_rows_columns_and_nulls_of_the_store(
             ).json
             rows = [
                 dict(zip(names, row, strict=True))
-                for row in query.table_rows(connection, table, None)
+                for row in query.read_table_rows(connection, table, None)
             ]
             assert sorted(map(repr, found)) == sorted(map(repr, plain(rows, found))), table
 
@@ -178,6 +178,6 @@ def test_a_query_that_takes_too_long_is_stopped_and_a_missing_duckdb_is_named(
     # in this process: a worker may have DuckDB already
     with (
         pytest.raises(ToolMissing, match="`dataset` needs DuckDB"),
-        dataset_answers(dataset, "select 1", dataset),
+        query_dataset(dataset, "select 1", dataset),
     ):
         pass

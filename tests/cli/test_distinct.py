@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.counts.kernels.replays import first_pass
+from perfctl.orchestrator.counts.kernels.replays import build_first_pass
 from perfctl.records.report import Kernel, Range
 from tests.cli.conftest import Perfctl
 
@@ -40,7 +40,7 @@ def plain_step(own_ranges: bool) -> str:
         for (layer, direction), number in numbers.items()
     ]
     ops = parsers.parse(folder / "workload.json").ops
-    return json.dumps(first_pass(kernels, ops, ranges).as_json())
+    return json.dumps(build_first_pass(kernels, ops, ranges).as_json())
 
 
 def ledger(perfctl: Perfctl, folder: Path) -> dict[Row, dict[str, Any]]:

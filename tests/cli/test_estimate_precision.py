@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.report.numbers import si
+from perfctl.orchestrator.report.numbers import format_si
 from tests.cli.conftest import Perfctl
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
@@ -39,7 +39,7 @@ def test_fp8_names_the_linear_layers_that_it_does_not_take(perfctl: Perfctl) -> 
     text = perfctl(f"{ESTIMATE} --precision fp8 --mode infer").out
     lines = [line.split() for line in text.splitlines() if line.startswith(("fp8 ", "bf16 "))]
     rows = {line[0]: " ".join(line[1:3]) for line in lines}
-    assert rows == {"fp8": si(2 * FC1), "bf16": si(2 * (CONV + FC2))}
+    assert rows == {"fp8": format_si(2 * FC1), "bf16": format_si(2 * (CONV + FC2))}
     assert "Linear, not in fp8: fc2: rows, inputs or outputs are not a multiple of 16" in text
     assert "fp8: assumed:" in text
 

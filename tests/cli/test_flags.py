@@ -12,7 +12,7 @@ import pytest
 import typer.main
 
 from perfctl.orchestrator.cli import commands as declared
-from perfctl.orchestrator.cli.main import application
+from perfctl.orchestrator.cli.main import build_application
 from perfctl.orchestrator.errors import FIELD, UsageError
 from tests.cli.conftest import Perfctl
 
@@ -23,16 +23,16 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
     """Every declared command, with the words that call it."""
     for name, inside in getattr(command, "commands", {}).items():
         yield from commands(inside, (*words, name))
-    if isinstance(command, declared.Command):
+    if isinstance(command, declared.DeclaredTyperCommand):
         yield words, command
 
 
-EVERY = dict(commands(typer.main.get_command(application())))
+EVERY = dict(commands(typer.main.get_command(build_application())))
 
 
 def with_options(text: str, *words: str) -> str:
     """The text as it is printed while the command that ``words`` call runs."""
-    return declared.name_options(text, EVERY[words].context_settings["obj"])
+    return declared.replace_fields_with_options(text, EVERY[words].context_settings["obj"])
 
 
 @pytest.mark.parametrize("words", EVERY, ids=" ".join)
@@ -72,7 +72,7 @@ def test_options_of_the_command_are_printed_for_fields(
 
 
 def test_advice_about_a_field_that_the_command_lacks_is_dropped() -> None:
-    flags = declared.flags_of(EVERY[("show",)].context_settings["obj"])
+    flags = declared.map_fields_to_flags(EVERY[("show",)].context_settings["obj"])
     for remedy, printed in (("Omit `gpus`", "--store is wrong"), ("Omit `store`", None)):
         error = UsageError("`store` is wrong", remedy)
         error.name_options(flags)
@@ -98,7 +98,10 @@ def texts_of(file: Path) -> Iterator[str]:
 def test_every_field_that_a_text_names_is_an_option_of_a_command() -> None:
     """Derived from all texts of the program: a field that no command takes is a wrong name."""
     flags = set().union(
-        *(declared.flags_of(command.context_settings["obj"]) for command in EVERY.values())
+        *(
+            declared.map_fields_to_flags(command.context_settings["obj"])
+            for command in EVERY.values()
+        )
     )
     rooms = ("orchestrator", "parsers", "perfctl", "workloads")
     files = [file for room in rooms for file in (ROOT / room).rglob("*.py")]

@@ -20,9 +20,9 @@ from perfctl.orchestrator.compare.gate import (
     SAME,
     TIME,
     WORSE,
-    Measured,
-    Place,
-    judge,
+    MeasuredQuantities,
+    QuantityPlace,
+    judge_against_baseline,
 )
 from perfctl.orchestrator.errors import PerfctlError
 
@@ -140,11 +140,19 @@ def test_a_template_is_red_and_names_the_layer(name: str, baseline: Path, tmp_pa
 
 
 def test_what_a_trace_that_stopped_early_lacks_is_not_called_better() -> None:
-    place = Place(batch=8, direction="forward")
-    whole = Measured({place: {"flops": 1000, "operations": 7}})
-    part = Measured({place: {"flops": 400, "operations": 9}}, problems=("batch 8: it stopped",))
-    assert [row.result for row in judge("net", whole, part, {}).rows] == [NOT_JUDGED, WORSE]
-    assert [row.result for row in judge("net", whole, replace(part, problems=()), {}).rows] == [
+    place = QuantityPlace(batch=8, direction="forward")
+    whole = MeasuredQuantities({place: {"flops": 1000, "operations": 7}})
+    part = MeasuredQuantities(
+        {place: {"flops": 400, "operations": 9}}, problems=("batch 8: it stopped",)
+    )
+    assert [row.result for row in judge_against_baseline("net", whole, part, {}).rows] == [
+        NOT_JUDGED,
+        WORSE,
+    ]
+    assert [
+        row.result
+        for row in judge_against_baseline("net", whole, replace(part, problems=()), {}).rows
+    ] == [
         BETTER,
         WORSE,
     ]

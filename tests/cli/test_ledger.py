@@ -73,7 +73,7 @@ def test_measured_peaks_are_kept_beside_the_store_and_used(
         record = {"device": device, "kind": "cpu", "at": "2026-11-20T10:00:00Z", "threads": 2}
         return {**record, "flops": {"fp32": 1e15}, "bandwidth_bps": 1e12}
 
-    monkeypatch.setattr(launch_peaks, "measure", measure)
+    monkeypatch.setattr(launch_peaks, "run_peaks_measurement", measure)
     for _ in range(2):
         rows = in_store("ledger --peaks measured --json").json["rows"]
     assert calls == ["cpu"], "the second call reads the file"

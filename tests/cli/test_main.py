@@ -64,9 +64,9 @@ def test_ctrl_c_while_a_module_makes_its_classes_is_no_traceback(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(
-        command_line, "application", lambda only: type("Made", (), {"field": Interrupted()})
+        command_line, "build_application", lambda only: type("Made", (), {"field": Interrupted()})
     )
-    assert command_line.run(["runs"]) == 130
+    assert command_line.run_command_line(["runs"]) == 130
     assert capsys.readouterr().err == "perfctl: stopped\n"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.commands.report import keep_newest
+from perfctl.orchestrator.commands.report import keep_newest_groups
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.records.report import Device, Report
@@ -34,7 +34,7 @@ def put(
 def store(tmp_path: Path) -> Path:
     """Five studies of two batch sizes; the first one has the newest run."""
     path = tmp_path / "many.db"
-    with database.writing(path) as connection:
+    with database.open_store_for_writing(path) as connection:
         for number in range(5):
             for batch in BATCHES:
                 put(connection, f"model-{number}", batch)
@@ -43,9 +43,9 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_the_studies_with_the_newest_runs_are_kept_whole(store: Path) -> None:
-    with database.reading(store) as connection:
-        kept, omitted = keep_newest(connection, read.run_ids(connection), 2)
-        names = [(run.workload, run.batch_size) for run in read.load(connection, kept)]
+    with database.open_store_for_reading(store) as connection:
+        kept, omitted = keep_newest_groups(connection, read.list_run_ids(connection), 2)
+        names = [(run.workload, run.batch_size) for run in read.load_runs(connection, kept)]
     assert names == [
         ("model-0", 8),
         ("model-0", 16),
@@ -57,22 +57,22 @@ def test_the_studies_with_the_newest_runs_are_kept_whole(store: Path) -> None:
 
 
 def test_a_run_that_failed_early_stays_with_its_workload(store: Path) -> None:
-    with database.writing(store) as connection:
+    with database.open_store_for_writing(store) as connection:
         failed = put(connection, "model-2", 64, status="failed", precision=None)
-        kept, omitted = keep_newest(connection, read.run_ids(connection), 1)
-        assert {run.workload for run in read.load(connection, kept)} == {"model-2"}
+        kept, omitted = keep_newest_groups(connection, read.list_run_ids(connection), 1)
+        assert {run.workload for run in read.load_runs(connection, kept)} == {"model-2"}
     assert failed in kept
     assert (omitted or "").startswith("4 older run groups")
 
 
 def test_points_of_a_bench_are_never_left_out(store: Path) -> None:
-    with database.writing(store) as connection:
+    with database.open_store_for_writing(store) as connection:
         points = [
             put(connection, "families", 4, profiler="none", variant=f"mlp:width={width}")
             for width in range(3)
         ]
         put(connection, None, None)
-        kept, omitted = keep_newest(connection, read.run_ids(connection), 1)
+        kept, omitted = keep_newest_groups(connection, read.list_run_ids(connection), 1)
     assert set(points) < set(kept)
     assert (omitted or "").startswith("5 older run groups")
 

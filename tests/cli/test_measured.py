@@ -8,8 +8,8 @@ import pytest
 
 from perfctl.orchestrator.evidence import read_measurements
 from perfctl.orchestrator.predict.measurements import (
-    model_name,
-    optimizer_of,
+    name_model_of_run,
+    name_optimizer,
 )
 from perfctl.records.paper import OpShape
 from tests.cli import plain_runs as runs
@@ -34,7 +34,7 @@ from tests.cli.conftest import sql
 def test_a_run_has_the_name_by_which_its_model_is_asked_for(
     workload: str, variant: str | None, name: str
 ) -> None:
-    assert model_name(workload, variant) == name
+    assert name_model_of_run(workload, variant) == name
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_an_optimizer_goes_by_how_many_values_it_keeps(
 ) -> None:
     shape = ((4, 3),)
     assert (
-        optimizer_of(
+        name_optimizer(
             [
                 OpShape(
                     "a", "Linear", f"optim.{op}", "optimizer", shape, shape, attributes=attributes

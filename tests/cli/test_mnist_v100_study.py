@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.cli.main import run_command_line
 from tests.cli.conftest import Perfctl, sql
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "mnist_v100_study"
@@ -26,7 +26,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["ingest", str(EXAMPLE), "--store", str(store)],
         ["report", "--store", str(store), "--out", str(out)],
     ):
-        assert run(arguments) == 0
+        assert run_command_line(arguments) == 0
     return store
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.cli.main import COMMANDS, application
+from perfctl.orchestrator.cli.main import COMMANDS, build_application
 from tests.cli.conftest import Perfctl
 
 WITHOUT = {"serve", "mcp"}
@@ -19,7 +19,7 @@ WITHOUT = {"serve", "mcp"}
 def _options() -> dict[str, set[str]]:
     import typer
 
-    group: Any = typer.main.get_command(application())
+    group: Any = typer.main.get_command(build_application())
     return {
         name: {word for one in command.params for word in one.opts}
         for name, command in group.commands.items()

@@ -41,7 +41,7 @@ def asked(*words: str) -> Asked:
     )
     app = typer.Typer()
     app.callback()(lambda: None)
-    commands.add_declared(app, "take", "Take it.", declared)
+    commands.register_declared_command(app, "take", "Take it.", declared)
     outcome = CliRunner().invoke(app, ["take", *words, "--json"])
     if outcome.exception is not None:
         raise outcome.exception

@@ -10,8 +10,8 @@ import pytest
 
 from perfctl.orchestrator.predict.answer import Question
 from perfctl.orchestrator.predict.models.subjects import find_subject
-from perfctl.orchestrator.predict.step_parts import floor_of_step
-from perfctl.orchestrator.predict.training import step_of
+from perfctl.orchestrator.predict.step_parts import compute_step_floor
+from perfctl.orchestrator.predict.training import build_step_spec
 from tests.cli import plain_runs as runs
 from tests.cli.conftest import Perfctl
 from tests.cli.predict_calls import NET, ask
@@ -48,7 +48,11 @@ def bench(slower: float = 1.0) -> list[Any]:
             question = Question(f"{family},width={width}", batch=1, optimizer="sgd")
             subject = find_subject(question)
             for batch in (16, 32, 64, 128):
-                length = 2000 * slower * floor_of_step(step_of(question, subject, batch), machine)
+                length = (
+                    2000
+                    * slower
+                    * compute_step_floor(build_step_spec(question, subject, batch), machine)
+                )
                 rows.append(runs.Row(subject.model, batch, (length, length * 1.01, length * 0.99)))
     return rows
 
@@ -91,9 +95,9 @@ def test_without_scikit_learn_one_note_says_so_and_the_next_way_is_taken(
 def test_a_cpu_with_other_threads_is_another_machine_that_is_named(
     perfctl: Perfctl, tmp_path: Path
 ) -> None:
-    from perfctl.orchestrator.launch.machine.doctor import host_facts
+    from perfctl.orchestrator.launch.machine.doctor import collect_host_facts
 
-    cpu = host_facts()["cpu"]
+    cpu = collect_host_facts()["cpu"]
     runs.store(tmp_path / "perfctl.db", [runs.Row(NET, 64, (10.0, 10.0), device=cpu, threads=1)])
     whole = {
         "device": cpu,

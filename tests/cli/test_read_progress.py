@@ -29,7 +29,7 @@ def test_what_is_quick_says_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "AFTER_S", 60)
-    with progress.working() as now:
+    with progress.show_progress() as now:
         now("reading", 0, 1, Path("a.json"))
     assert capsys.readouterr().err == ""
 
@@ -37,7 +37,7 @@ def test_what_is_quick_says_nothing(
 def test_what_is_slow_says_nothing_either_where_nobody_watches(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with progress.working() as now, progress.working() as steps:
+    with progress.show_progress() as now, progress.show_progress() as steps:
         now("reading", 0, 3, Path("a.json"))
         steps("tracing", 1, 3)
         time.sleep(0.2)
@@ -47,9 +47,11 @@ def test_what_is_slow_says_nothing_either_where_nobody_watches(
 def test_a_line_says_which_file_of_how_many_and_how_far(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(b"x" * 4_000_000)
-    now = progress.Steps()
+    now = progress.ProgressSteps()
     now("reading", 0, 2, tmp_path / "other.csv")
-    assert now.how_far() == "", "nothing is done, so nothing is known of the time left"
+    assert now.format_percent_and_time_left() == "", (
+        "nothing is done, so nothing is known of the time left"
+    )
     now("reading", 1, 2, path)
     now._start -= 60
     with path.open("rb", buffering=0) as file:
@@ -59,7 +61,7 @@ def test_a_line_says_which_file_of_how_many_and_how_far(tmp_path: Path) -> None:
         done = 1.75 if place else 1.0  # of 2 files, in 60 s
         seconds = round(60 * (2 / done - 1))
         left = f"{seconds} s" if seconds < 60 else "1 min 0 s"
-        assert now.how_far() == f"{done / 2 * 100:.0f}%, about {left} left  "
+        assert now.format_percent_and_time_left() == f"{done / 2 * 100:.0f}%, about {left} left  "
 
 
 def test_a_calculation_says_its_part_its_share_and_the_time_left(
@@ -69,7 +71,7 @@ def test_a_calculation_says_its_part_its_share_and_the_time_left(
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
-    with progress.working() as steps:
+    with progress.show_progress() as steps:
         steps._start -= 30
         steps("working out vgg16", 2, 8)
         time.sleep(0.4)
@@ -84,10 +86,10 @@ def test_a_calculation_says_its_part_its_share_and_the_time_left(
 def test_a_file_that_is_not_read_in_order_shows_no_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     path.write_bytes(b"x" * 1_000_000)
-    now = progress.Steps()
+    now = progress.ProgressSteps()
     now("reading", 0, 1, path)
     assert now.line() == "a.sqlite: reading, 0 s"
-    assert progress.position_in(tmp_path / "missing") == (0, 0)
+    assert progress.measure_read_position(tmp_path / "missing") == (0, 0)
 
 
 def test_on_a_terminal_a_bar_is_drawn_and_taken_away(
@@ -96,7 +98,7 @@ def test_on_a_terminal_a_bar_is_drawn_and_taken_away(
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.working() as now:
+    with progress.show_progress() as now:
         now("reading", 0, 2, tmp_path / "[bold]a\x1b[31m.csv")
         time.sleep(0.4)
     said = terminal.getvalue()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.cli.main import run_command_line
 from perfctl.orchestrator.commands import mcp
 
 
@@ -19,20 +19,25 @@ def test_mcp_gives_the_flops_of_the_estimate(
     """Of each layer, and of backward, at both batch sizes of a recorded sweep."""
     pytest.importorskip("jsonschema")
     store, recorded = tmp_path / "perfctl.db", Path(__file__).parents[1] / "data/recorded-cpu/torch"
-    assert run(["replay", str(recorded), "--out", str(tmp_path / "r"), "--store", str(store)]) == 0
+    assert (
+        run_command_line(
+            ["replay", str(recorded), "--out", str(tmp_path / "r"), "--store", str(store)]
+        )
+        == 0
+    )
 
-    async def run_here(caller: mcp.Caller, words: list[str]) -> tuple[str, list[str]]:
+    async def run_here(caller: mcp.ToolCaller, words: list[str]) -> tuple[str, list[str]]:
         capsys.readouterr()
-        assert run(words) == 0
+        assert run_command_line(words) == 0
         return capsys.readouterr().out, []
 
-    monkeypatch.setattr(mcp.Caller, "_run", run_here)
+    monkeypatch.setattr(mcp.ToolCaller, "_run_tool_command", run_here)
     with ThreadPoolExecutor(1) as thread:  # the tests with a browser leave a loop running here
-        call = mcp.Caller(store, 60).call("ledger", {"form": "json", "limit": mcp.MAX_ROWS})
+        call = mcp.ToolCaller(store, 60).call("ledger", {"form": "json", "limit": mcp.MAX_ROWS})
         answer = thread.submit(asyncio.run, call).result()
     rows = [row for row in answer["answer"]["rows"] if row["layer"] and row["estimated_flops"]]
     for batch in (16, 32):
-        assert run(["estimate", "mnist_cnn", "--batch", str(batch), "--json"]) == 0
+        assert run_command_line(["estimate", "mnist_cnn", "--batch", str(batch), "--json"]) == 0
         own = json.loads(capsys.readouterr().out)["batches"][str(batch)]
         listed = {
             direction: {

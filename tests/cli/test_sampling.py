@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from perfctl.orchestrator.ingest.run_folders import add_surroundings
+from perfctl.orchestrator.ingest.run_folders import add_folder_facts
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
@@ -20,16 +20,16 @@ def test_sampling_is_on_unless_it_is_turned_off_and_makes_no_other_sweep() -> No
         plan_sweep(NoProfiler(), replace(SweepOptions(device="cpu"), sample=text))
         for text in ("50ms", "off")
     )
-    sampling = on.sampling(Command((), "run"))
+    sampling = on.make_sampling_settings(Command((), "run"))
     assert sampling is not None and sampling.every_s == 0.05
-    assert off.sampling(Command((), "run")) is None
+    assert off.make_sampling_settings(Command((), "run")) is None
     assert on.name == off.name
 
 
 def test_broken_samples_leave_the_run_whole_with_a_gap(tmp_path: Path) -> None:
     report = Report("torch", tmp_path, "synthetic")
     (tmp_path / "samples.csv").write_text("# perfctl samples 1\nnothing\n")
-    found = add_surroundings(report, tmp_path, {"profiler": "torch"}, {})
+    found = add_folder_facts(report, tmp_path, {"profiler": "torch"}, {})
     assert [(gap.quantity, gap.state) for gap in found.gaps] == [("sample", "unreadable")]
 
 
@@ -48,8 +48,8 @@ def test_a_real_run_has_samples_in_the_store_on_the_clock_of_its_steps(
     )
     options = "--device cpu --batches 256 --sample 10ms --steps 40"
     perfctl(f"torch {options} -- python {script} {{batch}}").ok()
-    with database.reading(tmp_path / "perfctl.db") as connection:
-        (run,) = read.load(connection, read.run_ids(connection, latest_of_each=True))
+    with database.open_store_for_reading(tmp_path / "perfctl.db") as connection:
+        (run,) = read.load_runs(connection, read.list_run_ids(connection, latest_of_each=True))
     samples = list(run.report.samples)
     assert len(samples) > 10
     start = min(step.start_ns for step in run.report.steps if step.start_ns is not None)

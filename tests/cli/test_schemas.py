@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from perfctl.orchestrator.cli.commands import outputs_of_command
+from perfctl.orchestrator.cli.commands import list_output_names
 from perfctl.orchestrator.outputs import OUTPUTS as RECORDS
-from perfctl.orchestrator.outputs import name_of, schema_of, to_json
-from perfctl.orchestrator.report.ledger.ranks import job_outputs
+from perfctl.orchestrator.outputs import build_output_schema, convert_to_json, format_schema_name
+from perfctl.orchestrator.report.ledger.ranks import list_job_outputs
 from perfctl.records.report import Collective, Kernel
 from tests.cli.conftest import Perfctl
 from tests.commands.test_declare import DECLARED
@@ -55,7 +55,7 @@ def inside(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def wrong(output: str, value: Any) -> list[str]:
-    found = Draft202012Validator(schema_of(output)).iter_errors(value)
+    found = Draft202012Validator(build_output_schema(output)).iter_errors(value)
     return [f"{'.'.join(map(str, error.absolute_path))}: {error.message[:200]}" for error in found]
 
 
@@ -67,7 +67,7 @@ def test_what_a_command_prints_holds_to_its_schema(
     said = perfctl(f"{PRINTED[output]} --json")
     assert wrong(output, said.json) == []
     if isinstance(said.json, dict):
-        assert next(iter(said.json.items())) == ("schema", name_of(output))
+        assert next(iter(said.json.items())) == ("schema", format_schema_name(output))
 
 
 def test_a_job_of_two_ranks_holds_to_the_schema_of_the_ledger() -> None:
@@ -81,10 +81,12 @@ def test_a_job_of_two_ranks_holds_to_the_schema_of_the_ledger() -> None:
         foreign_run(rank + 1, kernels=kernels, collectives=talks, rank=rank, world_size=2)
         for rank in (0, 1)
     ]
-    jobs = to_json(job_outputs(replace(run, artifact=f"job/{run.id}.json") for run in runs))
+    jobs = convert_to_json(
+        list_job_outputs(replace(run, artifact=f"job/{run.id}.json") for run in runs)
+    )
     assert jobs[0]["bubbles"]
     value = {
-        "schema": name_of("ledger"),
+        "schema": format_schema_name("ledger"),
         "rows": [],
         "sweep": [],
         "phases": [],
@@ -96,14 +98,14 @@ def test_a_job_of_two_ranks_holds_to_the_schema_of_the_ledger() -> None:
 
 
 def test_every_command_with_json_has_a_schema_and_every_schema_a_command() -> None:
-    printed = [outputs_of_command(command) for command in DECLARED.values() if command.has_json]
+    printed = [list_output_names(command) for command in DECLARED.values() if command.has_json]
     assert all(printed)
     assert set().union(*printed) == set(RECORDS)
 
 
 @pytest.mark.parametrize("output", RECORDS)
 def test_a_schema_is_one_and_lists_every_key(output: str) -> None:
-    schema = schema_of(output)
+    schema = build_output_schema(output)
     Draft202012Validator.check_schema(schema)
     assert "1 multiply-add counts as 2 FLOPs" in schema["description"]
     for one in inside(schema):

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.counts.kernels.replays import cost_lines
+from perfctl.orchestrator.counts.kernels.replays import describe_replay_cost
 from perfctl.orchestrator.errors import RunFailed
 from perfctl.orchestrator.ingest.sweep import NcuCost, estimate_ncu_cost
 from perfctl.orchestrator.launch.machine import tools
@@ -111,7 +111,9 @@ def test_an_unedited_script_is_swept_with_its_layers_directions_and_steps_in_the
     torch = pytest.importorskip("torch")
     if profiler == "torch":  # test_another_interpreter starts one under it as a user does
         request.getfixturevalue("quick_sweeps")
-    if profiler == "nsys" and (tools.find("nsys") is None or not hasattr(torch._C, "_nvtx")):
+    if profiler == "nsys" and (
+        tools.find_program("nsys") is None or not hasattr(torch._C, "_nvtx")
+    ):
         pytest.skip("needs nsys and a build of torch with NVTX")
     typed = f"{profiler} -- {sys.executable} train.py --batch-size {{batch}} --note 'a b'"
     said = sweep(typed).ok()
@@ -257,7 +259,7 @@ def test_the_cost_of_ncu_is_told_from_one_plain_step(
         4 * 5,
     )
     part = estimate(metrics="fadd", layers=("conv1",))
-    said = cost_lines(part.cost, part.batch_size, part.layers)[0]
+    said = describe_replay_cost(part.cost, part.batch_size, part.layers)[0]
     assert " launches per step in conv1 (of 4) x 5 steps" in said
     with pytest.raises(RunFailed, match="`layer`: the step has no launch in nope"):
         estimate(layers=("nope",))

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.commands.serve import listing
-from perfctl.orchestrator.report.page.page import calculator_digest
+from perfctl.orchestrator.commands.serve import render_listing
+from perfctl.orchestrator.report.page.page import compute_calculator_digest
 from perfctl.orchestrator.report.page.server import MOST_CONNECTIONS, PageServer
 
 
@@ -60,7 +60,7 @@ def running(found: PageServer) -> Iterator[PageServer]:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[PageServer]:
-    with running(PageServer(folder, "127.0.0.1", 0, lambda: listing(folder))) as found:
+    with running(PageServer(folder, "127.0.0.1", 0, lambda: render_listing(folder))) as found:
         yield found
 
 
@@ -168,7 +168,9 @@ def test_an_answer_that_fails_is_one_line_and_the_next_is_given(
     def broken(query: str) -> tuple[HTTPStatus, dict[str, object]]:
         raise ValueError(query)
 
-    with running(PageServer(folder, "127.0.0.1", 0, lambda: listing(folder), broken)) as server:
+    with running(
+        PageServer(folder, "127.0.0.1", 0, lambda: render_listing(folder), broken)
+    ) as server:
         said: list[str] = []
         server.failed = said.append
         with pytest.raises(http.client.RemoteDisconnected):
@@ -236,7 +238,7 @@ def test_the_calculator_is_answered_in_json_that_runs_nothing(folder: Path) -> N
 
 
 def test_only_a_page_of_this_calculator_may_ask_and_runs_no_other_script(folder: Path) -> None:
-    digest = calculator_digest()
+    digest = compute_calculator_digest()
     assert digest.startswith("sha256-")
     (folder / "calculator.html").write_text(f"<meta content=\"script-src '{digest}'\">")
     (folder / "old.html").write_text("<meta content=\"script-src 'sha256-abc='\">")
@@ -339,10 +341,10 @@ def test_ctrl_c_ends_it_cleanly_and_the_address_is_this_machines_own(folder: Pat
 def test_a_port_that_is_taken_is_said_in_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from perfctl.orchestrator.cli.main import run
+    from perfctl.orchestrator.cli.main import run_command_line
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert run(["serve", str(folder), "--port", str(taken.getsockname()[1])]) == 1
+        assert run_command_line(["serve", str(folder), "--port", str(taken.getsockname()[1])]) == 1
     assert "--port" in capsys.readouterr().err

@@ -66,7 +66,7 @@ def made_list(lists: list[list[str]]) -> Path:
 def paths(tables: dict[str, list[tuple[Any, ...]]]) -> set[tuple[str]]:
     from perfctl.orchestrator.store import schema
 
-    names = [name for name in schema.columns("run") if name != "ingested_at"]
+    names = [name for name in schema.read_column_types("run") if name != "ingested_at"]
     return {(row[names.index("artifact")],) for row in tables["run"]}
 
 

@@ -31,14 +31,14 @@ def render(perfctl: Perfctl) -> Perfctl:
 def parts_of(render: Perfctl, monkeypatch: pytest.MonkeyPatch) -> Parts:
     """What an array is asked to hold for a study that is typed."""
     asked: list[StudyParts] = []
-    make = rendering.render_parts
+    make = rendering.render_study_jobs
 
     def remember(parts: StudyParts, *rest: object) -> object:
         asked.append(parts)
         return make(parts, *rest)  # type: ignore[arg-type]
 
     def find(typed: str) -> StudyParts:
-        monkeypatch.setattr(rendering, "render_parts", remember)
+        monkeypatch.setattr(rendering, "render_study_jobs", remember)
         name, _, rest = typed.partition(" ")
         assert render(f"{name} --dry-run {rest}").code == 0
         return asked.pop()

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.commands.speedup import distinct_labels, own_options
+from perfctl.orchestrator.commands.speedup import make_labels_distinct, rebuild_workload_options
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
-from perfctl.orchestrator.launch.sweep.ways import Way, plan_way, read_ways
+from perfctl.orchestrator.launch.sweep.ways import TrainingWay, parse_ways, plan_way_sweep
 from tests.cli.conftest import Perfctl
 
 SMALL = "--hidden 4 --length 6 --samples 32 --threads 1 --steps 10 --warmup 2"
@@ -119,12 +119,12 @@ def test_the_store_is_beside_the_runs_unless_it_is_named(tmp_path: Path) -> None
 
 
 def test_a_list_of_devices_is_read() -> None:
-    assert read_ways("cpu, cuda:tf32,cuda:compile") == (
-        Way("cpu"),
-        Way("cuda", "tf32"),
-        Way("cuda", "compile"),
+    assert parse_ways("cpu, cuda:tf32,cuda:compile") == (
+        TrainingWay("cpu"),
+        TrainingWay("cuda", "tf32"),
+        TrainingWay("cuda", "compile"),
     )
-    assert [way.precision for way in read_ways("cuda,cuda:bf16,cpu:compile")] == [
+    assert [way.precision for way in parse_ways("cuda,cuda:bf16,cpu:compile")] == [
         "fp32",
         "bf16",
         "fp32",
@@ -147,7 +147,7 @@ def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
     monkeypatch.setattr(
         "perfctl.orchestrator.launch.sweep.plan.resolve_device", lambda asked: asked
     )
-    base, other = (_argv(way) for way in read_ways(devices))
+    base, other = (_argv(way) for way in parse_ways(devices))
     for name, value in (("--device", device), ("--precision", precision)):
         assert other[other.index(name) + 1] == value
     assert ("--compile" in other) == devices.endswith("compile")
@@ -165,11 +165,13 @@ def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
     assert "--seed" in base
 
 
-def _argv(way: Way) -> list[str]:
+def _argv(way: TrainingWay) -> list[str]:
     from perfctl.orchestrator.launch.sweep import sweep
 
     asked = SweepOptions(workload="lstm", batches=(8,))
-    ((_, command),) = sweep.commands(plan_way(way, 2, asked, ("--hidden", "4", "--seed", "3")))
+    ((_, command),) = sweep.list_sweep_commands(
+        plan_way_sweep(way, 2, asked, ("--hidden", "4", "--seed", "3"))
+    )
     return [str(word) for word in command.argv]
 
 
@@ -210,23 +212,23 @@ def test_a_wrong_word_for_the_workload_starts_nothing(perfctl: Perfctl) -> None:
         2, "is not a multiple of 16"
     )
     with pytest.raises(UsageError):
-        read_ways("")
+        parse_ways("")
 
 
 def test_equally_named_sides_have_distinct_labels() -> None:
-    assert distinct_labels(["b16", "b16", "b32"], ["old/b16", "new/b16", "b32"]) == [
+    assert make_labels_distinct(["b16", "b16", "b32"], ["old/b16", "new/b16", "b32"]) == [
         "old/b16",
         "new/b16",
         "b32",
     ]
-    assert distinct_labels(["a", "a"], ["a", "a"]) == ["a (1)", "a (2)"]
+    assert make_labels_distinct(["a", "a"], ["a", "a"]) == ["a (1)", "a (2)"]
 
 
 def test_a_workloads_own_options_come_back_from_its_record_as_it_was_called() -> None:
     said = {"option:conv2": "[32, 64, 3, 1]", "option:epochs": "2"}
     run: Any = SimpleNamespace(workload="mnist_cnn", report=SimpleNamespace(environment=said))
-    assert own_options(run) == ("--conv2=32,64,3,1",)
+    assert rebuild_workload_options(run) == ("--conv2=32,64,3,1",)
     run = SimpleNamespace(
         workload="unet", report=SimpleNamespace(environment={"option:base_width": "8"})
     )
-    assert own_options(run) == ("--base-width=8",)
+    assert rebuild_workload_options(run) == ("--base-width=8",)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import typer
 
-from perfctl.orchestrator.cli.main import COMMANDS, GROUPS, application
+from perfctl.orchestrator.cli.main import COMMANDS, GROUPS, build_application
 from tests.cli.conftest import Perfctl
 
-ROOT: Any = typer.main.get_command(application())
+ROOT: Any = typer.main.get_command(build_application())
 LETTERS = {
     "-b": "--batches",
     "-o": "--out",

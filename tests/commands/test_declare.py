@@ -14,16 +14,16 @@ from jsonschema import Draft202012Validator
 
 import perfctl
 from perfctl.orchestrator.cli import main
-from perfctl.orchestrator.cli.commands import outputs_of_command, read_value
+from perfctl.orchestrator.cli.commands import list_output_names, parse_typed_value
 from perfctl.orchestrator.commands.declare import Command, Group
-from perfctl.orchestrator.outputs import schema_of
+from perfctl.orchestrator.outputs import build_output_schema
 
 
 def declarations() -> dict[str, Command[Any, Any]]:
     """Words of each declared command -> the command; those of groups, too."""
     found = {}
     for name in main.COMMANDS:
-        declared = main.declaration(name)
+        declared = main.load_declaration(name)
         if isinstance(declared, Group):
             found |= {
                 f"{name} {word}": command
@@ -64,11 +64,11 @@ def plain(default: Any) -> Any:
 
 @pytest.mark.parametrize("name", API)
 def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
-    group: Any = typer.main.get_command(main.application(name))
+    group: Any = typer.main.get_command(main.build_application(name))
     fields = {field.name: field for field in DECLARED[name].fields}
     options = {
         param.name: plain(
-            read_value(fields[param.name], param.default)
+            parse_typed_value(fields[param.name], param.default)
             if param.name in fields and param.default is not None
             else param.default
         )
@@ -101,12 +101,14 @@ def test_the_api_documents_every_keyword(name: str) -> None:
 def test_json_schema_is_that_of_what_json_prints(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.run([*name.split(), "--json-schema"]) == 0
+    assert main.run_command_line([*name.split(), "--json-schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     Draft202012Validator.check_schema(schema)
-    outputs = outputs_of_command(DECLARED[name])
+    outputs = list_output_names(DECLARED[name])
     assert schema == (
-        schema_of(*outputs) if len(outputs) == 1 else {"anyOf": list(map(schema_of, outputs))}
+        build_output_schema(*outputs)
+        if len(outputs) == 1
+        else {"anyOf": list(map(build_output_schema, outputs))}
     )
 
 

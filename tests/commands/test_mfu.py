@@ -11,9 +11,9 @@ import pytest
 
 import perfctl
 from perfctl.orchestrator.commands.mfu import trace_decoder
-from perfctl.orchestrator.counts.hardware.dense_peak import peak_of
+from perfctl.orchestrator.counts.hardware.dense_peak import find_dense_peak
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.mfu import PARAMETERS, AttentionLayer
+from perfctl.orchestrator.estimate.mfu import PARAMETERS, AttentionSizes
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
@@ -58,7 +58,7 @@ def test_a_traced_llama_has_the_terms_of_its_dimensions(config: Path) -> None:
     by_hand = perfctl.mfu(**SIZES, tokens_per_second=1, device="A100", seq=512)
     model = by_name.model
     assert (model.products, model.head) == (LAYERS * (ATTENTION + 3 * HIDDEN * FFN), HIDDEN * VOCAB)
-    assert model.attention == (AttentionLayer(2 * HEADS * DEPTH),) * LAYERS
+    assert model.attention == (AttentionSizes(2 * HEADS * DEPTH),) * LAYERS
     assert (model.others, model.unweighted, model.tied) == ((2 * LAYERS + 1) * HIDDEN, 0, False)
     assert model.kv_share == KV / HEADS
     assert by_name.exact.terms == by_hand.exact.terms
@@ -101,7 +101,7 @@ def test_windows_come_from_the_config(config: Path) -> None:
     )
     model = trace_decoder(path, 512)
     assert [layer.window for layer in model.attention] == [128, None] * (LAYERS // 2)
-    assert model.attention_flops("window") == 12 * HEADS * DEPTH * (128 + 512) * LAYERS // 2
+    assert model.count_attention_flops("window") == 12 * HEADS * DEPTH * (128 + 512) * LAYERS // 2
     assert trace_decoder(write(config, "mistral", sliding_window=64), 512).attention[0].window == 64
 
 
@@ -174,12 +174,12 @@ def test_a_model_without_a_table_of_tokens_is_refused() -> None:
 )
 def test_sparse_peaks_are_refused(device: str | None, peak: float, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        peak_of(device, "bf16", peak)
+        find_dense_peak(device, "bf16", peak)
 
 
 @pytest.mark.parametrize("peak", [275, 459, 918, 197, 123, 383, 989, 989.5, 1307, 2307])
 def test_dense_peaks_of_other_accelerators_pass(peak: float) -> None:
-    assert peak_of(None, "bf16", peak)[0].flops == peak * 1e12
+    assert find_dense_peak(None, "bf16", peak)[0].flops == peak * 1e12
 
 
 def test_an_mfu_of_152_percent_is_the_peak_of_an_a100_as_in_torchtitan_4779() -> None:
@@ -222,10 +222,10 @@ def test_an_mfu_of_152_percent_is_the_peak_of_an_a100_as_in_torchtitan_4779() ->
 
 
 def test_a_peak_beside_the_tables_is_said() -> None:
-    found, notes = peak_of("A100 SXM4 80 GB", "bf16", 250)
+    found, notes = find_dense_peak("A100 SXM4 80 GB", "bf16", 250)
     assert found.flops == 250e12
     assert any("250.0 TFLOP/s as given; the table has 311.9" in note for note in notes)
-    assert not peak_of("A100 SXM4 80 GB", "bf16", 312)[1]
+    assert not find_dense_peak("A100 SXM4 80 GB", "bf16", 312)[1]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import perfctl
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.estimate.session import check_value, estimate_model
+from perfctl.orchestrator.estimate.session import check_manual_value, estimate_model
 from perfctl.orchestrator.predict.prices import list_prices
 
 NET = "mlp:depth=3,width=16"
@@ -25,7 +25,7 @@ def test_a_model_is_estimated_at_each_batch_size_and_layers_that_are_not_there_a
     (sheet,) = {sheet.layer for sheet in found.sheets("fc2").values()}
     assert sheet == "fc2"
     assert {layer.path for layer in found.part("fc2")[1].modules} == {"fc2"}
-    assert check_value(str(128 * 10), {1: found.sheets("fc2")[1]}, {})[1].mistakes == ()
+    assert check_manual_value(str(128 * 10), {1: found.sheets("fc2")[1]}, {})[1].mistakes == ()
     with pytest.raises(UsageError, match="`layer`: layer 'conv9'"):
         found.part("conv9")
     with pytest.raises(UsageError, match="`check` needs one layer"):

@@ -19,22 +19,22 @@ from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import estimate_model
 from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.launch.cluster import status
-from perfctl.orchestrator.launch.cluster.plan import Plan, SweepRuns, sweep_task
+from perfctl.orchestrator.launch.cluster.plan import JobArrayPlan, TaskSweepRuns, make_sweep_task
 from perfctl.orchestrator.launch.images import definition
-from perfctl.orchestrator.launch.images.definition import Definition
-from perfctl.orchestrator.launch.sweep.folders import Setting
+from perfctl.orchestrator.launch.images.definition import ImageRecipe
+from perfctl.orchestrator.launch.sweep.folders import SweepSetting
 from perfctl.orchestrator.launch.sweep.plan import plan_inference
 
 NET = "mlp:depth=3,width=16"
 
 
-def plan(folder: Path) -> Plan:
+def plan(folder: Path) -> JobArrayPlan:
     """An array of two tasks of one sweep, of which nothing has run."""
     tasks = tuple(
-        sweep_task(at, SweepRuns("torch", Setting(batch), "torch-mnist_cnn-1"))
+        make_sweep_task(at, TaskSweepRuns("torch", SweepSetting(batch), "torch-mnist_cnn-1"))
         for at, batch in enumerate((16, 32))
     )
-    made = Plan(
+    made = JobArrayPlan(
         folder / "slurm-mnist_cnn-1", "mnist_cnn", tasks, "perfctl slurm render torch", "host"
     )
     made.folder.mkdir(parents=True)
@@ -62,11 +62,11 @@ def test_a_copy_without_secrets_is_not_written_over_the_report_or_another_file(
 
 def test_an_image_definition_is_replaced_only_by_force(tmp_path: Path) -> None:
     out = tmp_path / "perfctl.def"
-    asked = Definition("python:3.11-slim", ("torch",), None, None, (), ())
-    build = definition.write(asked, out, command_line="perfctl image render")
+    asked = ImageRecipe("python:3.11-slim", ("torch",), None, None, (), ())
+    build = definition.write_definition_file(asked, out, command_line="perfctl image render")
     assert str(out) in build and "perfctl image render" in out.read_text()
     with pytest.raises(UsageError, match="already exists"):
-        definition.write(asked, out)
+        definition.write_definition_file(asked, out)
 
 
 Refused = Callable[[Path], object]
@@ -158,11 +158,11 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
             "`pie` does not apply to the chart 'sample'",
         ),
         (
-            lambda store: speedup.run(SpeedupOptions(runs=("one",), store=store), SILENT),
+            lambda store: speedup.run_speedup(SpeedupOptions(runs=("one",), store=store), SILENT),
             "`runs` needs at least two",
         ),
         (
-            lambda store: speedup.run(
+            lambda store: speedup.run_speedup(
                 SpeedupOptions(runs=("1", "2"), store=store, allow=("all",)), SILENT
             ),
             "`allow`: 'all' is not known",
@@ -210,9 +210,9 @@ def test_without_slurm_the_folders_alone_say_how_far_an_array_is(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     made = plan(tmp_path)
-    found = status.read_status(made)
+    found = status.collect_array_status(made)
     assert (found.asked_squeue, found.gather, found.repeat) == (False, None, [0, 1])
     with pytest.raises(
         UsageError, match=r"`tasks`: task '2' not found\. Tasks are numbered 0 to 1"
     ):
-        status.submit(made, [0, 2])
+        status.submit_job_array(made, [0, 2])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import perfctl
-from perfctl.orchestrator.errors import Lost, PerfctlError, StoreError
+from perfctl.orchestrator.errors import LostWarning, PerfctlError, StoreError
 
 
 def test_a_page_is_written_and_described_and_the_same_store_gives_the_same_page(
@@ -57,6 +57,6 @@ def test_of_a_folder_reports_that_cannot_be_read_are_skipped_and_said(
     trace = next((recorded / "b16").glob("report.*"))
     (tmp_path / "good.pt.trace.json.gz").write_bytes(trace.read_bytes())
     (tmp_path / "bad.pt.trace.json").write_text('{"traceEvents": [')
-    with pytest.warns(Lost, match=r"skipped: .*bad\.pt\.trace\.json") as said:
+    with pytest.warns(LostWarning, match=r"skipped: .*bad\.pt\.trace\.json") as said:
         found = perfctl.compare(tmp_path, tmp_path / "good.pt.trace.json.gz", anyway=True)
     assert (len(found.a.runs), len(said)) == (1, 1)

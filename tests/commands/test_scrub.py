@@ -16,7 +16,7 @@ import pytest
 
 from perfctl.orchestrator.commands.scrub import scrub
 from perfctl.orchestrator.ingest import scrub as module
-from perfctl.orchestrator.ingest.scrub import CHUNK, LONGEST, scrubbed_name
+from perfctl.orchestrator.ingest.scrub import CHUNK, LONGEST, make_scrubbed_path
 from perfctl.parsers import ReportError, parse
 from perfctl.records.report import Report
 from tests.make.nsys_sqlite import GITHUB, PASSWORD, VALUES, with_environment
@@ -273,7 +273,7 @@ def test_a_copy_that_a_second_look_finds_anything_in_is_not_made(
         copy.write_bytes(source.read_bytes())
         return {}, Counter(secret=1)
 
-    monkeypatch.setattr(module, "_copy_text", leave_all)
+    monkeypatch.setattr(module, "_copy_scrubbed_text", leave_all)
     with pytest.raises(
         ReportError, match="the copy would still contain secret, so perfctl made no copy"
     ):
@@ -314,4 +314,4 @@ def test_every_real_export_keeps_its_measurements(reports: Path, tmp_path: Path)
     ],
 )
 def test_the_name_of_the_copy_keeps_its_endings(name: str, copy: str) -> None:
-    assert scrubbed_name(Path("somewhere", name)) == Path("somewhere", copy)
+    assert make_scrubbed_path(Path("somewhere", name)) == Path("somewhere", copy)

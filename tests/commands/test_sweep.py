@@ -37,7 +37,7 @@ def test_a_replay_stores_every_recorded_batch_size_and_says_how_each_went(
 ) -> None:
     sizes = sorted(int(folder.name[1:]) for folder in recorded.glob("b*"))
     heard = Heard()
-    done = profile.replay_sweep(
+    done = profile.replay_or_plan(
         profile.ReplayOptions(recorded, out=tmp_path / "perfctl-runs"), heard
     )
     assert isinstance(done, Swept)

@@ -19,13 +19,13 @@ from perfctl.orchestrator.compare.causes import (
     ONLY_B,
     OTHER_KERNELS,
     SAME,
-    _kind,
-    execute,
-    explain,
+    _classify_change,
+    align_rows_of_pair,
+    summarize_executed_kernels,
 )
-from perfctl.orchestrator.compare.compare import compare
-from perfctl.orchestrator.compare.compared import Number
-from perfctl.orchestrator.counts.kernels.names import arithmetic, of_layer
+from perfctl.orchestrator.compare.compare import compare_two_sides
+from perfctl.orchestrator.compare.compared import SideFigure
+from perfctl.orchestrator.counts.kernels.names import choose_layer_algorithm, list_layer_algorithms
 from tests.make.synthetic import with_report
 from tests.make.tables import table
 from tests.make.two_sides import ENVIRONMENT, make_side, map_kernels, map_runs
@@ -64,17 +64,17 @@ def net(
 
 
 def ran(**launches):
-    return execute(
+    return summarize_executed_kernels(
         [
-            (name, Number(1.0, None, 1.0, 1.0, 1, 1, 1, launches=count))
+            (name, SideFigure(1.0, None, 1.0, 1.0, 1, 1, 1, launches=count))
             for name, count in launches.items()
         ]
     )
 
 
 def why(a, b):
-    (pair,) = compare(a, b).pairs
-    return explain(pair)
+    (pair,) = compare_two_sides(a, b).pairs
+    return align_rows_of_pair(pair)
 
 
 def kinds(found):
@@ -134,7 +134,7 @@ def test_without_layers_all_ways_to_convolve_are_one_family():
 
 def test_two_kernels_whose_names_are_cut_alike_stay_two_rows():
     long = "void kernel_" + "x" * 200 + "<float, {}>(float*)"
-    (pair,) = compare(
+    (pair,) = compare_two_sides(
         net("A", {"conv2": long.format(3)}), net("B", {"conv2": long.format(5)})
     ).pairs
     rows = [row for row in pair.rows if row.key.kernel.startswith("void kernel_")]
@@ -154,18 +154,18 @@ def test_two_kernels_whose_names_are_cut_alike_stay_two_rows():
     ],
 )
 def test_a_difference_is_likely_where_its_kernels_changed(fact, value, names, level):
-    (pair,) = compare(
+    (pair,) = compare_two_sides(
         net("A"), net("B", names, environment=ENVIRONMENT | {fact: value}), anyway=True
     ).pairs
-    (found,) = explain(pair).suspects
+    (found,) = align_rows_of_pair(pair).suspects
     assert (found.difference.fact, found.level) == (fact, level)
     assert found.why
 
 
 def test_the_likeliest_differences_come_first():
     other = ENVIRONMENT | {"python": "3.99", "cudnn": "9.99", "cuda": "13.9"}
-    (pair,) = compare(net("A"), net("B", {"conv2": WINOGRAD}, environment=other)).pairs
-    found = explain(pair).suspects
+    (pair,) = compare_two_sides(net("A"), net("B", {"conv2": WINOGRAD}, environment=other)).pairs
+    found = align_rows_of_pair(pair).suspects
     assert found[0].difference.fact == "cudnn"
     assert [LEVELS.index(one.level) for one in found] == sorted(
         LEVELS.index(one.level) for one in found
@@ -178,9 +178,12 @@ def test_a_layer_s_algorithms_are_those_of_its_arithmetic_and_a_product_between_
         return executed and executed.algorithms
 
     parts = ("void winograd_nonfused::winogradForwardData4x4<float>()", SGEMM)
-    assert algorithms(*parts) == (of_layer(parts).method,)
+    assert algorithms(*parts) == (choose_layer_algorithm(parts).method,)
     assert algorithms(IMPLICIT, "void cudnn::ops::nchwToNhwcKernel<float>()") == ("implicit gemm",)
-    assert [one.method for one in arithmetic([IMPLICIT, SGEMM])] == ["implicit gemm", "gemm"]
+    assert [one.method for one in list_layer_algorithms([IMPLICIT, SGEMM])] == [
+        "implicit gemm",
+        "gemm",
+    ]
     assert algorithms() is None
 
 
@@ -194,8 +197,8 @@ def test_a_fact_that_one_side_did_not_record_is_never_a_likely_cause():
     """Winograd ran in B, so another cuDNN is likely, and one that A did not record only possible:
     it may be the same."""
     without = {fact: value for fact, value in ENVIRONMENT.items() if fact != "cudnn"}
-    (pair,) = compare(net("A", environment=without), net("B", {"conv2": WINOGRAD})).pairs
-    (found,) = explain(pair).suspects
+    (pair,) = compare_two_sides(net("A", environment=without), net("B", {"conv2": WINOGRAD})).pairs
+    (found,) = align_rows_of_pair(pair).suspects
     assert (found.difference.fact, found.level, found.why) == (
         "cudnn",
         "possible",
@@ -204,11 +207,11 @@ def test_a_fact_that_one_side_did_not_record_is_never_a_likely_cause():
 
 
 def test_no_difference_is_ranked_where_nothing_was_compared():
-    (pair,) = compare(
+    (pair,) = compare_two_sides(
         net("A"), net("B", environment=ENVIRONMENT | {"cudnn": "9.99", "python": "3.99"})
     ).pairs
     alone = replace(pair, rows=tuple(replace(row, before=None) for row in pair.rows))
-    assert {(one.level, one.why) for one in explain(alone).suspects} == {
+    assert {(one.level, one.why) for one in align_rows_of_pair(alone).suspects} == {
         ("not ranked", "nothing to compare")
     }
 
@@ -216,10 +219,12 @@ def test_no_difference_is_ranked_where_nothing_was_compared():
 def test_a_layer_that_only_copied_did_not_change_its_algorithm():
     flash = ran(**{"flash_fwd_kernel<Flash_fwd_kernel_traits<128>>": 1})
     copy = ran(direct_copy_kernel_cuda=1)
-    assert _kind(flash, copy) == ONLY_A and _kind(copy, flash) == ONLY_B
+    assert _classify_change(flash, copy) == ONLY_A and _classify_change(copy, flash) == ONLY_B
 
 
 def test_launches_that_one_side_lacks_are_fewer_launches_and_not_other_kernels():
     whole, cut = ran(tile_a=6, tile_b=4), ran(tile_a=6)
-    assert _kind(whole, cut) == _kind(cut, whole) == LAUNCHES
-    assert _kind(whole, ran(tile_a=10)) == OTHER_KERNELS, "tile_a took the place of tile_b"
+    assert _classify_change(whole, cut) == _classify_change(cut, whole) == LAUNCHES
+    assert _classify_change(whole, ran(tile_a=10)) == OTHER_KERNELS, (
+        "tile_a took the place of tile_b"
+    )

@@ -5,7 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from perfctl.orchestrator.compare.changes import Change, exact_changes, fewest, noisy_changes
+from perfctl.orchestrator.compare.changes import (
+    LevelChange,
+    count_points_needed,
+    find_exact_changes,
+    find_significant_changes,
+)
 from tests.make.tables import table
 
 
@@ -31,7 +36,7 @@ def series(
 
 @table("jump", [1.1, 0.9])
 def test_a_level_that_changed_by_ten_times_the_noise_is_found_where_it_changed(jump):
-    (found,) = noisy_changes(series(1, 30, jump=jump, at=18))
+    (found,) = find_significant_changes(series(1, 30, jump=jump, at=18))
     assert found.earliest <= 18 <= found.latest
     assert found.after == 18
     assert (found.before_points, found.after_points) == (18, 12)
@@ -42,47 +47,50 @@ def test_a_level_that_changed_by_ten_times_the_noise_is_found_where_it_changed(j
 
 def test_two_changes_are_two():
     values = [*series(2, 15), *series(3, 15, jump=1.2), *series(4, 15, jump=1.5)]
-    assert [one.after for one in noisy_changes(values)] == [15, 30]
+    assert [one.after for one in find_significant_changes(values)] == [15, 30]
 
 
 @table("alike most", [(0.0, 2), (0.6, 6)])
 def test_noise_alone_is_seldom_a_change_also_where_each_point_is_like_the_one_before(alike, most):
-    assert sum(bool(noisy_changes(series(seed, 20, alike=alike))) for seed in range(50)) <= most
+    assert (
+        sum(bool(find_significant_changes(series(seed, 20, alike=alike))) for seed in range(50))
+        <= most
+    )
 
 
 def test_fewer_points_than_can_show_a_change_show_none():
-    count = fewest()
-    assert noisy_changes(series(5, count - 1, jump=3.0, at=count // 2)) == []
-    assert noisy_changes(series(5, count, jump=3.0, at=count // 2)) != []
+    count = count_points_needed()
+    assert find_significant_changes(series(5, count - 1, jump=3.0, at=count // 2)) == []
+    assert find_significant_changes(series(5, count, jump=3.0, at=count // 2)) != []
 
 
 def test_among_many_series_more_points_are_needed():
-    assert fewest(100) > fewest(1)
+    assert count_points_needed(100) > count_points_needed(1)
 
 
 def test_a_change_within_the_gate_is_not_told():
     values = series(6, 30, jump=1.04, at=15, spread=0.001)
-    assert noisy_changes(values, gate=0.05) == []
-    assert len(noisy_changes(values, gate=0.03)) == 1
+    assert find_significant_changes(values, gate=0.05) == []
+    assert len(find_significant_changes(values, gate=0.03)) == 1
 
 
 def test_one_slow_point_is_no_level():
     values = series(7, 30)
     values[14] *= 3
-    assert noisy_changes(values) == []
+    assert find_significant_changes(values) == []
 
 
 def test_a_value_that_is_no_time_is_not_judged():
-    assert noisy_changes([0.0, *series(9, 29, jump=2.0, at=15)]) == []
+    assert find_significant_changes([0.0, *series(9, 29, jump=2.0, at=15)]) == []
 
 
 def test_every_change_of_an_exact_count_is_told():
-    assert exact_changes([8, 8, 16, 16, 16, 0, 4]) == [
-        Change(2, 1.0, None, None, 2, 2, 2, 3),
-        Change(5, -1.0, None, None, 5, 5, 3, 1),
-        Change(6, None, None, None, 6, 6, 1, 1),
+    assert find_exact_changes([8, 8, 16, 16, 16, 0, 4]) == [
+        LevelChange(2, 1.0, None, None, 2, 2, 2, 3),
+        LevelChange(5, -1.0, None, None, 5, 5, 3, 1),
+        LevelChange(6, None, None, None, 6, 6, 1, 1),
     ]
 
 
 def test_a_count_that_stays_has_no_change():
-    assert exact_changes([8, 8, 8]) == []
+    assert find_exact_changes([8, 8, 8]) == []

@@ -7,7 +7,7 @@ from itertools import cycle
 
 import pytest
 
-from perfctl.orchestrator.compare.compare import Side, compare
+from perfctl.orchestrator.compare.compare import ComparisonSide, compare_two_sides
 from perfctl.orchestrator.compare.compared import (
     DIFFERS,
     EQUAL,
@@ -34,7 +34,7 @@ def the_row(found, name, quantity="time"):
 @table("count", [3, 5])
 def test_a_kernel_that_became_a_fifth_slower_is_found_and_nothing_else_below_it(count):
     dice = random.Random(1)
-    found = compare(
+    found = compare_two_sides(
         make_side("A", count, dice), make_side("B", count, dice, slower={"conv_b": 1.2})
     )
     assert {row.name for _, row in found.regressions} == {
@@ -58,7 +58,7 @@ def test_samples_per_second_are_not_judged_as_the_step_if_the_batch_sizes_differ
     dice = random.Random(3)
     slower = dict.fromkeys((kernel for _, kernel in TIMES), 1.5)
     b = make_side("B", 5, dice, slower=slower, batch_size=128)
-    found = compare(make_side("A", 5, dice, batch_size=64), b, anyway=True)
+    found = compare_two_sides(make_side("A", 5, dice, batch_size=64), b, anyway=True)
     step, rate = the_row(found, "step"), the_row(found, "samples per second", "throughput")
     assert (step.result, rate.result) == (SLOWER, NOT_JUDGED)
     assert rate.change == pytest.approx(2 / 1.5 - 1, abs=0.05)
@@ -75,7 +75,7 @@ def test_times_of_a_cpu_that_other_programs_kept_busy_are_judged_only_if_asked(a
         make_side("B", 5, dice, slower=slower, device=cpu),
         lambda run: with_report(run, summaries=shares),
     )
-    found = compare(make_side("A", 5, dice, device=cpu), b, anyway=anyway)
+    found = compare_two_sides(make_side("A", 5, dice, device=cpu), b, anyway=anyway)
     step = the_row(found, "step")
     assert step.result == result
     assert ("threads waited for a core in 70%" in step.reason) is not anyway
@@ -85,12 +85,12 @@ def test_of_60_comparisons_of_noise_no_more_than_one_in_20_says_anything():
     dice = random.Random(4)
     said = 0
     for _ in range(60):
-        found = compare(
+        found = compare_two_sides(
             make_side("A", 3, dice, noise=0.1), make_side("B", 3, dice, noise=0.1), gate=0.0
         )
         said += bool(found.regressions or found.improvements)
     assert said <= 60 * 0.05 + 3 * (60 * 0.05 * 0.95) ** 0.5
-    quiet = [compare(make_side("A", 3, dice), make_side("B", 3, dice)) for _ in range(15)]
+    quiet = [compare_two_sides(make_side("A", 3, dice), make_side("B", 3, dice)) for _ in range(15)]
     assert not any(found.regressions or found.improvements for found in quiet)
 
 
@@ -101,7 +101,9 @@ def test_counted_flops_are_exact_and_any_difference_is_news(share):
         c._replace(value=share * (c.value or 0)) if c.name.endswith("ffma_pred_on.sum") else c
         for c in run.report.counters
     ]
-    found = compare(Side("A", (run,)), Side("B", (with_report(run, counters=counters),)))
+    found = compare_two_sides(
+        ComparisonSide("A", (run,)), ComparisonSide("B", (with_report(run, counters=counters),))
+    )
     row = the_row(found, "fc1 forward", "flops")
     assert row.before is not None
     assert row.before.median == 2 * synthetic.macs("fc1", 64)
@@ -118,7 +120,7 @@ def test_gradients_told_apart_on_one_side_only_are_added_up_on_both():
         return map_kernels(side, lambda kernel: kernel._replace(direction=next(turns)), side.label)
 
     a, b = make_side("A", 3, dice), make_side("B", 3, dice)
-    found = compare(turned(a, "backward"), turned(b, "grad_input", "grad_weight"))
+    found = compare_two_sides(turned(a, "backward"), turned(b, "grad_input", "grad_weight"))
     rows = [row.key for row in found.pairs[0].rows if row.key.level == "layer"]
     assert {(key.layer, key.direction) for key in rows} == {
         (layer, "backward") for layer in ("conv1", "conv2", "fc")

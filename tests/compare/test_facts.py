@@ -5,9 +5,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from perfctl.orchestrator.compare.compare import Side, compare
+from perfctl.orchestrator.compare.compare import ComparisonSide, compare_two_sides
 from perfctl.orchestrator.compare.compared import MEANING, NOT_JUDGED
-from perfctl.orchestrator.compare.sides import FACTS, compare_facts
+from perfctl.orchestrator.compare.sides import FACTS, compare_run_facts
 from perfctl.records.report import Kernel, Sample, ServedStep
 from perfctl.records.run import Run
 from tests.make.synthetic import foreign_run, make_run, with_report
@@ -58,15 +58,15 @@ def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the
         make_side("A", 3, dice, samples=sampled(1900)),
         make_side("B", 3, dice, samples=sampled(1910)),
     )
-    assert not compare(a, b).not_comparable
-    other = Side("B", tuple(changed(run, what) for run in b.runs))
-    found = compare(a, other)
+    assert not compare_two_sides(a, b).not_comparable
+    other = ComparisonSide("B", tuple(changed(run, what) for run in b.runs))
+    found = compare_two_sides(a, other)
     (pair,) = found.not_comparable
     assert [one.fact for one in pair.blocked] == [fact]
     assert pair.rows, "the figures are shown"
     assert {row.result for row in pair.rows} == {NOT_JUDGED}
     assert not found.regressions and not found.improvements and not found.news
-    forced = compare(a, other, anyway=True)
+    forced = compare_two_sides(a, other, anyway=True)
     assert not forced.not_comparable
     assert any(row.result != NOT_JUDGED for row in forced.pairs[0].rows) or fact == "profiler"
     assert forced.pairs[0].blocked == pair.blocked
@@ -89,8 +89,8 @@ def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the
 )
 def test_what_is_only_said_does_not_block(fact, what):
     dice = random.Random(12)
-    b = Side("B", tuple(changed(run, what) for run in make_side("B", 3, dice).runs))
-    (pair,) = compare(make_side("A", 3, dice), b).pairs
+    b = ComparisonSide("B", tuple(changed(run, what) for run in make_side("B", 3, dice).runs))
+    (pair,) = compare_two_sides(make_side("A", 3, dice), b).pairs
     assert [(one.fact, one.blocks) for one in pair.differences] == [(fact, False)]
     assert any(row.result != NOT_JUDGED for row in pair.rows)
 
@@ -115,11 +115,11 @@ def test_servers_with_other_numbers_of_sequences_in_a_step_are_not_comparable():
 
 def facts(a, b):
     """What both sides say."""
-    return {name: (mine, theirs) for name, mine, theirs in compare_facts([a], [b])[1]}
+    return {name: (mine, theirs) for name, mine, theirs in compare_run_facts([a], [b])[1]}
 
 
 def differing(a, b):
-    return [(one.fact, one.a, one.b, one.blocks) for one in compare_facts(a, b)[0]]
+    return [(one.fact, one.a, one.b, one.blocks) for one in compare_run_facts(a, b)[0]]
 
 
 @table(
@@ -149,7 +149,7 @@ def test_clocks_within_a_twentieth_of_the_lower_are_the_same(other, same):
     a, b = (make_run(samples=sampled(clock)) for clock in (1000, other))
     found = [] if same else [("SM clock while it ran", "1000 MHz", f"{other} MHz", True)]
     assert differing([a], [b]) == found
-    assert len(compare_facts([a, b], [a])[0]) == (0 if same else 1), "of all runs together"
+    assert len(compare_run_facts([a, b], [a])[0]) == (0 if same else 1), "of all runs together"
     assert differing([a], [make_run()])[0][3] is False, "nothing shows that it differs"
 
 
@@ -249,8 +249,8 @@ def test_a_report_that_ends_earlier_is_not_comparable(names, others, expected):
         kernels = [
             Kernel(at, name, start_ns=1000 * at, duration_ns=900) for at, name in enumerate(names)
         ]
-        return Side(label, (foreign_run(ord(label), ranges=[], kernels=kernels),))
+        return ComparisonSide(label, (foreign_run(ord(label), ranges=[], kernels=kernels),))
 
-    found = compare(side("A", names), side("B", others)).not_comparable
+    found = compare_two_sides(side("A", names), side("B", others)).not_comparable
     blocked = [one.reason.partition(":")[0] for pair in found for one in pair.blocked]
     assert blocked == expected

@@ -8,7 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.compare.compare import Comparison, Pair, Side, compare
+from perfctl.orchestrator.compare.compare import (
+    ComparedPair,
+    Comparison,
+    ComparisonSide,
+    compare_two_sides,
+)
 from perfctl.orchestrator.compare.compared import (
     EQUAL,
     FASTER,
@@ -16,11 +21,11 @@ from perfctl.orchestrator.compare.compared import (
     NOT_JUDGED,
     NOT_SHOWN,
     SLOWER,
-    Number,
-    Row,
+    ComparedRow,
+    SideFigure,
 )
-from perfctl.orchestrator.compare.quantities import Key
-from perfctl.orchestrator.compare.sides import Difference
+from perfctl.orchestrator.compare.quantities import QuantityKey
+from perfctl.orchestrator.compare.sides import FactDifference
 from perfctl.records.report import Kernel, MemoryFigure, Step
 from perfctl.records.run import Run
 from tests.make.synthetic import make_run
@@ -32,7 +37,7 @@ LONG = 10**9
 
 def side(label, *logs, first=1, **changes):
     """A run for each logarithm of its one step's time."""
-    return Side(
+    return ComparisonSide(
         label,
         tuple(
             make_run(number, steps=(Step(0, "step", None, round(LONG * math.exp(log))),), **changes)
@@ -47,7 +52,7 @@ def profiled(label, *profilers, first=1):
         side(label, 0.0, first=number, profiler=name).runs[0]
         for number, name in enumerate(profilers, first)
     )
-    return Side(label, tuple(runs))
+    return ComparisonSide(label, tuple(runs))
 
 
 def apart(p):
@@ -58,13 +63,16 @@ def apart(p):
 
 def steps_of(found):
     return [
-        row for pair in found.pairs for row in pair.rows if row.key == Key("step", "time", "step")
+        row
+        for pair in found.pairs
+        for row in pair.rows
+        if row.key == QuantityKey("step", "time", "step")
     ]
 
 
 @table("p verdict", [(0.017, NOT_SHOWN), (0.0163, SLOWER), (0.04, NOT_SHOWN), (0.001, SLOWER)])
 def test_a_level_has_a_third_of_one_chance_in_twenty(p, verdict):
-    found = compare(side("A", 0.0, 0.1, 0.2), side("B", 0.1 + apart(p)))
+    found = compare_two_sides(side("A", 0.0, 0.1, 0.2), side("B", 0.1 + apart(p)))
     (row,) = steps_of(found)
     assert (row.p, row.adjusted) == (pytest.approx(p, rel=1e-4), row.p)
     assert row.result == verdict
@@ -76,19 +84,21 @@ def test_rows_of_a_level_are_judged_together_over_all_pairs():
         parts = (
             side(label, *each, batch_size=batch) for batch, each in zip((16, 32), logs, strict=True)
         )
-        return Side(label, tuple(run for part in parts for run in part.runs))
+        return ComparisonSide(label, tuple(run for part in parts for run in part.runs))
 
     a = both("A", (0.0, 0.1, 0.2), (0.0, 0.1, 0.2))
     b = both("B", (0.1 + apart(0.01),), (0.1 - apart(0.004),))
-    first, second = steps_of(compare(a, b))
+    first, second = steps_of(compare_two_sides(a, b))
     assert (first.p, second.p) == (pytest.approx(0.01, rel=1e-4), pytest.approx(0.004, rel=1e-4))
     assert (first.adjusted, second.adjusted) == (first.p, pytest.approx(0.008, rel=1e-4))
     assert (first.result, second.result) == (SLOWER, FASTER)
-    assert {row.result for row in steps_of(compare(a, b, gate=3.0))} == {"within the gate"}
+    assert {row.result for row in steps_of(compare_two_sides(a, b, gate=3.0))} == {
+        "within the gate"
+    }
 
 
 def test_samples_per_second_say_what_their_step_says_the_other_way_round():
-    (pair,) = compare(side("A", 0.0, 0.1, 0.2), side("B", 0.1 + apart(0.001))).pairs
+    (pair,) = compare_two_sides(side("A", 0.0, 0.1, 0.2), side("B", 0.1 + apart(0.001))).pairs
     step, speed = pair.rows
     assert step.interval is not None and speed.interval is not None
     assert speed.interval == pytest.approx(
@@ -98,7 +108,7 @@ def test_samples_per_second_say_what_their_step_says_the_other_way_round():
     assert (speed.p, speed.adjusted, speed.result) == (step.p, step.adjusted, SLOWER)
     assert speed.reason == f"as its step; {step.reason}"
     assert speed.change == pytest.approx(1 / (1 + (step.change or 0)) - 1)
-    (single,) = compare(side("A", 0.0), side("B", 1.0)).pairs
+    (single,) = compare_two_sides(side("A", 0.0), side("B", 1.0)).pairs
     step, speed = single.rows
     assert (speed.result, speed.reason, speed.interval) == (NOT_JUDGED, step.reason, None)
 
@@ -118,9 +128,9 @@ def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides()
 
         held = (MemoryFigure("peak", "allocated", 512),)
         torch = run(base, "torch", 900, 70, memory=held)
-        return Side(label, (torch, run(base + 1, "nsys", 100, 40)))
+        return ComparisonSide(label, (torch, run(base + 1, "nsys", 100, 40)))
 
-    (pair,) = compare(both("A", 1), both("B", 3)).pairs
+    (pair,) = compare_two_sides(both("A", 1), both("B", 3)).pairs
     found = {row.key[:3]: row for row in pair.rows}
     step, memory = found["step", "time", "step"], found["step", "memory", "peak allocated"]
     assert step.basis == "CPU timer around each step, while nsys was recording"
@@ -133,7 +143,7 @@ def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides()
 
 
 def test_a_profiler_of_one_side_alone_is_named_and_not_compared():
-    (pair,) = compare(
+    (pair,) = compare_two_sides(
         profiled("A", "torch", "none", "dlprof"), profiled("B", "torch", "ncu", first=4)
     ).pairs
     assert pair.notes == (
@@ -146,8 +156,8 @@ def test_a_profiler_of_one_side_alone_is_named_and_not_compared():
 def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_by_force_only():
     a = profiled("A", "ncu", "torch")
     b = side("B", 0.5, first=5, profiler="nsys")
-    (pair,) = compare(a, b).pairs
-    assert pair.blocked[0] == Difference(
+    (pair,) = compare_two_sides(a, b).pairs
+    assert pair.blocked[0] == FactDifference(
         "profiler",
         "ncu, torch",
         "nsys",
@@ -156,8 +166,8 @@ def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_b
     )
     assert ([run.profiler for run in pair.runs_a], pair.notes) == (["torch"], ())
     assert {row.result for row in pair.rows} == {NOT_JUDGED}
-    (forced,) = compare(a, b, anyway=True).pairs
-    step = next(row for row in forced.rows if row.key == Key("step", "time", "step"))
+    (forced,) = compare_two_sides(a, b, anyway=True).pairs
+    step = next(row for row in forced.rows if row.key == QuantityKey("step", "time", "step"))
     assert (step.result, step.change) == (NOT_JUDGED, pytest.approx(math.exp(0.5) - 1))
     assert step.reason.startswith(
         "different clocks: CPU timer around each step, while torch was recording / CPU"
@@ -166,9 +176,11 @@ def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_b
 
 def row(level, quantity, verdict, a, b, name=""):
     def number(value):
-        return None if value is None else Number(value, None, value, value, 1, 1, 1)
+        return None if value is None else SideFigure(value, None, value, value, 1, 1, 1)
 
-    return Row(Key(level, quantity, name), number(a), number(b), result=verdict, name=name)
+    return ComparedRow(
+        QuantityKey(level, quantity, name), number(a), number(b), result=verdict, name=name
+    )
 
 
 def pair_of(
@@ -176,12 +188,14 @@ def pair_of(
     differences=(),
     batch=(64, 64),
 ):
-    return Pair("net", *batch, (), (), differences, (), rows, ())
+    return ComparedPair("net", *batch, (), (), differences, (), rows, ())
 
 
 def comparison(*pairs, forced=False):
     nothing: tuple[Run, ...] = ()
-    return Comparison(Side("A", nothing), Side("B", nothing), 0.05, forced, pairs, (), (), ())
+    return Comparison(
+        ComparisonSide("A", nothing), ComparisonSide("B", nothing), 0.05, forced, pairs, (), (), ()
+    )
 
 
 def test_what_counts_is_sorted_by_level_and_then_by_weight():
@@ -210,7 +224,7 @@ def test_what_counts_is_sorted_by_level_and_then_by_weight():
 
 
 def test_a_pair_is_blocked_by_what_blocks_and_not_by_what_is_said():
-    said = Difference("host", "x", "y", False, "said only")
+    said = FactDifference("host", "x", "y", False, "said only")
     stops = replace(said, fact="torch", a="2.8", b="2.9", blocks=True)
     blocked, free = pair_of(differences=(said, stops)), pair_of(differences=(said,))
     assert (blocked.blocked, free.blocked) == ((stops,), ())

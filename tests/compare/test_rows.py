@@ -19,19 +19,21 @@ from perfctl.orchestrator.compare.compared import (
     SMALLER,
     WITHIN,
     compare_quantities,
-    judge_row,
+    judge_row_by_p_value,
 )
-from perfctl.orchestrator.compare.quantities import Key, Observed
+from perfctl.orchestrator.compare.quantities import ObservedQuantity, QuantityKey
 from tests.make.tables import table
 
-CONV = Key("layer", "time", "", "conv2", "forward")
-STEP = Key("step", "time", "step")
-FLOPS = Key("step", "flops", "executed FLOPs")
-PEAK = Key("step", "memory", "peak allocated")
+CONV = QuantityKey("layer", "time", "", "conv2", "forward")
+STEP = QuantityKey("step", "time", "step")
+FLOPS = QuantityKey("step", "flops", "executed FLOPs")
+PEAK = QuantityKey("step", "memory", "peak allocated")
 
 
 def seen(*values, basis="the clock", note=None, trusted=True):
-    return Observed(values, basis, trusted, note=note, is_bound="lower bound" in (note or ""))
+    return ObservedQuantity(
+        values, basis, trusted, note=note, is_bound="lower bound" in (note or "")
+    )
 
 
 def row_of(key, a, b):
@@ -54,12 +56,12 @@ ABOUT_8, AT_LEAST_8, AT_LEAST_9 = seen(8, note=ROUGH), seen(8, note=BOUND), seen
         (STEP, "step"),
         (PEAK, "peak allocated"),
         (CONV, "conv2 forward"),
-        (Key("layer", "time", "", "not attributed"), "not attributed"),
-        (Key("layer", "time", "", "", "optimizer"), "optimizer"),
-        (Key("layer", "time", "", "fc", "optimizer"), "fc optimizer"),
-        (Key("layer", "time", "", "", "forward"), "outside of layers forward"),
-        (Key("kernel", "time", "", "", "optimizer", "adam"), "optimizer: adam"),
-        (Key("kernel", "time", "", "conv2", "forward", "sgemm"), "conv2 forward: sgemm"),
+        (QuantityKey("layer", "time", "", "not attributed"), "not attributed"),
+        (QuantityKey("layer", "time", "", "", "optimizer"), "optimizer"),
+        (QuantityKey("layer", "time", "", "fc", "optimizer"), "fc optimizer"),
+        (QuantityKey("layer", "time", "", "", "forward"), "outside of layers forward"),
+        (QuantityKey("kernel", "time", "", "", "optimizer", "adam"), "optimizer: adam"),
+        (QuantityKey("kernel", "time", "", "conv2", "forward", "sgemm"), "conv2 forward: sgemm"),
     ],
 )
 def test_a_row_is_called_by_its_place(key, said):
@@ -67,7 +69,9 @@ def test_a_row_is_called_by_its_place(key, said):
 
 
 def test_rows_stand_in_the_order_in_which_they_are_first_seen_a_before_b():
-    first, second, third = (Key("layer", "time", "", layer, "forward") for layer in ("c", "a", "b"))
+    first, second, third = (
+        QuantityKey("layer", "time", "", layer, "forward") for layer in ("c", "a", "b")
+    )
     found = compare_quantities(
         [{second: seen(1)}, {first: seen(1)}], [{third: seen(1), second: seen(1)}]
     )
@@ -76,9 +80,9 @@ def test_rows_stand_in_the_order_in_which_they_are_first_seen_a_before_b():
 
 def test_a_number_is_the_median_over_runs_of_each_runs_median_over_steps():
     runs = [
-        Observed((1.0, 4.0, 100.0), "x", grids=("8x1x1", "4x1x1"), launches=2.0),
-        Observed((10.0, 20.0), "x", grids=("4x1x1", "2x1x1"), launches=5.0),
-        Observed((7.0,), "x"),
+        ObservedQuantity((1.0, 4.0, 100.0), "x", grids=("8x1x1", "4x1x1"), launches=2.0),
+        ObservedQuantity((10.0, 20.0), "x", grids=("4x1x1", "2x1x1"), launches=5.0),
+        ObservedQuantity((7.0,), "x"),
     ]
     a = row_of(CONV, [*runs, None], [seen(14.0, basis="y")]).before
     assert a is not None
@@ -290,7 +294,7 @@ def test_a_change_counts_when_it_is_no_chance_and_larger_than_the_gate(
     change, around, adjusted, verdict
 ):
     row = replace(PLAIN, change=change, interval=around)
-    found = judge_row(row, adjusted, gate=0.25, alpha=0.05)
+    found = judge_row_by_p_value(row, adjusted, gate=0.25, alpha=0.05)
     assert (found.result, found.adjusted) == (verdict, adjusted)
-    held = judge_row(replace(row, key=PEAK), adjusted, gate=0.25, alpha=0.05)
+    held = judge_row_by_p_value(replace(row, key=PEAK), adjusted, gate=0.25, alpha=0.05)
     assert held.result == {SLOWER: LARGER, FASTER: SMALLER}.get(verdict, verdict)

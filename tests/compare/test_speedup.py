@@ -8,12 +8,12 @@ import pytest
 from perfctl.orchestrator.compare.speedup import (
     Arm,
     Gain,
+    GainKey,
     GainLine,
-    LineKey,
-    compare_quantity,
-    if_only,
-    reached,
-    speedup,
+    compare_speedup_arms,
+    compute_amdahl_gains,
+    compute_gain_line,
+    compute_times_to_quality,
 )
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Kernel, Step, Summary
 from tests.make import synthetic
@@ -54,7 +54,7 @@ def arms(first, second):
 
 
 def compared(first, second, **options):
-    return speedup(arms(first, second), **options).comparisons[0]
+    return compare_speedup_arms(arms(first, second), **options).comparisons[0]
 
 
 BEFORE, AFTER = {"steps": steps(9000)}, {"steps": steps(3000)}
@@ -66,7 +66,7 @@ def test_a_speedup_is_the_ratio_of_geometric_means_with_its_interval():
     )
     gains = {line.key: line.gain for line in found.lines}
     for key, expected in ((("step", "step"), 3.0), (("phase", "forward"), 6.0)):
-        gain = gains[LineKey(*key)]
+        gain = gains[GainKey(*key)]
         assert gain is not None
         assert gain.value == pytest.approx(expected, rel=1e-3)
         assert gain.low < expected < gain.high
@@ -74,7 +74,7 @@ def test_a_speedup_is_the_ratio_of_geometric_means_with_its_interval():
 
 def gain(level, a, b):
     """What the line of one quantity says: its gain, that it is not settled, or the reason."""
-    line = compare_quantity(LineKey(level, level), a, b)
+    line = compute_gain_line(GainKey(level, level), a, b)
     return line.gain or line.uncertain or line.reason
 
 
@@ -113,11 +113,11 @@ def test_another_device_is_what_it_is_about_and_does_not_refuse():
 def test_an_arm_that_failed_is_named_and_the_others_go_on():
     first, second = arms(BEFORE, AFTER)
     broken = Arm("cuda", (make_run(3, status="failed", reason="no GPU"),))
-    found = speedup([first, broken, second])
+    found = compare_speedup_arms([first, broken, second])
     assert found.failed == (("cuda", "no GPU"),)
     assert [one.label for one in found.comparisons] == ["other"]
     with pytest.raises(ValueError, match="cuda: no GPU"):
-        speedup([first, broken])
+        compare_speedup_arms([first, broken])
 
 
 def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses():
@@ -132,13 +132,13 @@ def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses():
 
 def layer_line(name, base, faster, level="layer"):
     return GainLine(
-        LineKey(level, name), base, base, gain=faster, reason="" if faster else "why not"
+        GainKey(level, name), base, base, gain=faster, reason="" if faster else "why not"
     )
 
 
 def test_one_layer_alone_saves_no_more_than_its_part_of_the_step():
     twice, ten = Gain(2.0, 1.0, 4.0, "five runs"), Gain(10.0, 5.0, 20.0, "five runs")
-    found = if_only(
+    found = compute_amdahl_gains(
         [
             layer_line("small", 20.0, ten),
             layer_line("step", 100.0, twice, "step"),
@@ -162,8 +162,13 @@ def test_one_layer_alone_saves_no_more_than_its_part_of_the_step():
         "five runs",
     )
     assert astuple(found[1].gain)[:3] == pytest.approx((100 / 82, 100 / 84, 100 / 81))
-    assert if_only([layer_line("half", 50.0, twice)]) == ()
-    assert if_only([layer_line("step", 0.0, None, "step"), layer_line("half", 50.0, twice)]) == ()
+    assert compute_amdahl_gains([layer_line("half", 50.0, twice)]) == ()
+    assert (
+        compute_amdahl_gains(
+            [layer_line("step", 0.0, None, "step"), layer_line("half", 50.0, twice)]
+        )
+        == ()
+    )
 
 
 @table(
@@ -261,14 +266,14 @@ def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_lef
 def test_a_target_is_the_worst_best_and_the_first_epoch_that_reaches_it_counts():
     first = course((100, 0.5, 0.9), (100, 0.4, 0.8), (100, 0.4, 0.7))
     second = course((10, 0.9, 0.1), (10, 0.4, 0.9), (10, 0.2, 0.95))
-    study = speedup(arms({"steps": first}, {"steps": second}))
+    study = compare_speedup_arms(arms({"steps": first}, {"steps": second}))
     assert [astuple(one) for one in study.times_to_quality] == [
         ("test loss", 0.4, {"cpu": 200, "other": 20}),
         ("accuracy", 0.9, {"cpu": 100, "other": 20}),
     ]
     assert (study.workload, study.batch, study.base) == ("mnist_cnn", 64, "cpu")
-    assert reached(()) == ()
-    partly = speedup(arms({"steps": first}, {"steps": steps(9)}))
+    assert compute_times_to_quality(()) == ()
+    partly = compare_speedup_arms(arms({"steps": first}, {"steps": steps(9)}))
     assert partly.times_to_quality == (), "one arm has no course at all"
 
 
@@ -280,19 +285,19 @@ def test_dice_is_reached_from_below():
         )
         return {"steps": rows, "summaries": named}
 
-    found = speedup(arms(of(0.2, 0.6, 0.7), of(0.5, 0.55))).times_to_quality
+    found = compare_speedup_arms(arms(of(0.2, 0.6, 0.7), of(0.5, 0.55))).times_to_quality
     assert [astuple(one) for one in found] == [("Dice", 0.55, {"cpu": 20, "other": 20})]
 
 
 def test_arms_without_a_whole_run_say_why_and_two_are_needed():
     first, second = arms(BEFORE, AFTER)
     with pytest.raises(ValueError, match=r"^one arm alone$"):
-        speedup([first])
+        compare_speedup_arms([first])
     silent = Arm("gpu", (make_run(3, status="failed"),))
     with pytest.raises(ValueError, match=r"^gpu: it has no run; none: it has no run$"):
-        speedup([first, silent, Arm("none", ())])
+        compare_speedup_arms([first, silent, Arm("none", ())])
     broken = [make_run(4, status=status, reason="no") for status in ("failed", "partial")]
-    study = speedup([first, Arm("other", (*broken, *second.runs))])
+    study = compare_speedup_arms([first, Arm("other", (*broken, *second.runs))])
     assert study.failed == ()
     assert [one.runs for one in study.arms] == [1, 1], "a failed run is in no figure"
 

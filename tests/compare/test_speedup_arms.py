@@ -5,16 +5,16 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.peaks import Peaks
+from perfctl.orchestrator.counts.hardware.peaks import DevicePeaks
 from perfctl.orchestrator.ledger.arm_figures import (
-    epochs,
-    facts_of,
-    launch_bound,
-    overhead,
-    overlap,
-    rate,
-    shares,
-    top,
+    compute_arm_figures,
+    compute_category_shares,
+    compute_copy_overlap_share,
+    compute_flop_rate,
+    compute_launch_bound_share,
+    compute_overhead_share,
+    list_epochs,
+    list_top_operations,
 )
 from perfctl.records.report import Copy, Gap, Kernel, MemoryFigure, Operation, Step, Summary
 from tests.make import synthetic
@@ -37,11 +37,11 @@ def operation(name, calls, own, total=None):
 
 
 def facts(label="cpu", **changes):
-    return facts_of(label, (make_run(**changes),))
+    return compute_arm_figures(label, (make_run(**changes),))
 
 
 def top_of(*operations, **changes):
-    return top(make_run(operations=list(operations), **changes))
+    return list_top_operations(make_run(operations=list(operations), **changes))
 
 
 def test_the_newest_run_speaks_for_its_arm():
@@ -54,7 +54,7 @@ def test_the_newest_run_speaks_for_its_arm():
         environment={"option:warmup": "3"},
         memory=(MemoryFigure("peak", "host_resident", 512),),
     )
-    found = facts_of("cpu", (older, newer))
+    found = compute_arm_figures("cpu", (older, newer))
     assert (found.label, found.device, found.precision) == ("cpu", "synthetic CPU", "bf16")
     assert (found.runs, found.warmup) == (2, 3)
     assert (found.step_ns, found.step_range) == (20 * MS, (10 * MS, 40 * MS))
@@ -89,7 +89,7 @@ def test_epochs_are_told_in_order_and_those_without_a_time_are_left_out():
         Step(2, "test", None, 5, 0.4),
     )
     dice = (Summary("dice:epoch:2", 0.5, "ratio"),)
-    assert [astuple(one) for one in epochs(make_run(steps=rows, summaries=dice))] == [
+    assert [astuple(one) for one in list_epochs(make_run(steps=rows, summaries=dice))] == [
         (0, 10, 10, 0.9, None, 0.1, None),
         (2, 30, 10 + 30, 0.3, 0.4, 0.7, 0.5),
     ]
@@ -100,7 +100,7 @@ def test_the_ten_most_expensive_are_named_the_earlier_name_first_where_they_cost
     found = top_of(*cheap, operation("aten::add", 2, 40, 50), operation("aten::sum", 1, None, 9))
     assert [one.name for one in found] == ["aten::add", *(f"aten::mul_{n:02}" for n in range(9))]
     assert (found[0].share, found[1].share, found[0].total_ns) == (40 / 100, 5 / 100, 50)
-    assert len(top(make_run(operations=cheap), 3)) == 3
+    assert len(list_top_operations(make_run(operations=cheap), 3)) == 3
     assert top_of(operation("aten::sum", 1, 0, 9)) == ()
 
 
@@ -174,7 +174,7 @@ GEMM = "volta_sgemm_128x64_tn"
     },
 )
 def test_kinds_of_work_are_shares_of_all_time(fields, expected):
-    assert shares(make_run(**fields)) == expected
+    assert compute_category_shares(make_run(**fields)) == expected
 
 
 @table("mode passes", [("train", 3), ("infer", 1)])
@@ -183,13 +183,13 @@ def test_the_rate_is_flops_on_paper_over_time(mode, passes):
     # the first layer has no gradient of its input
     macs -= synthetic.macs("conv1", 64) if mode == "train" else 0
     run = make_run(layer_calls=synthetic.layer_calls(64), mode=mode, device=synthetic.V100)
-    found = rate(run, 2 * MS)
+    found = compute_flop_rate(run, 2 * MS)
     # 80 SMs x 64 lanes x 2 FLOP at 1530 MHz
     assert found.flops == 2 * macs
     assert found.per_second == pytest.approx(2 * macs / 0.002)
     assert found.peak == pytest.approx(80 * 64 * 2 * 1530e6)
     assert found.reason is None
-    assert rate(run, None).per_second is None
+    assert compute_flop_rate(run, None).per_second is None
 
 
 @table(
@@ -209,12 +209,12 @@ def test_a_precision_is_held_against_the_peak_of_its_own_path(kind, precision, p
     flops = {"tensor bf16": 5.0, "tensor tf32": 6.0, "tensor fp16": 7.0, "bf16": 3.0, "fp64": 2.0}
     device = replace(synthetic.CPU, name="this one", kind=kind)
     run = make_run(layer_calls=synthetic.layer_calls(1), device=device, precision=precision)
-    found = rate(run, 1.0, [Peaks("this one", "measured", "measured", flops)])
+    found = compute_flop_rate(run, 1.0, [DevicePeaks("this one", "measured", "measured", flops)])
     assert (found.peak, found.reason) == (peak, reason)
 
 
 def test_without_shapes_there_is_no_rate_but_the_reason():
-    assert astuple(rate(make_run(), 5.0)) == (
+    assert astuple(compute_flop_rate(make_run(), 5.0)) == (
         None,
         None,
         None,
@@ -235,7 +235,7 @@ def test_without_shapes_there_is_no_rate_but_the_reason():
     ],
 )
 def test_launch_bound_is_the_share_of_kernels_that_waited_longer_than_they_ran(spans, share):
-    assert launch_bound(make_run(kernels=[kernel(*span) for span in spans])) == share
+    assert compute_launch_bound_share(make_run(kernels=[kernel(*span) for span in spans])) == share
 
 
 def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out():
@@ -247,8 +247,8 @@ def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out():
         kernel(None, 5),
         kernel(5, None),
     ]
-    assert launch_bound(make_run(kernels=kernels)) == 0.5
-    mean = facts_of("cuda", (make_run(kernels=kernels[:4], device=synthetic.V100),)).idle
+    assert compute_launch_bound_share(make_run(kernels=kernels)) == 0.5
+    mean = compute_arm_figures("cuda", (make_run(kernels=kernels[:4], device=synthetic.V100),)).idle
     assert mean == pytest.approx(1 - (15 / 100 + 20 / 100) / 2)
 
 
@@ -283,13 +283,16 @@ def test_a_copy_is_hidden_where_a_kernel_of_its_device_runs(copies, share):
         kernel(7, 3),
         kernel(0, 2, device=1),
     ]
-    assert overlap(make_run(kernels=kernels, copies=copies)) == share
+    assert compute_copy_overlap_share(make_run(kernels=kernels, copies=copies)) == share
 
 
 def test_without_a_kernel_s_time_nobody_knows_what_was_hidden():
     copies = [Copy("HtoD", 1, 0, 10)]
     for unknown in (kernel(None, 5), kernel(5, None)):
-        assert overlap(make_run(kernels=[kernel(0, 10), unknown], copies=copies)) is None
+        assert (
+            compute_copy_overlap_share(make_run(kernels=[kernel(0, 10), unknown], copies=copies))
+            is None
+        )
 
 
 @table(
@@ -312,5 +315,5 @@ def test_overhead_is_the_part_of_the_steps_that_no_operation_took(changes, expec
         ],
         "steps": (*timed(400, 600), Step(2, "step", None, None), Step(0, "data", None, 9999)),
     }
-    found = overhead(make_run(**(fields | changes)))
+    found = compute_overhead_share(make_run(**(fields | changes)))
     assert found == (expected and pytest.approx(expected))

@@ -4,9 +4,9 @@ import pytest
 
 from perfctl.orchestrator.compare.compared import compare_quantities
 from perfctl.orchestrator.compare.quantities import (
-    Key,
-    Observed,
-    observe,
+    ObservedQuantity,
+    QuantityKey,
+    observe_all_quantities,
     observe_flops,
     observe_times,
 )
@@ -51,11 +51,13 @@ def test_a_step_has_its_time_its_samples_per_second_and_its_phases():
     )
     found = times_of(steps=steps, batch_size=8)
     assert found == {
-        Key("step", "time", "step"): Observed((200, 400), HOST),
-        Key("step", "throughput", "samples per second"): Observed((4e7, 2e7), HOST),  # 8 in 200 ns
+        QuantityKey("step", "time", "step"): ObservedQuantity((200, 400), HOST),
+        QuantityKey("step", "throughput", "samples per second"): ObservedQuantity(
+            (4e7, 2e7), HOST
+        ),  # 8 in 200 ns
         # both copies of step 0; the one without a time of step 1 is none
-        Key("step", "time", "copy"): Observed((7, 5), HOST),
-        Key("step", "time", "forward"): Observed((50, 60), HOST),
+        QuantityKey("step", "time", "copy"): ObservedQuantity((7, 5), HOST),
+        QuantityKey("step", "time", "forward"): ObservedQuantity((50, 60), HOST),
     }
 
 
@@ -63,8 +65,8 @@ def test_a_step_has_its_time_its_samples_per_second_and_its_phases():
 def test_samples_per_second_need_a_batch_size_and_steps_that_take_time(batch, shortest, speed):
     steps = (Step(0, "step", None, 200), Step(1, "step", None, shortest))
     found = times_of(steps=steps, batch_size=batch)
-    assert (Key("step", "throughput", "samples per second") in found) == speed
-    assert found[Key("step", "time", "step")].values == (200, shortest)
+    assert (QuantityKey("step", "throughput", "samples per second") in found) == speed
+    assert found[QuantityKey("step", "time", "step")].values == (200, shortest)
 
 
 def test_without_times_of_steps_there_are_none_of_phases():
@@ -76,9 +78,9 @@ def test_memory_is_in_bytes_one_value_each():
     sample = Sample(0, None, 900, None, None, None, None)
     run = make_run(memory=(MemoryFigure("peak", "allocated", 512),), samples=[sample])
     basis = "memory as the run recorded it"
-    assert observe(PreparedRun(run)) == {
-        Key("step", "memory", "peak allocated"): Observed((512.0,), basis),
-        Key("step", "memory", "device in use"): Observed((900.0,), basis),
+    assert observe_all_quantities(PreparedRun(run)) == {
+        QuantityKey("step", "memory", "peak allocated"): ObservedQuantity((512.0,), basis),
+        QuantityKey("step", "memory", "device in use"): ObservedQuantity((900.0,), basis),
     }
 
 
@@ -94,24 +96,30 @@ def test_kernels_of_numbered_steps_add_up_within_each_step():
     found = times_of(profiler="nsys", kernels=kernels)
     nsys = "kernels, nsys"
     assert of_kernels(found) == {
-        ("fc", "forward", "gemm"): Observed((30, 30), nsys, True, ("8x1x1", "4x2x1"), 1.5),
-        ("not attributed", "", "void copy<int>"): Observed((0, 5), nsys, True, (), 0.5),
+        ("fc", "forward", "gemm"): ObservedQuantity((30, 30), nsys, True, ("8x1x1", "4x2x1"), 1.5),
+        ("not attributed", "", "void copy<int>"): ObservedQuantity((0, 5), nsys, True, (), 0.5),
     }
-    assert found[Key("step", "time", "kernels of a step")] == Observed((30, 35), nsys)
-    assert found[Key("layer", "time", "", "fc", "forward")] == Observed((30, 30), nsys)
-    assert found[Key("layer", "time", "", "not attributed")] == Observed((0, 5), nsys)
+    assert found[QuantityKey("step", "time", "kernels of a step")] == ObservedQuantity(
+        (30, 35), nsys
+    )
+    assert found[QuantityKey("layer", "time", "", "fc", "forward")] == ObservedQuantity(
+        (30, 30), nsys
+    )
+    assert found[QuantityKey("layer", "time", "", "not attributed")] == ObservedQuantity(
+        (0, 5), nsys
+    )
 
 
 def test_without_numbers_the_kernels_are_spread_over_the_steps_measured():
     kernels = [kernel("gemm", took, None, "fc", grid_x=1) for took in (10, 30)] * 2
     steps = tuple(Step(number, "step", None, 100) for number in range(4))
     found = times_of(profiler="nsys", kernels=kernels, steps=steps)
-    of_step = Observed((80 / 4,), "kernels, nsys", True, ("1x1x1",), 1.0)
+    of_step = ObservedQuantity((80 / 4,), "kernels, nsys", True, ("1x1x1",), 1.0)
     assert of_kernels(found) == {("fc", "forward", "gemm"): of_step}
     assert not any(key.layer == "not attributed" for key in found), "all of it belongs to a layer"
     basis = "sums over the complete report, whose number of steps is unknown"
     assert of_kernels(times_of(profiler="nsys", kernels=kernels)) == {
-        ("fc", "forward", "gemm"): Observed((80,), basis, True, ("1x1x1",), 4.0)
+        ("fc", "forward", "gemm"): ObservedQuantity((80,), basis, True, ("1x1x1",), 4.0)
     }
 
 
@@ -143,9 +151,9 @@ def test_the_clock_of_kernels_is_named_and_that_of_ncu_is_not_trusted(
 
 def test_layers_of_a_cpu_are_those_of_its_ranges_and_no_kernels_are_made_up():
     found = observe_times(PreparedRun(cpu_run(1, 64)))
-    assert Key("step", "time", "kernels of a step") not in found
+    assert QuantityKey("step", "time", "kernels of a step") not in found
     assert of_kernels(found) == {}
-    assert found[Key("layer", "time", "", "conv2", "backward")].values == (64 * 4000,) * 3
+    assert found[QuantityKey("layer", "time", "", "conv2", "backward")].values == (64 * 4000,) * 3
 
 
 def test_counted_flops_are_those_of_one_step_by_layer_and_in_all():
@@ -160,7 +168,7 @@ def test_counted_flops_are_those_of_one_step_by_layer_and_in_all():
     assert {key[3:5]: seen.values for key, seen in found.items() if key.level == "layer"} == {
         place: (count,) for place, count in expected.items()
     }
-    assert found[Key("step", "flops", "executed FLOPs")].values == (sum(expected.values()),)
+    assert found[QuantityKey("step", "flops", "executed FLOPs")].values == (sum(expected.values()),)
     assert {(seen.basis, seen.note) for seen in found.values()} == {
         ("measured by ncu, per step", None)
     }
@@ -174,7 +182,7 @@ def flops_with(*counters):
 
 
 def test_what_is_no_exact_count_says_so():
-    key, counters = Key("layer", "flops", "", "fc1", "forward"), COUNTING.report.counters
+    key, counters = QuantityKey("layer", "flops", "", "fc1", "forward"), COUNTING.report.counters
     flops = 2 * synthetic.macs("fc1", 64)
     lower = flops_with(*(one for one in counters if "pipe_tensor" not in one.name))[key]
     assert lower.values == (flops,)
@@ -188,7 +196,7 @@ def test_what_is_no_exact_count_says_so():
 
 def test_without_a_single_count_there_is_no_total():
     def counts(run):
-        return any(key.quantity == "flops" for key in observe(PreparedRun(run)))
+        return any(key.quantity == "flops" for key in observe_all_quantities(PreparedRun(run)))
 
     assert flops_with(*(one._replace(value=None) for one in COUNTING.report.counters)) == {}
     assert counts(COUNTING)
@@ -198,8 +206,8 @@ def test_without_a_single_count_there_is_no_total():
 def test_samples_per_second_are_those_of_the_median_step_also_of_two_runs():
     """Two runs of 200 and 400 ns: the median step is 300 ns, so 8 samples a step are 8 / 300 ns,
     and not the mean of both rates."""
-    key = Key("step", "throughput", "samples per second")
-    runs = [{key: Observed((8e9 / took,), HOST)} for took in (200, 400)]
+    key = QuantityKey("step", "throughput", "samples per second")
+    runs = [{key: ObservedQuantity((8e9 / took,), HOST)} for took in (200, 400)]
     (row,) = compare_quantities(runs, runs)
     assert row.before is not None and row.before.median == pytest.approx(8e9 / 300)
 
@@ -211,7 +219,7 @@ def test_a_step_whose_kernels_all_have_a_layer_is_counted_whole():
     counted = {one.launch for one in mine}
     kept = [one for one in run.report.counters if one.launch in counted]
     found = observe_flops(PreparedRun(with_report(run, kernels=mine, counters=kept)))
-    whole = found[Key("step", "flops", "executed FLOPs")]
+    whole = found[QuantityKey("step", "flops", "executed FLOPs")]
     assert whole.note is None
     assert whole.values == (
         sum(seen.values[0] for key, seen in found.items() if key.level == "layer"),

@@ -1,7 +1,7 @@
 """Operations of the tensor cores: by type, without doubles, and from instructions only where their
 shape is known."""
 
-from perfctl.orchestrator.counts.counters.work import kernel_flops
+from perfctl.orchestrator.counts.counters.work import compute_kernel_flops
 from tests.make.metrics import PIPE, ZEROS, ops
 from tests.make.tables import table
 
@@ -26,7 +26,7 @@ NONE = paths(fp16_dst_fp32=0, bf16_dst_fp32=0, tf32_dst_fp32=0)
 
 def test_types_are_told_apart_and_summed():
     values = NONE | paths(tf32_dst_fp32=800, fp16_dst_fp32=20, fp16_dst_fp16=3)
-    flops = kernel_flops(values, "8.0")
+    flops = compute_kernel_flops(values, "8.0")
     types = {kind: figure.value for kind, figure in flops.tensor_types}
     assert types == {"tf32": 800, "fp16": 23, "bf16": 0}
     assert (flops.tensor.value, flops.tensor.state) == (823, "counted")
@@ -70,7 +70,7 @@ def test_types_are_told_apart_and_summed():
 def test_operations_are_added_once_and_what_was_not_counted_leaves_a_lower_bound(
     values, expected, missing
 ):
-    tensor = kernel_flops(values, "9.0").tensor
+    tensor = compute_kernel_flops(values, "9.0").tensor
     assert (tensor.value, tensor.state, tensor.missing) == (expected, "counted", missing)
     assert tensor.lower_bound == bool(missing)
 
@@ -133,7 +133,7 @@ def test_operations_are_added_once_and_what_was_not_counted_leaves_a_lower_bound
     },
 )
 def test_what_gives_no_flops_of_tensor_cores_has_no_value(values, capability, name, state, reason):
-    tensor = kernel_flops(ZEROS | values, capability, name=name).tensor
+    tensor = compute_kernel_flops(ZEROS | values, capability, name=name).tensor
     assert (tensor.value, tensor.state) == (None, state)
     assert reason in (tensor.reason or "")
 
@@ -168,7 +168,7 @@ def test_what_gives_no_flops_of_tensor_cores_has_no_value(values, capability, na
     },
 )
 def test_integers_constant_moves_and_an_idle_pipe_are_0_flops(values, capability, name, integers):
-    flops = kernel_flops(ZEROS | values, capability, name=name)
+    flops = compute_kernel_flops(ZEROS | values, capability, name=name)
     assert (flops.tensor.value, flops.fp16.value, flops.total.value) == (0, 0, 0)
     assert integers is None or flops.integer.value == integers
 
@@ -199,7 +199,7 @@ def test_integers_constant_moves_and_an_idle_pipe_are_0_flops(values, capability
     },
 )
 def test_a_name_that_states_the_shape_turns_instructions_into_an_estimate(name, capability, each):
-    flops = kernel_flops(ZEROS | {PIPE: 1000}, capability, name=name)
+    flops = compute_kernel_flops(ZEROS | {PIPE: 1000}, capability, name=name)
     assert (flops.tensor.value, flops.tensor.state) == (each * 1000, "estimated")
     assert f"{each} x tensor instructions" in (flops.tensor.rule or "")
     assert flops.total.state == "estimated" and not flops.total.lower_bound
@@ -221,7 +221,7 @@ def test_a_name_that_states_the_shape_turns_instructions_into_an_estimate(name, 
     },
 )
 def test_the_instructions_of_the_tensor_cores_are_those_that_multiply(values, capability, rule):
-    tensor = kernel_flops(ZEROS | values, capability, name=AMPERE).tensor
+    tensor = compute_kernel_flops(ZEROS | values, capability, name=AMPERE).tensor
     assert tensor.value == 4096 * 1000 and rule in (tensor.rule or "")
 
 
@@ -230,17 +230,17 @@ def test_without_tensor_counters_a_tensor_kernel_has_no_counted_total(
     tensor,
 ):
     values = ZEROS | ops(fadd=100, fmul=100, ffma=100) | tensor
-    total = kernel_flops(values, "8.0", name=AMPERE).total
+    total = compute_kernel_flops(values, "8.0", name=AMPERE).total
     assert (total.value, total.state, total.missing) == (400, "estimated", ("tensor",))
     assert "partly known" in (total.reason or "")
-    assert kernel_flops(values, "8.0", name=FP32).total.state == "counted"
+    assert compute_kernel_flops(values, "8.0", name=FP32).total.state == "counted"
 
 
 @table("hfma bounded", [(32 * 10, False), (32 * 100, True)])
 def test_half_precision_beside_tensor_work_bounds_what_is_left(hfma, bounded):
     """Up to a 32nd of HFMA2 may be on the tensor pipe: what is surely HMMA is a lower bound, with
     the upper one beside it."""
-    tensor = kernel_flops(ZEROS | {PIPE: 1000} | ops(hfma=hfma), "8.6", name=AMPERE).tensor
+    tensor = compute_kernel_flops(ZEROS | {PIPE: 1000} | ops(hfma=hfma), "8.6", name=AMPERE).tensor
     assert (tensor.value, tensor.lower_bound) == (4096 * (1000 - hfma // 32), bounded)
     assert f"up to {4096 * (hfma // 32):,} FLOPs more" in (tensor.reason or "")
 
@@ -253,5 +253,5 @@ def test_operations_of_tensor_memory_count_once_whether_the_total_has_them_or_no
     DCGM's issue 252)."""
     product = 2 * 4096**3
     values = {f"{PATH}op_utcqmma_src_fp8_dst_fp32.sum": product} | paths(fp8_dst_fp32=counted)
-    types = dict(kernel_flops(ZEROS | values, "10.3").tensor_types)
+    types = dict(compute_kernel_flops(ZEROS | values, "10.3").tensor_types)
     assert types["fp8"].value == product + counted % product

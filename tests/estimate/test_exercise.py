@@ -11,32 +11,32 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.exercise import (
     TOPICS,
     Exercise,
-    Recorded,
-    Roof,
-    draw,
-    mark,
-    read_sheet,
-    sheet_text,
+    GpuPeaks,
+    RecordedRow,
+    draw_exercise,
+    format_exercise_sheet,
+    mark_answers,
+    parse_filled_sheet,
 )
 from tests.sample import draws
 
 pytest.importorskip("torch")
-V100 = Roof("V100", 15.7e12, 900e9)
+V100 = GpuPeaks("V100", 15.7e12, 900e9)
 
 
 def fill(exercise: Exercise, answers: dict[int, str]) -> str:
     """Return the sheet with answers, as a student leaves it."""
-    text = sheet_text(exercise)
+    text = format_exercise_sheet(exercise)
     for number, answer in answers.items():
         text = re.sub(rf"(?m)^(\| {number} \|.*\|)  \|$", rf"\1 {answer} |", text)
     return text
 
 
 def marks_of(exercise: Exercise, answers: dict[int, str]) -> list[str]:
-    filled = read_sheet(fill(exercise, answers))
+    filled = parse_filled_sheet(fill(exercise, answers))
     assert (filled.name, filled.topic) == (exercise.name, exercise.topic)
-    again = draw(filled.name, filled.topic, V100)
-    return [one.mark for one in mark(again, filled.answers)]
+    again = draw_exercise(filled.name, filled.topic, V100)
+    return [one.mark for one in mark_answers(again, filled.answers)]
 
 
 def spoil(number: str, way: int) -> str:
@@ -51,7 +51,7 @@ def spoil(number: str, way: int) -> str:
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_drawn_sheets_are_marked_right_by_construction(topic: str) -> None:
-    drawn = [draw(f"student {number}", topic, V100) for number in range(draws(40, 10))]
+    drawn = [draw_exercise(f"student {number}", topic, V100) for number in range(draws(40, 10))]
     assert len({exercise.task for exercise in drawn}) == len(drawn)
     for number, exercise in enumerate(drawn):
         solutions = {at: one.solution for at, one in enumerate(exercise.questions, 1)}
@@ -64,7 +64,7 @@ def test_drawn_sheets_are_marked_right_by_construction(topic: str) -> None:
 
 
 def test_the_figures_of_a_convolution_follow_from_its_dimensions() -> None:
-    exercise = draw("Ada Lovelace", "conv", V100)
+    exercise = draw_exercise("Ada Lovelace", "conv", V100)
     ins, outs, kernel, stride, padding, batch, size = map(
         int,
         re.findall(
@@ -98,7 +98,9 @@ def test_the_figures_of_a_convolution_follow_from_its_dimensions() -> None:
         ("", "missing"),
     ):
         assert marks_of(exercise, {2: answer})[1] == expected, answer
-    (batch_left_out,) = (one for one in mark(exercise, {2: str(macs // batch)}) if one.answer)
+    (batch_left_out,) = (
+        one for one in mark_answers(exercise, {2: str(macs // batch)}) if one.answer
+    )
     assert f"batch of {batch} left out" in batch_left_out.comment
     assert marks_of(exercise, {6: f"{moved / 1024:.2f}"})[5] == "other unit"
     assert marks_of(exercise, {6: f"{moved / 1024:.2f} KiB"})[5] == "right"
@@ -106,24 +108,24 @@ def test_the_figures_of_a_convolution_follow_from_its_dimensions() -> None:
 
 def test_one_student_has_one_sheet_and_it_holds_no_solution() -> None:
     for topic, names in product(TOPICS, [("Ada  Lovelace", "ada lovelace", "Alan Turing")]):
-        first, same, other = (draw(name, topic, V100) for name in names)
+        first, same, other = (draw_exercise(name, topic, V100) for name in names)
         assert first.task == same.task != other.task
-        text = sheet_text(first)
+        text = format_exercise_sheet(first)
         for question in first.questions:
             assert question.unit == "word" or question.solution not in text.replace(first.task, "")
     for name, topic in (("", "conv"), ("Ada\nAlan", "conv"), ("Ada", "poetry")):
         with pytest.raises(UsageError):
-            draw(name, topic)
+            draw_exercise(name, topic)
     with pytest.raises(ValueError, match="not a sheet"):
-        read_sheet("# A letter\n\nName: Ada\n")
+        parse_filled_sheet("# A letter\n\nName: Ada\n")
 
 
 def test_the_cause_of_a_recorded_row_is_one_of_several_letters() -> None:
-    recorded = Recorded("conv2", "Recorded: conv2.", ("tile padding", "Winograd", "FFT"))
-    exercise = draw("Ada", "linear", V100, recorded)
+    recorded = RecordedRow("conv2", "Recorded: conv2.", ("tile padding", "Winograd", "FFT"))
+    exercise = draw_exercise("Ada", "linear", V100, recorded)
     *_, question = exercise.questions
     assert f"{question.solution}: tile padding" in question.text
     number = len(exercise.questions)
     for letter in "abc":
-        *_, one = mark(exercise, {number: letter})
+        *_, one = mark_answers(exercise, {number: letter})
         assert (one.mark == "right") == (letter.upper() == question.solution)

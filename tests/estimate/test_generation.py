@@ -8,8 +8,14 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfctl.orchestrator.estimate.generation import Amounts, add_up, amounts, cache_of, written_by
-from perfctl.records.paper import CacheTensor, LayerCall, Traffic
+from perfctl.orchestrator.estimate.generation import (
+    Amounts,
+    count_cache_writes,
+    describe_kv_cache,
+    sum_over_contexts,
+    sum_step_amounts,
+)
+from perfctl.records.paper import CacheTensor, LayerCall, LayerTraffic
 from tests.make.tables import table
 
 KEY = ("layer", "macs")
@@ -40,7 +46,9 @@ def test_steps_are_added_up_from_as_few_as_their_degree_needs(
     first: int, last: int, degree: int, value: Callable[[int], int], traced: int
 ) -> None:
     at, asked = counted(value)
-    assert add_up(first, last, at, degree)[KEY] == sum(map(value, range(first, last + 1)))
+    assert sum_over_contexts(first, last, at, degree)[KEY] == sum(
+        map(value, range(first, last + 1))
+    )
     assert len(asked) == traced
 
 
@@ -51,11 +59,13 @@ def test_a_window_that_fills_up_is_found_wherever_it_is(
 ) -> None:
     at, _asked = counted(lambda context: 4 + slope * min(context, window))
     last = first + more
-    assert add_up(first, last, at, 1)[KEY] == sum(
+    assert sum_over_contexts(first, last, at, 1)[KEY] == sum(
         4 + slope * min(c, window) for c in range(first, last + 1)
     )
     again, fewer = counted(lambda context: 4 + slope * min(context, window))
-    assert add_up(first, last, again, 1, [window]) == add_up(first, last, at, 1)
+    assert sum_over_contexts(first, last, again, 1, [window]) == sum_over_contexts(
+        first, last, at, 1
+    )
     assert len(fewer) <= 6, "a window that is known needs no search"
 
 
@@ -67,7 +77,7 @@ def test_layers_with_windows_of_their_own_are_added_up_each() -> None:
             ("long", "macs"): min(context, 77),
         }
 
-    found = add_up(1, 128, at, 1)
+    found = sum_over_contexts(1, 128, at, 1)
     for layer, window in (("full", 128), ("short", 20), ("long", 77)):
         assert found[layer, "macs"] == sum(min(context, window) for context in range(1, 129))
 
@@ -76,7 +86,7 @@ def test_what_comes_up_in_some_steps_only_counts_where_it_is() -> None:
     def at(context: int) -> Amounts:
         return {KEY: 1} if context > 40 else {}
 
-    assert add_up(1, 100, at, 1)[KEY] == 60
+    assert sum_over_contexts(1, 100, at, 1)[KEY] == 60
 
 
 def tensor(
@@ -104,19 +114,20 @@ END = (
 
 
 def test_a_cache_says_what_grows_what_a_window_keeps_and_what_stays() -> None:
-    cache = cache_of(PROBE, END, 100, 3, None, None)
+    cache = describe_kv_cache(PROBE, END, 100, 3, None, None)
     assert cache.bytes_per_token == 2 * 2 * 8 * 4, "two layers, until a window is full"
     assert cache.fixed_bytes == (2 * 30 * 8 + 5) * 4
     assert cache.bytes_at_end == 3 * (2 * 100 * 8 + 2 * 15 * 8 + 2 * 30 * 8 + 5) * 4
     assert [part.window for part in cache.parts if part.is_growing] == [None, 15]
     assert (
-        cache_of(PROBE, END, 100, 3, "float8_e4m3fn", None).bytes_at_end * 4 == cache.bytes_at_end
+        describe_kv_cache(PROBE, END, 100, 3, "float8_e4m3fn", None).bytes_at_end * 4
+        == cache.bytes_at_end
     )
 
 
 def test_a_step_writes_one_token_and_a_changed_state_but_no_keys_of_the_encoder() -> None:
-    assert written_by(PROBE, END, False) == {"a": 3 * 2 * 8, "b": 3 * 2 * 8, "d": 3 * 5}
-    assert written_by(PROBE, END, True)["b"] == 3 * 2 * 15 * 8, (
+    assert count_cache_writes(PROBE, END, False) == {"a": 3 * 2 * 8, "b": 3 * 2 * 8, "d": 3 * 5}
+    assert count_cache_writes(PROBE, END, True)["b"] == 3 * 2 * 15 * 8, (
         "prefill leaves what the window keeps"
     )
 
@@ -125,7 +136,7 @@ def test_an_operation_without_formula_is_named_and_not_zero() -> None:
     call = LayerCall(
         "a", "strange", "forward", None, None, 0, 10, 20, 5, "no formula", None, calls=3
     )
-    found = amounts([call], [Traffic("a", 4, 6, 24)], {"a": 7}, 2)
+    found = sum_step_amounts([call], [LayerTraffic("a", 4, 6, 24)], {"a": 7}, 2)
     assert found["a", "?strange"] == 3
     assert (
         found["a", "cache_read_bytes"],

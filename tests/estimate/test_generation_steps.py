@@ -12,8 +12,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.generation import Generation
-from perfctl.orchestrator.estimate.generation_steps import estimate_generation, part_of_model
+from perfctl.orchestrator.estimate.generation import GenerationEstimate
+from perfctl.orchestrator.estimate.generation_steps import (
+    estimate_generation,
+    extract_layer_generation,
+)
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import estimate_model
 from perfctl.orchestrator.estimate.trace_cache import OFF
@@ -27,7 +30,7 @@ PROJECTIONS = 2 * WIDTH * HEADS * SIZE + WIDTH * 2 * PAIRS * SIZE
 DENSE = 2 * WIDTH * INNER
 
 
-def estimated(name: str, **more: Any) -> Generation:
+def estimated(name: str, **more: Any) -> GenerationEstimate:
     settings = {"prompt": PROMPT, "generate": STEPS} | more
     found = estimate_generation(Request(f"{FILE}:{name}", **settings), (BATCH,))[BATCH]
     assert found.problem is None
@@ -181,7 +184,7 @@ def test_a_plain_pass_counts_experts_and_active_parameters_too() -> None:
 
 def test_parts_of_a_model_add_up_to_it() -> None:
     found = estimated("plain")
-    parts = [part_of_model(found, path) for path in ("words", "blocks", "head")]
+    parts = [extract_layer_generation(found, path) for path in ("words", "blocks", "head")]
     for name in ("prefill", "decode"):
         assert sum(part.phase(name).totals.macs for part in parts) == found.phase(name).totals.macs
         assert sum(part.phase(name).total("bytes") for part in parts) == found.phase(name).total(
@@ -189,7 +192,7 @@ def test_parts_of_a_model_add_up_to_it() -> None:
         )
     assert sum(part.parameters for part in parts) == found.parameters
     with pytest.raises(UsageError, match="layer 'tail' not found"):
-        part_of_model(found, "tail")
+        extract_layer_generation(found, "tail")
 
 
 def test_a_step_that_fails_is_named_and_shows_no_figures() -> None:

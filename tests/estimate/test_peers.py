@@ -9,11 +9,11 @@ from perfctl.orchestrator.estimate import peers
 from perfctl.orchestrator.estimate.peers import (
     FLOP,
     MAC,
-    Counter,
-    LayerFacts,
-    count_against,
-    executed_count,
-    read_counters,
+    FlopCounter,
+    LayerNumbers,
+    check_counter_names,
+    compare_with_counters,
+    make_executed_result,
 )
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.sheets.reasons import BIAS, ELEMENTWISE, UNEXPLAINED
@@ -22,9 +22,9 @@ pytest.importorskip("torch")
 BATCH, TOKENS, INS, OUTS = 4, 10, 32, 64
 MACS = BATCH * TOKENS * INS * OUTS
 PARAMETERS = INS * OUTS + OUTS
-LINEAR = LayerFacts(MACS, 0, BATCH * TOKENS * OUTS, PARAMETERS, rows=BATCH)
-ATTENTION = LayerFacts(MACS, MACS // 4, softmax=BATCH * TOKENS**2)
-NORM = LayerFacts(elementwise=100, parameters=2 * OUTS)
+LINEAR = LayerNumbers(MACS, 0, BATCH * TOKENS * OUTS, PARAMETERS, rows=BATCH)
+ATTENTION = LayerNumbers(MACS, MACS // 4, softmax=BATCH * TOKENS**2)
+NORM = LayerNumbers(elementwise=100, parameters=2 * OUTS)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ NORM = LayerFacts(elementwise=100, parameters=2 * OUTS)
     ],
 )
 def test_a_layer_of_a_counter_is_explained_by_the_numbers_of_that_layer(
-    count: int, facts: LayerFacts, unit: str, reason: str
+    count: int, facts: LayerNumbers, unit: str, reason: str
 ) -> None:
-    (difference,) = peers._explain({"fc": count}, {"fc": facts}, unit)
+    (difference,) = peers._explain_differences({"fc": count}, {"fc": facts}, unit)
     expected = count - (2 if unit == FLOP else 1) * facts.macs
     assert difference == (reason, expected, ("fc",))
 
@@ -60,9 +60,9 @@ MNIST = 26 * 26 * 32 * 9 + CONV2 + 9216 * 128 + 128 * 10
 """Multiply-adds of the forward pass of mnist_cnn, one sample."""
 
 
-def counted(name: str) -> peers.PeerCount:
+def counted(name: str) -> peers.CounterResult:
     session = peers.Session(Request("mnist_cnn"))
-    return count_against(session, 1, [name]).counts[0]
+    return compare_with_counters(session, 1, [name]).counts[0]
 
 
 def test_the_counter_of_torch_agrees_on_a_convolutional_network() -> None:
@@ -94,16 +94,16 @@ def test_a_counter_that_fails_or_is_absent_says_so_and_others_go_on(
     def fail(model: object, inputs: object) -> peers.Counts:
         raise RuntimeError("no such operator\nand more")
 
-    monkeypatch.setitem(peers.COUNTERS, "fvcore", Counter("torch", MAC, fail))
-    monkeypatch.setitem(peers.COUNTERS, "thop", Counter("no_such_package", MAC, fail))
+    monkeypatch.setitem(peers.COUNTERS, "fvcore", FlopCounter("torch", MAC, fail))
+    monkeypatch.setitem(peers.COUNTERS, "thop", FlopCounter("no_such_package", MAC, fail))
     assert counted("fvcore").problem == "fvcore failed: RuntimeError: no such operator"
     assert (counted("thop").problem or "").startswith("no_such_package is not installed: pip ")
     with pytest.raises(UsageError, match="unknown counter 'other'"):
-        read_counters(["torch", "other"])
+        check_counter_names(["torch", "other"])
 
 
 def test_executed_flops_stand_beside_the_counters_with_the_causes_of_the_ledger() -> None:
-    count = executed_count(
+    count = make_executed_result(
         {"conv": 250.0, "fc": 200.0}, {"conv": "tile padding"}, {"conv": 100, "fc": 100}
     )
     assert (count.total, count.estimate) == (450, 400)

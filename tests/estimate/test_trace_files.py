@@ -16,7 +16,7 @@ from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate import trace_cache
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import estimate_model
-from perfctl.orchestrator.estimate.trace_cache import kept_traces
+from perfctl.orchestrator.estimate.trace_cache import open_trace_cache
 
 NET = (
     "from torch import nn\nfrom {helper} import width\ndef net():\n"
@@ -49,7 +49,7 @@ def macs(reference: str) -> int:
 
 
 def is_kept(reference: str) -> bool:
-    found = kept_traces(Request(reference, ("8",)))
+    found = open_trace_cache(Request(reference, ("8",)))
     return found is not None and found._files is not None
 
 
@@ -74,7 +74,7 @@ def test_a_package_is_kept_by_all_its_modules(
     write(tmp_path / "kept_package" / "size.py", "def width(): return 3\n")
     write(tmp_path / "kept_package" / "net.py", NET.format(helper="."))
     assert (macs("kept_package.net:net"), is_kept("kept_package.net:net")) == (8 * 3, True)
-    names = [Path(path).name for path in trace_cache.files_of("kept_package.net") or ()]
+    names = [Path(path).name for path in trace_cache.list_source_files("kept_package.net") or ()]
     assert sorted(names) == ["__init__.py", "net.py", "size.py"]
     write(tmp_path / "kept_package" / "size.py", "def width(): return 4\n", age=1)
     assert not is_kept("kept_package.net:net")
@@ -161,7 +161,7 @@ def test_a_trace_that_ended_for_want_of_a_package_is_made_anew(tmp_path: Path) -
         "def net():\n    return Net(8, 2)\n",
     )
     assert estimate_model(Request(f"{path}:net", ("8",))).problems
-    found = kept_traces(Request(f"{path}:net", ("8",)))
+    found = open_trace_cache(Request(f"{path}:net", ("8",)))
     assert found is not None and found._files is not None
     # the files and the facts, no trace
     assert not any(path.stat().st_size > 500 for path in found.folder.iterdir())
@@ -171,7 +171,7 @@ def test_a_config_is_kept_by_its_content(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
 
     def base(model: str) -> str:
-        found = kept_traces(Request(model))
+        found = open_trace_cache(Request(model))
         assert found is not None
         return found._base
 
@@ -184,9 +184,9 @@ def test_a_config_is_kept_by_its_content(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_what_came_over_the_network_is_not_kept(cache: Path) -> None:
-    found = kept_traces(Request("hf:somebody/model"))
+    found = open_trace_cache(Request("hf:somebody/model"))
     assert found is not None
-    found.made_from(None)
+    found.set_source_files(None)
     found.put("facts", "facts")
     assert not cache.exists()
 
@@ -195,9 +195,9 @@ def test_many_writers_and_readers_of_one_entry_never_see_half_of_it(cache: Path)
     texts = [str(size) * 100_000 for size in range(10)]
 
     def work(place: int) -> set[str | None]:
-        one = kept_traces(Request("mnist_cnn"))
+        one = open_trace_cache(Request("mnist_cnn"))
         assert one is not None
-        one.made_from(())
+        one.set_source_files(())
         seen: set[str | None] = set()
         for _ in range(10):
             one.put(texts[place], "one")

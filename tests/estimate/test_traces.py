@@ -15,7 +15,7 @@ import pytest
 from perfctl.orchestrator.estimate import trace_cache
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import ModelEstimate, estimate_model
-from perfctl.orchestrator.estimate.trace_cache import Kept, digest, kept_traces
+from perfctl.orchestrator.estimate.trace_cache import TraceCache, compute_digest, open_trace_cache
 from perfctl.workloads.models import find
 from perfctl.workloads.tracing import recorder
 
@@ -69,8 +69,8 @@ def untraceable(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         raise AssertionError("a model was built or traced")
 
     def forbid() -> None:
-        monkeypatch.setattr(recorder, "trace", refuse)
-        monkeypatch.setattr(find, "find", refuse)
+        monkeypatch.setattr(recorder, "trace_step", refuse)
+        monkeypatch.setattr(find, "find_model", refuse)
 
     return forbid  # type: ignore[return-value]
 
@@ -144,21 +144,21 @@ def test_every_field_of_a_request_has_traces_of_its_own() -> None:
     assert others.keys() >= {one.name for one in fields(Request)} - {"device"}, (
         "a new field: give it another value"
     )
-    found = [kept_traces(replace(request, **{name: value})) for name, value in others.items()]  # type: ignore[arg-type]
+    found = [open_trace_cache(replace(request, **{name: value})) for name, value in others.items()]  # type: ignore[arg-type]
     assert None not in found
     assert len({one._base for one in found if one}) == len(others)
 
 
 def test_values_are_never_taken_from_a_cache() -> None:
-    assert kept_traces(Request("mnist_cnn", device="cpu")) is None
-    assert kept_traces(Request("torchvision_infer:model=resnet18")) is None
+    assert open_trace_cache(Request("mnist_cnn", device="cpu")) is None
+    assert open_trace_cache(Request("torchvision_infer:model=resnet18")) is None
 
 
 def test_the_environment_of_the_libraries_counts_and_other_variables_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def base() -> str | None:
-        found = kept_traces(Request("mnist_cnn"))
+        found = open_trace_cache(Request("mnist_cnn"))
         return found and found._base
 
     before = base()
@@ -171,15 +171,15 @@ def test_the_environment_of_the_libraries_counts_and_other_variables_do_not(
 def test_an_installed_package_counts_and_a_library_without_a_version_is_never_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = kept_traces(Request("mnist_cnn"))
+    before = open_trace_cache(Request("mnist_cnn"))
     (tmp_path / "more" / "fla-1.0.dist-info").mkdir(parents=True)
     monkeypatch.syspath_prepend(tmp_path / "more")
-    after = kept_traces(Request("mnist_cnn"))
+    after = open_trace_cache(Request("mnist_cnn"))
     assert before and after and before._base != after._base
     (tmp_path / "checkout" / "einops").mkdir(parents=True)
     (tmp_path / "checkout" / "einops" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path / "checkout")
-    assert kept_traces(Request("mnist_cnn")) is None
+    assert open_trace_cache(Request("mnist_cnn")) is None
 
 
 def test_nothing_is_kept_where_the_variable_says_so(
@@ -190,11 +190,11 @@ def test_nothing_is_kept_where_the_variable_says_so(
     assert not cache.exists()
 
 
-def entry() -> Kept:
+def entry() -> TraceCache:
     """Return the traces of a model that has no files, which may be written."""
-    found = kept_traces(Request("mnist_cnn"))
+    found = open_trace_cache(Request("mnist_cnn"))
     assert found is not None
-    found.made_from(())
+    found.set_source_files(())
     return found
 
 
@@ -268,7 +268,7 @@ def test_the_cache_stays_below_its_bound_and_keeps_what_was_used_last(
         one.put(noise, place)
     for age, place in enumerate((0, 2, 3, 4, 5, 1)):  # as if they had been used in this order
         os.utime(
-            cache / f"{digest(one._base, f'{one._files} {(place,)}')}.json.gz",
+            cache / f"{compute_digest(one._base, f'{one._files} {(place,)}')}.json.gz",
             (LONG_AGO + age,) * 2,
         )
     assert one.get(str, 0) == noise  # used just now

@@ -7,7 +7,11 @@ from fractions import Fraction
 import pytest
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.user_formulas import gemm_sizes, read_file, read_formula
+from perfctl.orchestrator.estimate.user_formulas import (
+    find_gemm_sizes,
+    parse_user_formula,
+    read_formula_file,
+)
 
 NUMBERS = {"M": Fraction(3), "N": Fraction(20480), "K": Fraction(7)}
 
@@ -26,7 +30,7 @@ NUMBERS = {"M": Fraction(3), "N": Fraction(20480), "K": Fraction(7)}
 def test_a_formula_gives_flops_and_bytes(
     text: str, pattern: str, flops: int | None, size: int | None
 ) -> None:
-    formula = read_formula(text)
+    formula = parse_user_formula(text)
     values = [formula.evaluate(name, NUMBERS) for name in ("flops", "bytes")]
     assert [formula.pattern, *values] == [pattern, flops, size]
 
@@ -64,7 +68,7 @@ def test_a_formula_gives_flops_and_bytes(
 )
 def test_a_mistake_is_named_with_its_column(expression: str, column: int, reason: str) -> None:
     with pytest.raises(UsageError) as refused:
-        read_formula(f"x: flops={expression}").evaluate("flops", NUMBERS)
+        parse_user_formula(f"x: flops={expression}").evaluate("flops", NUMBERS)
     assert f"column {len('x: flops=') + column}: " in str(refused.value)
     assert reason in str(refused.value)
 
@@ -72,7 +76,7 @@ def test_a_mistake_is_named_with_its_column(expression: str, column: int, reason
 @pytest.mark.parametrize("text", ["x", "x: 2*N", "flops=2", ": flops=2", "x: flop=2"])
 def test_a_text_without_pattern_or_quantity_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="For example 'sgemm"):
-        read_formula(text)
+        parse_user_formula(text)
 
 
 @pytest.mark.parametrize(
@@ -92,15 +96,15 @@ def test_a_text_without_pattern_or_quantity_is_refused(text: str) -> None:
 def test_a_product_is_recognised_if_its_factors_cannot_be_mixed_up(
     expression: str, sizes: tuple[int, int, int] | None
 ) -> None:
-    assert gemm_sizes(expression, NUMBERS) == sizes
+    assert find_gemm_sizes(expression, NUMBERS) == sizes
 
 
 def test_formulas_of_a_file(tmp_path: object) -> None:
     path = tmp_path / "expect.toml"  # type: ignore[operator]
     path.write_text('[[expect]]\npattern = "a*"\nflops = "2*N"\nbytes = "N"\n')
-    (formula,) = read_file(path)
+    (formula,) = read_formula_file(path)
     assert (formula.pattern, formula.source) == ("a*", "file")
     assert formula.evaluate("bytes", NUMBERS) == 20480
     path.write_text("[[expect]]\nflops = 1\n")
     with pytest.raises(UsageError, match="KeyError: 'pattern'"):
-        read_file(path)
+        read_formula_file(path)

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from perfctl.orchestrator.ingest.context import (
-    Ended,
     Event,
-    Failed,
-    Found,
-    Note,
-    Started,
-    Warned,
+    FileEnded,
+    FileStarted,
+    NoteSent,
+    ReportFailed,
+    SourcesCounted,
+    WarningSent,
 )
 from tests.cli.conftest import (
     break_parser,
@@ -44,15 +44,15 @@ class Heard:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Found(total):
+            case SourcesCounted(total):
                 self.total = total
-            case Started(path, what):
+            case FileStarted(path, what):
                 self.lines.append(f"{what} {path.name}")
-            case Ended():
+            case FileEnded():
                 self.lines.append("end")
-            case Failed(text):
+            case ReportFailed(text):
                 self.lines.append(f"failed: {text}")
-            case Note(text) | Warned(text):
+            case NoteSent(text) | WarningSent(text):
                 self.lines.append(text)
 
 

@@ -14,8 +14,8 @@ import pytest
 import perfctl
 from perfctl import ReportError
 from perfctl.orchestrator.ingest import archives, find
-from perfctl.orchestrator.ingest.archives import Room, is_archive, unpack
-from perfctl.orchestrator.ingest.ingest import ingest
+from perfctl.orchestrator.ingest.archives import UnpackingBudget, is_archive, unpack_report_archive
+from perfctl.orchestrator.ingest.ingest import ingest_paths
 from tests.cli.test_ingest import NCU
 from tests.make.archives import pack
 
@@ -48,7 +48,9 @@ def test_the_files_of_an_archive_are_written_below_the_folder(members, written, 
     path = pack(tmp_path / "r.tar", members)
     out = tmp_path / "sub" / "out"
     out.mkdir(parents=True)
-    assert unpack(path, out, Room(path.stat().st_size, files=10)) == left_out
+    assert (
+        unpack_report_archive(path, out, UnpackingBudget(path.stat().st_size, files=10)) == left_out
+    )
     assert {file.name for file in tmp_path.rglob("*.csv")} == written
     assert not Path("/out.csv").exists()
 
@@ -66,7 +68,7 @@ def test_the_files_of_an_archive_are_written_below_the_folder(members, written, 
 def test_an_archive_without_bounds_is_refused(small, name, members, reason, tmp_path):
     path = pack(tmp_path / name, members)
     with pytest.raises(ReportError, match=reason):
-        unpack(path, tmp_path, Room(path.stat().st_size, files=10))
+        unpack_report_archive(path, tmp_path, UnpackingBudget(path.stat().st_size, files=10))
 
 
 def overwrite(whole: bytes) -> Iterator[bytes]:
@@ -93,7 +95,7 @@ def test_a_damaged_archive_is_unpacked_or_refused_in_words(name, damage, refused
         folder = tmp_path / str(number)
         folder.mkdir()
         try:
-            unpack(path, folder, Room(path.stat().st_size))
+            unpack_report_archive(path, folder, UnpackingBudget(path.stat().st_size))
         except ReportError as error:
             reasons.append(error.reason)
     assert sum("cannot be unpacked" in reason for reason in reasons) >= refused
@@ -126,13 +128,13 @@ def test_archives_inside_an_archive_share_its_room(small, tmp_path):
     assert two.stat().st_size * 200 < 1_400_000
     refusal = "it unpacks to more than 200 times its size"
     for path, is_refused in ((one, False), (two, True)):
-        entries = find._find([path], tmp_path).entries
+        entries = find._find_all_sources([path], tmp_path).entries
         assert any(f"inside1.zip: {refusal}" in str(entry) for entry in entries) is is_refused
 
 
 def test_files_that_are_left_out_are_counted_in_a_note(tmp_path):
     path = pack(tmp_path / "odd.tgz", {"n" * 300: "", "m" * 300: "", "r_b1.csv": REPORT})
-    assert find._find([path], tmp_path).notes == [
+    assert find._find_all_sources([path], tmp_path).notes == [
         f"{path}: 2 files have names that no file can have. perfctl skipped them"
     ]
 
@@ -147,7 +149,7 @@ def test_the_reports_in_an_archive_are_read_and_the_other_files_named(suffix, he
     }
     path = pack(tmp_path / f"job.{suffix}", members)
     store = tmp_path / "s.db"
-    done = ingest(path, store, listener=heard)
+    done = ingest_paths(path, store, listener=heard)
     assert [report for report, _ in done.taken] == [
         path / "job/b32/ncu.csv",
         path / "job/ncu_b16.csv",
@@ -188,7 +190,7 @@ def test_a_report_in_an_archive_and_beside_it_is_taken_once_also_gzipped(heard, 
     (folder / "trace.json.gz").write_bytes(gzip.compress(trace.encode()))
     pack(folder / "traces.tar", {"trace.json": trace})
     for again in (False, True):
-        done = ingest(folder, tmp_path / f"{again}.db", again=again, listener=heard)
+        done = ingest_paths(folder, tmp_path / f"{again}.db", again=again, listener=heard)
         assert [path.name for path, _ in done.taken] == [
             "in1.csv",
             "in2.csv",
@@ -210,12 +212,12 @@ def test_a_gzip_file_that_breaks_off_within_the_first_block_is_refused_in_words(
 
 @pytest.mark.parametrize("fault", ["it is not ended", "it raises an error of tarfile's"])
 def test_an_archive_that_cannot_be_read_costs_itself_only(fault, tmp_path, monkeypatch):
-    def fail(path: Path, folder: Path, room: Room) -> int:
+    def fail(path: Path, folder: Path, room: UnpackingBudget) -> int:
         time.sleep(60 if fault == "it is not ended" else 0)
         raise ValueError("not enough values to unpack")
 
     monkeypatch.setattr(archives, "_SECONDS", 0.2)
-    monkeypatch.setattr(find, "unpack", fail)
+    monkeypatch.setattr(find, "unpack_report_archive", fail)
     pack(tmp_path / "a.tar", {"a.csv": REPORT})
     (tmp_path / "b.csv").write_text(REPORT)
     done = perfctl.ingest(tmp_path, tmp_path / "s.db")
@@ -230,5 +232,5 @@ def test_a_header_that_tarfile_cannot_read_is_refused_in_words(tmp_path):
         member = tarfile.TarInfo("r.csv")
         member.pax_headers = {"GNU.sparse.map": "a,b"}
         archive.addfile(member)
-    (entry,) = find._find([path], tmp_path).entries
+    (entry,) = find._find_all_sources([path], tmp_path).entries
     assert "the archive cannot be unpacked" in str(entry)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.cli.main import run_command_line
 from perfctl.orchestrator.commands.profile import sweep
-from perfctl.orchestrator.counts.kernels.replays import first_pass
+from perfctl.orchestrator.counts.kernels.replays import build_first_pass
 from perfctl.orchestrator.errors import RunFailed
 from perfctl.orchestrator.ingest import sweep as sweeps
 from perfctl.orchestrator.launch.machine import devices, tools
@@ -103,11 +103,11 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setattr(tools, "has_gpu_driver", lambda: True)
-    monkeypatch.setattr(tools, "has_package", lambda name: True)
+    monkeypatch.setattr(tools, "is_package_importable", lambda name: True)
     monkeypatch.setattr(devices, "SHARED", tmp_path / "locks")
     monkeypatch.chdir(tmp_path)
-    plain = sweeps.PlainStep(tuple(STEP), first_pass(STEP, OPS, RANGES))
-    monkeypatch.setattr(sweeps, "plain_step", lambda *anything: plain)
+    plain = sweeps.PlainStep(tuple(STEP), build_first_pass(STEP, OPS, RANGES))
+    monkeypatch.setattr(sweeps, "run_plain_step", lambda *anything: plain)
     return tmp_path
 
 
@@ -151,7 +151,7 @@ def test_of_several_ranks_only_the_first_is_counted_and_the_others_say_so(node, 
     (folder / "run.json").write_text(json.dumps(record))
     (folder / "workload.rank1.json").write_text((folder / "workload.json").read_text())
     store = node / "ranks.db"
-    assert run(["ingest", str(folder), "--store", str(store)]) == 0
+    assert run_command_line(["ingest", str(folder), "--store", str(store)]) == 0
     assert "run 1" in capsys.readouterr().out
     assert rows(store, "SELECT status, variant FROM run ORDER BY id") == [
         ("ok", "rank 0 of 2"),

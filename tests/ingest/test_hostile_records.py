@@ -98,11 +98,11 @@ def test_a_workloads_record_that_makes_no_sense_is_one_line(folder, wrong, reaso
     ],
 )
 def test_a_runs_record_that_names_what_is_not_its_own_makes_no_run(perfctl, folder, fields):
-    from perfctl.orchestrator.launch.sweep.folders import is_whole, read_run_record
+    from perfctl.orchestrator.launch.sweep.folders import is_run_complete, read_run_record
 
     change(folder / "run.json", **fields)
     assert read_run_record(folder) is None
-    assert not is_whole(folder)
+    assert not is_run_complete(folder)
 
 
 def test_a_runs_record_without_a_field_is_one_line(perfctl, folder):

@@ -14,8 +14,12 @@ import perfctl
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.ingest.context import UserHints
 from perfctl.orchestrator.ingest.derive import derive_store
-from perfctl.orchestrator.ingest.find import batch_in_name, batches_in_names, list_batches
-from perfctl.orchestrator.ingest.ingest import ingest
+from perfctl.orchestrator.ingest.find import (
+    describe_batches,
+    find_batch_in_name,
+    find_batches_in_names,
+)
+from perfctl.orchestrator.ingest.ingest import ingest_paths
 from tests.cli.test_ingest import NCU
 from tests.make.stored import execute, rows
 
@@ -32,7 +36,7 @@ def test_a_report_goes_into_a_store_that_is_made_with_the_command_line_that_is_g
 ):
     store = tmp_path / "perfctl.db"
     hints = UserHints(batch=16, workload="mnist_cnn")
-    done = ingest(trace, store, hints=hints, command_line="perfctl ingest trace")
+    done = ingest_paths(trace, store, hints=hints, command_line="perfctl ingest trace")
     ((path, written),) = done.taken
     assert (done.store, path, written.new, done.failed) == (store, trace, True, ())
     (run,) = perfctl.runs(store)
@@ -70,7 +74,7 @@ def test_formulas_are_worked_out_for_each_run_also_of_a_report_that_is_there_alr
     store = tmp_path / "perfctl.db"
     perfctl.ingest(trace, store, batch=16, parameters=["N=1024"])
     hints = UserHints(expect=["nosuch: flops=2*N*batch, bytes=4*N"])
-    (pair,) = ingest(trace, store, hints=hints, listener=heard).taken
+    (pair,) = ingest_paths(trace, store, hints=hints, listener=heard).taken
     assert not pair[1].new
     stored = "SELECT pattern, flops, bytes, formula, source FROM expectation"
     text = "flops=2*N*batch, bytes=4*N"
@@ -84,7 +88,7 @@ def test_formulas_are_worked_out_for_each_run_also_of_a_report_that_is_there_alr
 
 
 def test_what_cannot_be_read_is_in_the_record_and_the_listener_hears_it(trace, heard, tmp_path):
-    done = ingest([trace, tmp_path / "gone.csv"], tmp_path / "perfctl.db", listener=heard)
+    done = ingest_paths([trace, tmp_path / "gone.csv"], tmp_path / "perfctl.db", listener=heard)
     said = f"{tmp_path / 'gone.csv'}: file not found"
     assert (len(done.taken), done.failed, heard.total) == (1, (said,), 2)
     listed = f"batch size 16, from the name: {trace.name}"
@@ -95,7 +99,9 @@ def test_what_cannot_be_read_is_in_the_record_and_the_listener_hears_it(trace, h
 
 
 def test_two_calls_within_a_second_are_two_sweeps(trace, tmp_path, monkeypatch):
-    monkeypatch.setattr("perfctl.orchestrator.store.write.now", lambda: "2026-11-20T10:00:00Z")
+    monkeypatch.setattr(
+        "perfctl.orchestrator.store.write.format_utc_now", lambda: "2026-11-20T10:00:00Z"
+    )
     store = tmp_path / "perfctl.db"
     perfctl.ingest(trace, store)
     perfctl.ingest(trace.parent.parent / "b32" / trace.name, store)
@@ -143,7 +149,7 @@ def test_what_an_ended_ingest_did_not_derive_is_derived_by_the_next_for_every_ra
 
 def sizes(*names: str, pattern: str | None = None) -> list[int | None]:
     files = [Path("runs", name) for name in names]
-    chosen = batches_in_names(files, pattern)
+    chosen = find_batches_in_names(files, pattern)
     return [chosen.get(file) for file in files]
 
 
@@ -172,7 +178,7 @@ def sizes(*names: str, pattern: str | None = None) -> list[int | None]:
 )
 def test_a_name_says_its_batch_size_in_the_usual_forms(name, size):
     assert sizes(name) == [size]
-    assert batch_in_name(Path("runs", name)) == size
+    assert find_batch_in_name(Path("runs", name)) == size
 
 
 def test_the_name_of_a_gpu_is_a_batch_size_only_beside_other_batch_sizes():
@@ -203,12 +209,12 @@ def test_a_pattern_that_is_none_is_refused(pattern, said):
 
 def test_of_several_numbers_in_a_name_somebody_decides_and_nobody_guesses():
     path = Path("b16_vs_b32.csv")
-    assert batch_in_name(path) is None
+    assert find_batch_in_name(path) is None
     with pytest.raises(
         UsageError,
         match=r"b16_vs_b32.csv: the name may contain the batch size 16 or 32.*`batch_pattern`",
     ):
-        batches_in_names([path])
+        find_batches_in_names([path])
     with pytest.raises(UsageError, match="the name may contain the batch size 1 or 16"):
         sizes("run1_b16.csv", "run2_b16.csv", pattern=r"(\d+)")
     asked: list[tuple[Path, list[int]]] = []
@@ -217,7 +223,7 @@ def test_of_several_numbers_in_a_name_somebody_decides_and_nobody_guesses():
         asked.append((file, list(among)))
         return among[-1]
 
-    assert batches_in_names([path, Path("b8.csv"), Path("b4_b4.csv")], ask=ask) == {
+    assert find_batches_in_names([path, Path("b8.csv"), Path("b4_b4.csv")], ask=ask) == {
         path: 32,
         Path("b8.csv"): 8,
         Path("b4_b4.csv"): 4,
@@ -227,11 +233,11 @@ def test_of_several_numbers_in_a_name_somebody_decides_and_nobody_guesses():
 
 def test_each_file_is_listed_and_many_are_counted():
     few = {Path(f"r_b{size}.csv"): size for size in (16, 32)}
-    assert list_batches(few) == [
+    assert describe_batches(few) == [
         f"batch size {size}, from the name: r_b{size}.csv" for size in (16, 32)
     ]
     many = {Path(f"r{number}_b{8 << number % 2}.csv"): 8 << number % 2 for number in range(20)}
-    lines = list_batches(many)
+    lines = describe_batches(many)
     assert (len(lines), lines[-1]) == (13, "and 8 more files, batch size (files): 8 (4), 16 (4)")
 
 
@@ -251,7 +257,7 @@ def test_a_pattern_for_paths_takes_each_file_in_with_the_batch_size_of_its_name(
         perfctl.ingest(tmp_path, tmp_path / "none.db")
     assert not (tmp_path / "none.db").exists(), "nothing was read"
     said = UserHints(batch=9)
-    assert len(ingest(tmp_path / "other_b1_b2.csv", tmp_path / "s.db", hints=said).taken) == 1
+    assert len(ingest_paths(tmp_path / "other_b1_b2.csv", tmp_path / "s.db", hints=said).taken) == 1
 
 
 # What is read besides plain files: several runs from one file, archives, and reports that give
@@ -303,7 +309,7 @@ def test_a_broken_run_in_a_log_is_a_failed_run_and_one_that_comes_twice_is_left_
     path.write_text(
         f"{log(100)}{log(200)}{log(100)}Processing [c.sqlite] with [osrt_sum]...\nERROR: no room\n"
     )
-    ingest(path, store, listener=heard)
+    ingest_paths(path, store, listener=heard)
     found = rows(store, "SELECT status, reason FROM run ORDER BY id")
     assert [status for status, _ in found] == ["ok", "ok", "failed"]
     assert "nsys stats stopped with an error" in found[2][1]
@@ -317,7 +323,7 @@ def test_a_report_that_is_recognised_and_gives_no_rows_is_a_warning_and_a_partia
     swapped = ",".join(reversed(header.split(",")))
     (tmp_path / "swapped.csv").write_text(f"{swapped}\n{row.format(100)}\n")
     (tmp_path / "good.csv").write_text(NCU.format(count=1))
-    done = ingest(
+    done = ingest_paths(
         [tmp_path / "good.csv", tmp_path / "swapped.csv"], tmp_path / "s.db", listener=heard
     )
     assert [path.name for path in done.empty] == ["swapped.csv"]

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ingest.find import Source
-from perfctl.orchestrator.ingest.ingest import WORTH_BYTES, count_jobs
+from perfctl.orchestrator.ingest.find import ReportSource
+from perfctl.orchestrator.ingest.ingest import WORTH_BYTES, choose_job_count
 from perfctl.orchestrator.store import schema
 from tests.cli.test_ingest import NCU, told
 
@@ -49,15 +49,15 @@ def rows(store: Path) -> dict[str, list[tuple[Any, ...]]]:
     own, all rows."""
     found = {}
     with closing(sqlite3.connect(store)) as connection:
-        for name in (*schema.tables(), *schema.views()):
+        for name in (*schema.describe_store_tables(), *schema.describe_store_views()):
             columns = [
                 column
-                for column in schema.columns(name)
+                for column in schema.read_column_types(name)
                 if column not in ("created_at", "ingested_at")
             ]
             if name not in ("store_info", "sweep"):
                 found[name] = connection.execute(
-                    f"SELECT {schema.name_list(columns)} FROM {name} ORDER BY 1, 2, 3"
+                    f"SELECT {schema.format_name_list(columns)} FROM {name} ORDER BY 1, 2, 3"
                 ).fetchall()
     return found
 
@@ -106,16 +106,16 @@ def test_files_that_are_small_together_are_read_by_this_process_and_more_by_one_
     (tmp_path / "b1").mkdir()
     (tmp_path / "b1" / "report.sqlite").write_bytes(bytes(100_000))
     small, large, folder = (
-        Source(tmp_path / name, tmp_path / name) for name in ("r.csv", "large.csv", "b1")
+        ReportSource(tmp_path / name, tmp_path / name) for name in ("r.csv", "large.csv", "b1")
     )
     cores = len(os.sched_getaffinity(0))
-    assert count_jobs(None, [small] * 1000) == 1
-    assert count_jobs(None, [folder] * (WORTH_BYTES // 100_000)) == 1
-    assert count_jobs(None, [folder] * (WORTH_BYTES // 100_000 + 1)) == cores
-    assert count_jobs(None, [large, small]) == 1
-    assert count_jobs(None, [large] * 2) == min(2, cores)
-    assert count_jobs(8, [small]) == 1
-    assert count_jobs(8, [small] * 9) == 8
+    assert choose_job_count(None, [small] * 1000) == 1
+    assert choose_job_count(None, [folder] * (WORTH_BYTES // 100_000)) == 1
+    assert choose_job_count(None, [folder] * (WORTH_BYTES // 100_000 + 1)) == cores
+    assert choose_job_count(None, [large, small]) == 1
+    assert choose_job_count(None, [large] * 2) == min(2, cores)
+    assert choose_job_count(8, [small]) == 1
+    assert choose_job_count(8, [small] * 9) == 8
 
 
 def children(pid: int) -> Iterator[int]:

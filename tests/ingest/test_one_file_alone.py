@@ -14,7 +14,7 @@ import pytest
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.faults import report_fault
+from perfctl.orchestrator.faults import describe_fault
 from tests.cli.conftest import Said
 from tests.ingest.inputs import good, long_string
 from tests.make.stored import execute
@@ -41,7 +41,7 @@ def test_a_log_folder_that_is_a_link_is_not_followed(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / f"perfctl-log-{os.getuid()}").symlink_to(elsewhere)
-    assert "could not save the traceback" in report_fault("r.csv", ValueError("why"))
+    assert "could not save the traceback" in describe_fault("r.csv", ValueError("why"))
     assert not list(elsewhere.iterdir())
 
 
@@ -104,11 +104,11 @@ def test_a_limit_is_a_size_and_the_default_is_at_most_two_gibibytes():
         "33554432": 32 << 20,
         "1.5g": 3 << 29,
     }
-    assert {text: memory.bytes_of(text) for text in sizes} == sizes
-    assert 512 << 20 <= memory.bytes_of(None) <= 2 << 30
+    assert {text: memory.parse_memory_limit(text) for text in sizes} == sizes
+    assert 512 << 20 <= memory.parse_memory_limit(None) <= 2 << 30
     for wrong in ("much", "-1", "1M", "2Q", ""):
         with pytest.raises(UsageError, match="`memory_limit`"):
-            memory.bytes_of(wrong)
+            memory.parse_memory_limit(wrong)
 
 
 def test_a_run_that_makes_no_sense_costs_itself_in_every_command(perfctl, replayed):

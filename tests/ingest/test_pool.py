@@ -21,7 +21,7 @@ import pytest
 
 from perfctl.orchestrator import pool, stored_runs
 from perfctl.orchestrator.commands import export
-from perfctl.orchestrator.errors import Lost, PerfctlError, UsageError
+from perfctl.orchestrator.errors import LostWarning, PerfctlError, UsageError
 from tests.cli.conftest import Said
 from tests.make.stored import execute
 
@@ -36,7 +36,7 @@ def opened(work: Work) -> Iterator[Work]:
 
 def run(work: Work, processes: int = 2, **options: Any) -> list[list[Any]]:
     """The events of each item."""
-    running = pool.run(ITEMS, partial(opened, work), processes=processes, **options)
+    running = pool.run_in_workers(ITEMS, partial(opened, work), processes=processes, **options)
     return [list(events) for _, events in running]
 
 
@@ -66,11 +66,11 @@ def test_events_come_in_the_order_of_the_items_from_so_many_processes(processes)
 
 
 def test_beside_threads_of_others_a_new_interpreter_works(monkeypatch):
-    monkeypatch.setattr(pool, "_is_own", lambda thread: False)
+    monkeypatch.setattr(pool, "_is_own_thread", lambda thread: False)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     assert not pool.can_fork()
-    running = pool.run([4], partial(opened, divmod_of_10), processes=1, limit=1 << 30)
-    assert [list(events) for _, events in running] == [[pool.Done((2, 2))]]
+    running = pool.run_in_workers([4], partial(opened, divmod_of_10), processes=1, limit=1 << 30)
+    assert [list(events) for _, events in running] == [[pool.WorkDone((2, 2))]]
 
 
 def test_a_store_that_is_open_here_is_not_forked_with(tmp_path):
@@ -90,7 +90,7 @@ def test_a_thread_that_draws_progress_does_not_keep_a_worker_from_being_forked()
     stop = threading.Event()
     thread = threading.Thread(target=work)
     thread.start()
-    assert pool._is_own(thread)
+    assert pool._is_own_thread(thread)
     stop.set()
     thread.join()
 
@@ -98,13 +98,15 @@ def test_a_thread_that_draws_progress_does_not_keep_a_worker_from_being_forked()
 def test_a_warning_of_a_worker_is_warned_of_here():
     def work(item: int, tell: pool.Tell) -> int:
         if item == 3:
-            warnings.warn(Lost("run 3 is left out"), stacklevel=1)
+            warnings.warn(LostWarning("run 3 is left out"), stacklevel=1)
         return item
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert run(work) == [[pool.Done(item)] for item in ITEMS]
-    assert [(one.category, str(one.message)) for one in caught] == [(Lost, "run 3 is left out")]
+        assert run(work) == [[pool.WorkDone(item)] for item in ITEMS]
+    assert [(one.category, str(one.message)) for one in caught] == [
+        (LostWarning, "run 3 is left out")
+    ]
 
 
 def test_what_comes_before_an_error_is_given_and_the_error_keeps_its_kind_and_remedy():
@@ -115,9 +117,9 @@ def test_what_comes_before_an_error_is_given_and_the_error_keeps_its_kind_and_re
 
     found = []
     with pytest.raises(UsageError) as raised:
-        for item, events in pool.run(ITEMS, partial(opened, work), processes=2):
+        for item, events in pool.run_in_workers(ITEMS, partial(opened, work), processes=2):
             found.append((item, list(events)))
-    assert found == [(item, [pool.Done(item)]) for item in ITEMS[:4]]
+    assert found == [(item, [pool.WorkDone(item)]) for item in ITEMS[:4]]
     assert (raised.value.message, raised.value.remedy) == ("no such layer", "There are others")
 
 
@@ -138,7 +140,7 @@ def test_what_comes_before_an_error_is_given_and_the_error_keeps_its_kind_and_re
 def test_a_worker_that_dies_costs_its_item_only(how, why, processes):
     found = run(die_at_3(how), processes, seconds=lambda item: 1.0)
     others = [events for item, events in enumerate(found) if item != 3]
-    assert others == [[pool.Done(item)] for item in ITEMS if item != 3]
+    assert others == [[pool.WorkDone(item)] for item in ITEMS if item != 3]
     told, lost = found[3]
     assert told == "before"
     assert why in lost.why
@@ -153,7 +155,7 @@ def test_an_item_that_needs_more_memory_than_its_worker_may_take_is_an_error_of_
 
 
 def test_a_call_is_answered_by_another_process():
-    process, answer = pool.call(
+    process, answer = pool.call_in_worker(
         "a step", lambda: [os.getpid(), {"layers": ["conv1", None]}], 64 << 20
     )
     assert process != os.getpid()
@@ -171,7 +173,7 @@ def test_a_call_is_answered_by_another_process():
 )
 def test_a_call_that_fails_is_one_line(work, why):
     with pytest.raises(PerfctlError) as error:
-        pool.call("a step", work, 64 << 20)
+        pool.call_in_worker("a step", work, 64 << 20)
     assert why in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -183,7 +185,7 @@ def test_who_stops_listening_leaves_no_worker():
             time.sleep(600)
         return item
 
-    running = pool.run(ITEMS, partial(opened, work), processes=2)
+    running = pool.run_in_workers(ITEMS, partial(opened, work), processes=2)
     pids = {next(next(running)[1]), next(next(running)[1])}
     running.close()
     assert len(pids) == 2
@@ -223,8 +225,8 @@ def test_a_ledger_made_by_two_processes_is_the_same(words, store, perfctl, reque
 
 
 def test_the_rows_of_an_export_are_made_in_children(store, shared, monkeypatch):
-    monkeypatch.setattr(export, "rows_of_runs", lambda runs: [{"pid": os.getpid()}])
-    rows = list(export.values_of_ledger(store, None))
+    monkeypatch.setattr(export, "compute_ledger_rows", lambda runs: [{"pid": os.getpid()}])
+    rows = list(export.compute_ledger_values(store, None))
     assert len(rows) == 3, "one a study"
     assert len({pid for (pid,) in rows}) == 2, "of two processes"
     assert [os.getpid()] not in rows

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.ingest.find import ranks_in_names
-from perfctl.orchestrator.ingest.ingest import ingest
-from perfctl.orchestrator.ledger.usage.exchange import job_communication
-from perfctl.orchestrator.ledger.usage.ranks import jobs
-from perfctl.orchestrator.report.ledger.ranks import ranks_table
-from perfctl.orchestrator.report.page.sections import page_view
+from perfctl.orchestrator.ingest.find import find_ranks_in_names
+from perfctl.orchestrator.ingest.ingest import ingest_paths
+from perfctl.orchestrator.ledger.usage.exchange import analyse_job_communication
+from perfctl.orchestrator.ledger.usage.ranks import group_runs_into_jobs
+from perfctl.orchestrator.report.ledger.ranks import build_ranks_table
+from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.orchestrator.store import database, read
 from perfctl.records.run import Run
 from tests.make.kineto import event, kernel
@@ -52,8 +52,8 @@ total_direct_kernel_time_sum (us) and Count of each operator that launches kerne
 
 
 def taken(store: Path) -> list[Run]:
-    with database.reading(store) as connection:
-        return read.load(connection, read.run_ids(connection))
+    with database.open_store_for_reading(store) as connection:
+        return read.load_runs(connection, read.list_run_ids(connection))
 
 
 def trace(path: Path, **metadata: Any) -> Path:
@@ -73,7 +73,7 @@ def test_ranks_that_traces_state_are_runs_of_one_sweep_kept_apart_by_their_varia
             distributedInfo={"backend": "nccl", "rank": rank, "world_size": 2},
             n=rank,
         )
-    assert not ingest(tmp_path, tmp_path / "s.db").failed
+    assert not ingest_paths(tmp_path, tmp_path / "s.db").failed
     runs = taken(tmp_path / "s.db")
     assert [(run.report.rank, run.report.world_size, run.variant) for run in runs] == [
         (0, 2, "rank 0 of 2"),
@@ -81,9 +81,9 @@ def test_ranks_that_traces_state_are_runs_of_one_sweep_kept_apart_by_their_varia
     ]
     assert len({run.sweep_id for run in runs}) == 1
     assert [one.exposed_ns for run in runs for one in run.report.collectives] == [15_000, 15_000]
-    (job,) = jobs(runs)
-    assert [row[0].text for row in ranks_table(job).rows] == ["0", "1"]
-    (part,) = page_view(runs, generated_at="2026-11-20", title=None).chapters
+    (job,) = group_runs_into_jobs(runs)
+    assert [row[0].text for row in build_ranks_table(job).rows] == ["0", "1"]
+    (part,) = build_report_view(runs, generated_at="2026-11-20", title=None).chapters
     assert part.title == "w0.json, first of 2 ranks"
 
 
@@ -91,7 +91,7 @@ def test_ranks_in_names_count_where_a_trace_says_nothing(tmp_path):
     for rank in range(3):
         trace(tmp_path / f"step_rank{rank}.{170 + rank}.json", n=rank)
     trace(tmp_path / "alone_rank7.json", n=7)
-    ingest(tmp_path, tmp_path / "s.db")
+    ingest_paths(tmp_path, tmp_path / "s.db")
     found = {
         Path(run.artifact or "").name: (run.report.rank, run.report.world_size)
         for run in taken(tmp_path / "s.db")
@@ -116,13 +116,15 @@ def test_ranks_in_names_count_where_a_trace_says_nothing(tmp_path):
     ],
 )
 def test_a_rank_in_a_name_needs_another_file_that_differs_by_it(names, ranks):
-    assert ranks_in_names(map(Path, names)) == {Path(name): found for name, found in ranks.items()}
+    assert find_ranks_in_names(map(Path, names)) == {
+        Path(name): found for name, found in ranks.items()
+    }
 
 
 def test_overlap_idle_and_kernel_times_of_eight_ranks_are_those_of_hta(reports, tmp_path):
     files = sorted((reports / "kineto/ranks/param_dlrm_8rank").glob("*.json.gz"))
-    ingest(files, tmp_path / "s.db")
-    (job,) = jobs(taken(tmp_path / "s.db"))
+    ingest_paths(files, tmp_path / "s.db")
+    (job,) = group_runs_into_jobs(taken(tmp_path / "s.db"))
     ranks = job.ranks
     assert [one.rank for one in ranks] == list(range(8))
     for wanted, got in (
@@ -137,7 +139,9 @@ def test_overlap_idle_and_kernel_times_of_eight_ranks_are_those_of_hta(reports, 
         us * (1 - overlap / 100) for us, overlap in zip(HTA_COMMUNICATION, HTA_OVERLAP, strict=True)
     ]
     assert [one.exposed_ns / 1000 for one in ranks] == pytest.approx(theirs, rel=0.01)
-    (step,) = job_communication(job).steps  # all collectives of these traces are in their one step
+    (step,) = analyse_job_communication(
+        job
+    ).steps  # all collectives of these traces are in their one step
     assert [ns / 1000 for ns in step.exposed_ns] == pytest.approx(theirs, rel=0.01)
     # it prints two digits
     assert [100 * (one.overlap or 0) for one in ranks] == pytest.approx(HTA_OVERLAP, abs=0.006)
@@ -157,8 +161,8 @@ def test_ends_of_collectives_align_and_the_rank_that_never_waits_is_the_straggle
     """FORMATS: all eight are on one clock, and rank 1 waits 7,635 us in the first collective, rank
     2 518 us."""
     files = sorted((reports / "kineto/ranks/param_dlrm_8rank").glob("*.json.gz"))
-    ingest(files, tmp_path / "s.db")
-    (job,) = jobs(taken(tmp_path / "s.db"))
+    ingest_paths(files, tmp_path / "s.db")
+    (job,) = group_runs_into_jobs(taken(tmp_path / "s.db"))
     assert {one.matched for one in job.ranks} == {8}
     assert all(
         abs(one.offset_ns or 0) <= 2000 and (one.spread_ns or 0) <= 1000 for one in job.ranks

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.launch.process import run
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome
+from perfctl.orchestrator.launch.profilers.base import Command, ProcessOutcome
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
@@ -89,20 +89,20 @@ class Processes:
             driver, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
         )
 
-    def run(self, command: Command, request: SweepRequest, **options: Any) -> Outcome:
+    def run(self, command: Command, request: SweepRequest, **options: Any) -> ProcessOutcome:
         """Run a command of a profiler as a sweep does: once more where nsys could not start
         beside another."""
         marked = replace(command, environment={**command.environment, **self.environment})
 
-        def once(stage: str) -> Outcome:
+        def once(stage: str) -> ProcessOutcome:
             logs = {
                 name: request.paths.part / f"{stage}-{name}.log" for name in ("stdout", "stderr")
             }
-            return run.run(
+            return run.run_command(
                 marked, cwd=request.paths.part, scratch=request.paths.scratch, **logs, **options
             )
 
-        return sweep.retry_start(marked, request, once)
+        return sweep.start_with_one_retry(marked, request, once)
 
     def wait_for(
         self, count: int, limit_s: float = 120.0, driver: subprocess.Popen[str] | None = None
@@ -150,17 +150,17 @@ def make_request(tmp_path: Path) -> Callable[..., SweepRequest]:
 
 
 @pytest.fixture
-def make_outcome(tmp_path: Path) -> Callable[..., Outcome]:
+def make_outcome(tmp_path: Path) -> Callable[..., ProcessOutcome]:
     """An outcome with the given logs, as if a process had left it."""
 
     def make(
         exit_code: int | None = 0, stdout: str = "", stderr: str = "", timed_out: bool = False
-    ) -> Outcome:
+    ) -> ProcessOutcome:
         number = len(list(tmp_path.glob("out*.log")))
         out, err = tmp_path / f"out{number}.log", tmp_path / f"err{number}.log"
         out.write_text(stdout)
         err.write_text(stderr)
-        return Outcome(
+        return ProcessOutcome(
             exit_code, timed_out, "2026-01-02T03:04:05.000+00:00", 7_000_000_000, out, err
         )
 

@@ -66,7 +66,7 @@ def build(folder: Path) -> Path:
     run %post.
     """
     root = make_root(folder / "root")
-    asked = definition.Definition(
+    asked = definition.ImageRecipe(
         base=str(root),
         source=wheel(folder),
         pip_options=("--no-index", "--no-deps"),
@@ -74,9 +74,11 @@ def build(folder: Path) -> Path:
     )
     out = folder / "perfctl.def"
     out.write_text(
-        definition.render(asked, out, version=__version__, command="perfctl image render")
+        definition.render_image_definition(
+            asked, out, version=__version__, command="perfctl image render"
+        )
     )
-    runtime = run.find_runtime()
+    runtime = run.find_container_runtime()
     quick = "--mksquashfs-args=-comp gzip -Xcompression-level 1"
     command = (
         runtime,
@@ -166,7 +168,7 @@ def wheel(folder: Path) -> Path:
     """perfctl as it is in this checkout, built offline from a copy."""
     copy = folder / "source"
     copy.mkdir()
-    for part in definition.parts(ROOT):
+    for part in definition.list_checkout_build_files(ROOT):
         target = copy / part.name
         shutil.copytree(part, target) if part.is_dir() else shutil.copy2(part, target)
     subprocess.run(

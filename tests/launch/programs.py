@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perfctl.orchestrator.launch.process import run as process_run
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, ProcessOutcome, RunStatus
 
 STUBBORN_DAEMON = """
 import os, signal, sys, time
@@ -40,7 +40,7 @@ def workload_words(part: Path, annotate: str, window: str) -> tuple[str, ...]:
     return (*words.split(), "--annotate", annotate, "--window", window, "--steps", "2")
 
 
-def assert_verdict(verdict: Verdict, status: str, *reasons: str) -> None:
+def assert_verdict(verdict: RunStatus, status: str, *reasons: str) -> None:
     """It has this status, and a reason that begins with the first of these and holds the others."""
     reason = verdict.reason or ""
     assert verdict.status == status, reason
@@ -48,15 +48,15 @@ def assert_verdict(verdict: Verdict, status: str, *reasons: str) -> None:
     assert all(text in reason for text in reasons), reason
 
 
-def run(folder: Path, *argv: str, processes=None, environment=None, **options) -> Outcome:
+def run(folder: Path, *argv: str, processes=None, environment=None, **options) -> ProcessOutcome:
     command = Command(
         argv, "profile", {**(environment or {}), **(processes.environment if processes else {})}
     )
     logs = {"stdout": folder / "out.log", "stderr": folder / "err.log"}
-    return process_run.run(command, cwd=folder, scratch=folder / "tmp", **logs, **options)
+    return process_run.run_command(command, cwd=folder, scratch=folder / "tmp", **logs, **options)
 
 
-def run_python(folder: Path, code: str, *arguments: str, **options) -> Outcome:
+def run_python(folder: Path, code: str, *arguments: str, **options) -> ProcessOutcome:
     return run(folder, sys.executable, "-S", "-c", code, *arguments, **options)
 
 

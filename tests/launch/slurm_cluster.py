@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.launch.cluster import status
-from perfctl.orchestrator.launch.cluster.plan import Plan, read_plan
+from perfctl.orchestrator.launch.cluster.plan import JobArrayPlan, read_job_array_plan
 from tests.launch.programs import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,11 +57,11 @@ class Cluster:
     def perfctl(self, cwd: Path, *words: object, code: int = 0) -> str:
         return self.call(sys.executable, "-m", "perfctl", *map(str, words), cwd=cwd, code=code)
 
-    def render(self, cwd: Path, line: str, *words: object) -> Plan:
+    def render(self, cwd: Path, line: str, *words: object) -> JobArrayPlan:
         """Render what follows perfctl slurm render: the words of a line, and words as they are."""
         cwd.mkdir(parents=True, exist_ok=True)
         self.perfctl(cwd, "slurm", "render", *line.split(), *words)
-        return read_plan(next(cwd.glob("perfctl-runs/slurm-*")))
+        return read_job_array_plan(next(cwd.glob("perfctl-runs/slurm-*")))
 
     def stop_controller(self) -> None:
         pid_file = self.folder / "run" / "slurmctld.pid"
@@ -70,8 +70,8 @@ class Cluster:
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the controller to end")
 
 
-def ended(plan: Plan) -> bool:
-    return not status.queued(plan)
+def ended(plan: JobArrayPlan) -> bool:
+    return not status.list_queued_jobs(plan)
 
 
 def rows(store: Path) -> list[tuple[str, int, str]]:

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import (
+    Command,
+    ProcessOutcome,
+    RequiredTool,
+    RunStatus,
+)
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
@@ -23,7 +28,7 @@ class Small:
     retry_on: bytes | None = None
     name: str = "small"
 
-    def missing(self) -> tuple[Tool, ...]:
+    def missing(self) -> tuple[RequiredTool, ...]:
         return ()
 
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
@@ -40,9 +45,9 @@ class Small:
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".txt")
 
-    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+    def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
         code = outcomes[-1].exit_code
-        return Verdict("ok", None) if code == 0 else Verdict("failed", f"exit code {code}")
+        return RunStatus("ok", None) if code == 0 else RunStatus("failed", f"exit code {code}")
 
 
 def asked(

@@ -48,13 +48,13 @@ print("perfctl" in sys.modules, sys.argv, any("annotator" in entry for entry in 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("annotator") / annotator.NAME
-    annotator.write(path, __version__)
+    annotator.write_annotator_archive(path, __version__)
     return path
 
 
 def modules() -> dict[str, ast.Module]:
     """Every source in the file as Python 3.8 reads it."""
-    texts = annotator.sources(__version__).items()
+    texts = annotator.read_annotator_sources(__version__).items()
     return {
         name: ast.parse(text, name, feature_version=annotator.OLDEST_PYTHON) for name, text in texts
     }
@@ -112,7 +112,7 @@ def test_the_file_holds_every_module_of_perfctl_that_it_imports():
 
 
 def test_the_same_version_gives_the_same_bytes(file, tmp_path):
-    annotator.write(tmp_path / "again.pyz", __version__)
+    annotator.write_annotator_archive(tmp_path / "again.pyz", __version__)
     assert (tmp_path / "again.pyz").read_bytes() == file.read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["again.pyz"]
 

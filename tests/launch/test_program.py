@@ -19,7 +19,7 @@ from perfctl.orchestrator.launch.profilers import outcome
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
-from perfctl.orchestrator.launch.program import Program, read_program, resolve
+from perfctl.orchestrator.launch.program import UserProgram, parse_program, resolve_interpreter_path
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.workloads.spec import UNFINISHED
 
@@ -34,8 +34,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def read(*words: str, env: str | None = None, batches: tuple[int, ...] = (16, 32)) -> Program:
-    return read_program(words, env, {"batch": len(batches)})
+def read(*words: str, env: str | None = None, batches: tuple[int, ...] = (16, 32)) -> UserProgram:
+    return parse_program(words, env, {"batch": len(batches)})
 
 
 def executable(path: Path, text: str) -> Path:
@@ -44,7 +44,7 @@ def executable(path: Path, text: str) -> Path:
     return path
 
 
-def request(program: Program, out: Path) -> SweepRequest:
+def request(program: UserProgram, out: Path) -> SweepRequest:
     return SweepRequest(
         profiler=TorchProfiler(),
         workload=program.name,
@@ -62,7 +62,7 @@ def test_the_batch_size_goes_into_every_argument_and_other_braces_are_left_alone
     program = read(
         "train.py", "--batch-size", "{batch}", "bs={batch}", "{x}", "{}", "a{batch}b{batch}"
     )
-    assert program.words_at({"batch": "16"}) == (
+    assert program.fill_command({"batch": "16"}) == (
         "train.py",
         "--batch-size",
         "16",
@@ -112,7 +112,7 @@ def test_several_batch_sizes_need_a_place_to_go(words):
     with pytest.raises(UsageError, match="`batch_env`, or use one batch size") as caught:
         read(*words)
     assert "\n" not in str(caught.value)
-    assert read(*words, batches=(16,)).words_at({"batch": "16"}) == words
+    assert read(*words, batches=(16,)).fill_command({"batch": "16"}) == words
     assert read(*words, env="BATCH").batch_env == "BATCH"
 
 
@@ -167,11 +167,11 @@ ANY_PROGRAM = [
 def test_any_program_runs_as_it_is_with_the_values_in_its_words(words, argv, name, variant, here):
     executable(here / "solver", "#!/bin/sh\n")
     (here / "run.sh").touch()
-    program = read_program(words, None, {"N": 2}, as_is=None)
+    program = parse_program(words, None, {"N": 2}, as_is=None)
     asked = replace(request(program, here), batches=(), sweep=("N=256",))
     places = {"{here}": str(here), "{bash}": shutil.which("bash") or ""}
     expected = tuple(places.get(word, word.replace("{here}", str(here))) for word in argv)
-    assert asked.workload_command(annotate="nvtx", window="cuda", under=("nsys",)) == (
+    assert asked.build_workload_command(annotate="nvtx", window="cuda", under=("nsys",)) == (
         "nsys",
         *expected,
     )
@@ -179,7 +179,7 @@ def test_any_program_runs_as_it_is_with_the_values_in_its_words(words, argv, nam
 
 
 def test_variables_of_parameters_reach_the_program_and_distinguish_its_runs(here):
-    program = read_program(
+    program = parse_program(
         ("true",), "BATCH", {"batch": 1, "N": 2}, sweep_env=("N=SIZE",), as_is=None
     )
     asked = replace(
@@ -204,7 +204,7 @@ def test_a_program_is_refused(words, sweep_env, said, here):
     (here / "plain").touch()
     parameters = {} if words[0] != "true" or sweep_env == ("M=X",) else {"N": 2}
     with pytest.raises(UsageError, match=said):
-        read_program(words, None, parameters, sweep_env=sweep_env, as_is=None)
+        parse_program(words, None, parameters, sweep_env=sweep_env, as_is=None)
 
 
 @pytest.mark.parametrize("name", ["", "1X", "A B", "A=B", "A-B"])
@@ -244,11 +244,11 @@ def test_python_in_perfctls_own_folder_is_perfctls_own(here, monkeypatch):
     executable(other / "python3", "#!/bin/sh\n")
     monkeypatch.setenv("PATH", str(other))
     assert read("python3", "train.py", "{batch}").python == str(other / "python3")
-    assert resolve("python") == sys.executable, "where there is python3 only"
+    assert resolve_interpreter_path("python") == sys.executable, "where there is python3 only"
     with pytest.raises(UsageError, match="does not exist"):
-        resolve("python3.99")
+        resolve_interpreter_path("python3.99")
     (other / "python").symlink_to(Path(sys.executable).resolve())
-    assert resolve("python") == str(other / "python"), (
+    assert resolve_interpreter_path("python") == str(other / "python"), (
         "a link out of a virtual environment is not followed"
     )
 
@@ -290,9 +290,9 @@ def test_an_interpreter_that_cannot_run_it_is_said_to_lack_what_and_how_to_get_i
     here, lines, says
 ):
     fake = executable(here / "python9", f"#!/bin/sh\n{lines}")
-    interpreter._ask.cache_clear()  # the test before may have had the same folder
+    interpreter._query_interpreter.cache_clear()  # the test before may have had the same folder
     with pytest.raises(ToolMissing) as caught:
-        interpreter.check(read(str(fake), "train.py", "{batch}"), __version__)
+        interpreter.check_program_interpreter(read(str(fake), "train.py", "{batch}"), __version__)
     assert all(word in str(caught.value) for word in (str(fake), *says))
 
 
@@ -305,8 +305,8 @@ def test_a_bare_python_without_torch_gives_way_to_perfctls_own_and_a_path_does_n
     monkeypatch.setattr(interpreter.tools, "has_package", lambda name: True)
     bare = read("python3", "train.py", "{batch}")
     assert bare.python == str(here / "python3")
-    assert interpreter.choose_interpreter(bare, "python3").python == sys.executable
-    assert interpreter.choose_interpreter(bare, str(here / "python3")).python == str(
+    assert interpreter.replace_python_without_torch(bare, "python3").python == sys.executable
+    assert interpreter.replace_python_without_torch(bare, str(here / "python3")).python == str(
         here / "python3"
     )
     executable(
@@ -314,10 +314,10 @@ def test_a_bare_python_without_torch_gives_way_to_perfctls_own_and_a_path_does_n
         f"#!/bin/sh\n{said('[3, 8, 18]', repr('1.13.1').replace(chr(39), chr(34)))}",
     )
     old = read("python4", "train.py", "{batch}")
-    interpreter.check(old, __version__)
-    assert interpreter.choose_interpreter(old, "python4").python == str(here / "python4"), (
-        "one with torch is kept"
-    )
+    interpreter.check_program_interpreter(old, __version__)
+    assert interpreter.replace_python_without_torch(old, "python4").python == str(
+        here / "python4"
+    ), "one with torch is kept"
 
 
 def test_an_interpreter_in_an_image_needs_perfctl(here):
@@ -328,14 +328,18 @@ def test_an_interpreter_in_an_image_needs_perfctl(here):
     with pytest.raises(
         ToolMissing, match="cannot import perfctl, which must run inside the profiled process"
     ):
-        interpreter.check(read(str(fake), "train.py", "{batch}"), __version__, ("env",))
+        interpreter.check_program_interpreter(
+            read(str(fake), "train.py", "{batch}"), __version__, ("env",)
+        )
 
 
 def test_a_module_that_is_not_there_is_said_before_anything_runs():
     pytest.importorskip("torch")
-    interpreter.check(read("-m", "pkg", "{batch}"), __version__)
+    interpreter.check_program_interpreter(read("-m", "pkg", "{batch}"), __version__)
     with pytest.raises(UsageError, match="finds no module"):
-        interpreter.check(read("-m", "no_such_module_here.cli", "{batch}"), __version__)
+        interpreter.check_program_interpreter(
+            read("-m", "no_such_module_here.cli", "{batch}"), __version__
+        )
 
 
 def test_the_same_request_has_the_same_name_and_an_edited_script_another(here):
@@ -371,27 +375,27 @@ def test_the_folder_carries_the_scripts_name_safely(here, script, begins):
 def test_a_program_that_ends_well_without_perfctls_record_is_partial(make_request, make_outcome):
     asked = replace(make_request(), workload="train.py", program=read("train.py", "{batch}"))
     paths = asked.paths
-    said = outcome.program_failure(asked, make_outcome(0))
+    said = outcome.explain_program_failure(asked, make_outcome(0))
     assert said is not None
     assert "left no perfctl record" in said
     paths.workload_record.write_text(f'{{"status": "failed", "reason": "{UNFINISHED}"}}')
-    assert outcome.program_failure(asked, make_outcome(0)) == said
+    assert outcome.explain_program_failure(asked, make_outcome(0)) == said
     paths.workload_record.write_text('{"status": "ok"}')
-    assert outcome.program_failure(asked, make_outcome(0)) is None
+    assert outcome.explain_program_failure(asked, make_outcome(0)) is None
     paths.workload_record.write_text(
         '{"status": "failed", "reason": "train.py ended with exit code 3"}'
     )
-    said = outcome.program_failure(asked, make_outcome(3))
+    said = outcome.explain_program_failure(asked, make_outcome(3))
     assert said is not None
     assert said.startswith("train.py ended with exit code 3. See")
-    assert "crashed" in str(outcome.program_failure(asked, make_outcome(139)))
+    assert "crashed" in str(outcome.explain_program_failure(asked, make_outcome(139)))
 
 
 def test_a_signal_is_not_explained_by_what_the_program_printed_before(make_request, make_outcome):
     asked = replace(make_request(), workload="train.py", program=read("train.py", "{batch}"))
     ended = make_outcome(128 + signal.SIGTERM)
     ended.stderr.write_text("caught: CUDA out of memory\nstep 7\n")
-    said = str(outcome.program_failure(asked, ended))
+    said = str(outcome.explain_program_failure(asked, ended))
     assert "out of memory" not in said
     assert ". The last line was: step 7. See " in said
 
@@ -411,7 +415,7 @@ def test_what_tells_two_requests_apart_on_a_page_is_the_arguments():
 def test_a_program_that_is_not_there_is_named_also_where_nsys_does_not(
     make_request, make_outcome, said
 ):
-    told = outcome.program_failure(
+    told = outcome.explain_program_failure(
         make_request(python="/no/such/python"), make_outcome(1, stderr=f"{said}\n")
     )
     assert told is not None and told.count("/no/such/python") == 1
@@ -434,7 +438,7 @@ def test_a_program_that_is_not_there_is_named_also_where_nsys_does_not(
 def test_a_program_stops_after_its_steps_under_nsys_and_ncu_unless_it_has_ranks(
     here, profiler, words, to_end, stops
 ):
-    program = Program(sys.executable, (), words, "train.py", None)
+    program = UserProgram(sys.executable, (), words, "train.py", None)
     asked = replace(request(program, here), profiler=profiler, to_end=to_end, device="cuda")
     argv = profiler.commands(asked)[0].argv
     assert ("--stop" in argv[: argv.index("--")]) == stops
@@ -465,8 +469,8 @@ def test_a_program_that_is_ended_after_all_its_steps_did_not_fail(
     for rank, record in enumerate(records):
         name = "workload.json" if rank == 0 else f"workload.rank{rank}.json"
         (asked.paths.part / name).write_text(record)
-    assert (outcome.program_failure(asked, make_outcome(**ended)) is None) == is_complete
+    assert (outcome.explain_program_failure(asked, make_outcome(**ended)) is None) == is_complete
     if is_complete:
         workload = replace(asked, program=None)  # epochs may follow its steps
         is_ok = '"partial"' not in records[0] and len(records) == 1
-        assert (outcome.program_failure(workload, make_outcome(**ended)) is None) == is_ok
+        assert (outcome.explain_program_failure(workload, make_outcome(**ended)) is None) == is_ok

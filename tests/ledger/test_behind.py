@@ -1,9 +1,9 @@
 """What stands behind a row of the ledger: kernels by name, guessed layers, gradients that
 belong together."""
 
-from perfctl.orchestrator.counts.figure import Figure, missing
-from perfctl.orchestrator.ledger.ledger import GUESSED, algorithm
-from perfctl.orchestrator.ledger.prepared import PreparedRun, as_estimate
+from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
+from perfctl.orchestrator.ledger.ledger import GUESSED, describe_method_and_tile
+from perfctl.orchestrator.ledger.prepared import PreparedRun, mark_as_estimate
 from perfctl.records.report import Kernel
 from tests.make.synthetic import make_run
 
@@ -33,17 +33,19 @@ def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first():
 
 
 def test_what_a_guessed_launch_executed_is_an_estimate_for_its_layer():
-    estimate = as_estimate(Figure(5, "counted"), GUESSED)
+    estimate = mark_as_estimate(Figure(5, "counted"), GUESSED)
     assert estimate == Figure(5, "estimated", GUESSED)
-    estimate = as_estimate(Figure(5, "counted", "by tile"), GUESSED)
+    estimate = mark_as_estimate(Figure(5, "counted", "by tile"), GUESSED)
     assert estimate == Figure(5, "estimated", f"{GUESSED}; by tile")
-    assert as_estimate(missing("refused", "no"), GUESSED) == missing("refused", "no")
+    assert mark_as_estimate(make_missing_figure("refused", "no"), GUESSED) == make_missing_figure(
+        "refused", "no"
+    )
 
 
 def test_an_algorithm_is_said_in_words():
-    assert algorithm(GEMM) == "gemm, 128x64 tile"
+    assert describe_method_and_tile(GEMM) == "gemm, 128x64 tile"
     assert (
-        algorithm("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_tn")
+        describe_method_and_tile("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_tn")
         == "gemm, 128x64 tile, fp16 tensor cores"
     )
-    assert algorithm("frobnicate") is None
+    assert describe_method_and_tile("frobnicate") is None

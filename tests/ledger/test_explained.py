@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.ingest.ingest import ingest
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ingest.ingest import ingest_paths
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse_study
 from perfctl.orchestrator.store import database, read
 from tests.ledger.test_h100 import H100
 from tests.make.synthetic import study_of
@@ -21,16 +21,17 @@ DERIVED = (PAGES / "derived-flops.md").read_text(encoding="utf-8")
 
 def recorded(folder, recording):
     shutil.copytree(H100 / recording, folder / "runs" / recording)
-    ingest(folder / "runs", folder / "h100.db")
-    with database.reading(folder / "h100.db") as connection:
-        return study_of(*read.load(connection, read.run_ids(connection)))
+    ingest_paths(folder / "runs", folder / "h100.db")
+    with database.open_store_for_reading(folder / "h100.db") as connection:
+        return study_of(*read.load_runs(connection, read.list_run_ids(connection)))
 
 
 @pytest.fixture(scope="module")
 def analyses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Analysis]:
     """Profiler -> its analysis of the MNIST CNN on an H100."""
     return {
-        name: analyse(recorded(tmp_path_factory.mktemp(name), name)) for name in ("ncu", "nsys")
+        name: analyse_study(recorded(tmp_path_factory.mktemp(name), name))
+        for name in ("ncu", "nsys")
     }
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.commands.ledger import LedgerOptions, Ledgers
-from perfctl.orchestrator.ingest.ingest import ingest
-from perfctl.orchestrator.report.findings import findings
+from perfctl.orchestrator.commands.ledger import LedgerOptions, RequestedLedgers
+from perfctl.orchestrator.ingest.ingest import ingest_paths
+from perfctl.orchestrator.report.findings import list_findings
 from tests.make.kineto import kernel, launch, operation
 
 M, K, N = 128, 512, 256
@@ -47,8 +47,8 @@ def analysed(folder, *events):
     path.write_text(
         json.dumps({"schemaVersion": 1, "deviceProperties": [A100], "traceEvents": events})
     )
-    assert not ingest([path], folder / "store.db").failed
-    ((found,),) = Ledgers(LedgerOptions(store=folder / "store.db")).each(list)
+    assert not ingest_paths([path], folder / "store.db").failed
+    ((found,),) = RequestedLedgers(LedgerOptions(store=folder / "store.db")).each(list)
     return found
 
 
@@ -68,7 +68,7 @@ def test_counted_over_paper_is_derived_from_kernel_name_grid_and_shape(tmp_path)
 
 def test_findings_say_derived_and_how_far_the_rules_were_verified(tmp_path):
     found = analysed(tmp_path, *product(10, 1, 5), *product(30, 2, 5, name="somebodys_own_gemm"))
-    texts = [item.text for item in findings(found)]
+    texts = [item.text for item in list_findings(found)]
     (said,) = [text for text in texts if text.startswith("perfctl derived the FLOPs")]
     assert (
         "50.0% of the kernel time" in said

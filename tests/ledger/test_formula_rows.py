@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from perfctl.orchestrator.ledger.analysis import analyse
+from perfctl.orchestrator.ledger.analysis import analyse_study
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Expectation, make_parameter
@@ -43,7 +43,7 @@ def run_of(n, *expected, executed=None, **more):
 
 
 def analysed(*runs):
-    return analyse(study_of(*runs))
+    return analyse_study(study_of(*runs))
 
 
 def formula_rows(analysis):

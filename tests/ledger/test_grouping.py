@@ -2,7 +2,11 @@
 
 from dataclasses import replace
 
-from perfctl.orchestrator.ledger.prepared import device_label, heading, studies
+from perfctl.orchestrator.ledger.prepared import (
+    format_study_heading,
+    get_device_label,
+    group_into_studies,
+)
 from perfctl.records.report import Device, Kernel
 from perfctl.records.run import make_parameter
 from tests.make import synthetic
@@ -21,7 +25,7 @@ def test_whatever_makes_other_work_makes_another_study():
             {"variant": "hidden=9"},
         )
     ]
-    found = studies(
+    found = group_into_studies(
         [plain, *others, replace(plain, id=7, profiler="nsys", batch_size=8), replace(plain, id=3)]
     )
     assert [len(study.runs) for study in found] == [3, 1, 1, 1, 1, 1]
@@ -31,7 +35,7 @@ def test_whatever_makes_other_work_makes_another_study():
         (64, "torch", 3),
     ]
     assert [item.run.id for item in found[0].recorded(64)] == [1, 3]
-    assert not any(study.foreign for study in found)
+    assert not any(study.is_foreign for study in found)
 
 
 def test_a_report_without_a_workload_or_a_batch_size_stands_alone():
@@ -39,8 +43,8 @@ def test_a_report_without_a_workload_or_a_batch_size_stands_alone():
         make_run(1, workload=None),
         make_run(2, batch_size=None),
     )
-    found = studies([nameless, sizeless, sizeless])
-    assert [(study.workload, study.batches, study.foreign) for study in found] == [
+    found = group_into_studies([nameless, sizeless, sizeless])
+    assert [(study.workload, study.batches, study.is_foreign) for study in found] == [
         (None, (64,), True),
         ("mnist_cnn", (), True),
         ("mnist_cnn", (), True),
@@ -60,8 +64,8 @@ def test_a_sweep_without_batch_sizes_is_read_side_by_side_by_its_parameters():
     one = [run_at(1, "1024"), run_at(2, "256")]
     two = [run_at(3, "256", "a"), run_at(4, "256", "b")]
     of_batches = [run_at(6, "256", batch=8), run_at(7, "512", batch=8)]
-    found = studies([*one, *two, run_at(5, "256", sweep=2), *of_batches])
-    assert [(study.points, study.axis, study.foreign) for study in found] == [
+    found = group_into_studies([*one, *two, run_at(5, "256", sweep=2), *of_batches])
+    assert [(study.points, study.axis, study.is_foreign) for study in found] == [
         (("N=256", "N=1024"), "N", False),
         (("N=256, how=a", "N=256, how=b"), "N, how", False),
         (("N=256",), "N", False),
@@ -83,19 +87,19 @@ def test_a_run_that_failed_early_joins_no_study_that_it_contradicts():
         "device": synthetic.V100,
     }
     for change in changes.items():
-        found = studies([make_run(2, **{**early, **dict([change])}), whole])
+        found = group_into_studies([make_run(2, **{**early, **dict([change])}), whole])
         assert [study.batches for study in found] == [(64,), (256,)], change
     for change in ({}, {"mode": None}, {"precision": "fp32"}, {"device": synthetic.CPU}):
         study = study_of(make_run(2, **{**early, **change}), whole)
         assert study.batches == (64, 256)
     late = make_run(2, **{**early, "status": "partial"})
-    assert len(studies([late, whole])) == 2, "only a failed one may not know"
-    assert len(studies([make_run(2, **early), foreign_run(3)])) == 2
+    assert len(group_into_studies([late, whole])) == 2, "only a failed one may not know"
+    assert len(group_into_studies([make_run(2, **early), foreign_run(3)])) == 2
 
 
 def test_a_study_is_called_after_its_work_and_a_foreign_one_after_its_file():
     def named(**changes):
-        return heading(studies([make_run(4, **changes)])[0])
+        return format_study_heading(group_into_studies([make_run(4, **changes)])[0])
 
     assert named() == "mnist_cnn, training, fp32"
     assert (
@@ -111,7 +115,7 @@ def test_the_device_is_the_run_s_own_or_the_report_s_and_kernels_are_a_gpu_s():
 
     def told(**changes):
         run = make_run(**{"device": None, **changes})
-        return device_label(run), run.device_kind
+        return get_device_label(run), run.device_kind
 
     assert told() == (None, None)
     assert told(devices=(nameless, gpu)) == ("cpu", "gpu")

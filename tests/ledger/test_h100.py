@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.ingest.ingest import ingest
-from perfctl.orchestrator.ledger.analysis import analyse
+from perfctl.orchestrator.ingest.ingest import ingest_paths
+from perfctl.orchestrator.ledger.analysis import analyse_study
 from perfctl.orchestrator.store import database, read
 from tests.make.synthetic import study_of
 from tests.make.tables import table
@@ -31,9 +31,9 @@ def prepared(tmp_path_factory):
     names = [*(f"ncu-{name}" for name in (*PRECISIONS, "blocks")), *(f"ncu/b{b}" for b in BATCHES)]
     for name in names:
         shutil.copytree(H100 / name, folder / "runs" / name)
-    ingest(folder / "runs", folder / "h100.db")
-    with database.reading(folder / "h100.db") as connection:
-        runs = read.load(connection, read.run_ids(connection))
+    ingest_paths(folder / "runs", folder / "h100.db")
+    with database.open_store_for_reading(folder / "h100.db") as connection:
+        runs = read.load_runs(connection, read.list_run_ids(connection))
     return {
         name.removeprefix("ncu-"): study_of(*(run for run in runs if f"/{name}/" in run.artifact))
         for name in names
@@ -41,7 +41,7 @@ def prepared(tmp_path_factory):
 
 
 def row_of(study, layer, direction):
-    found = analyse(study)
+    found = analyse_study(study)
     rows = [row for row in found.ledger.rows if (row.layer, row.direction) == (layer, direction)]
     assert len(rows) == 1
     return found, rows[0]

@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
-from perfctl.orchestrator.ledger.analysis import analyse_all
-from perfctl.orchestrator.ledger.causes.study_rules import less_time_for_more, other_gpu
-from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.orchestrator.ledger.analysis import analyse_studies
+from perfctl.orchestrator.ledger.causes.study_rules import (
+    list_different_gpu_causes,
+    list_less_time_causes,
+)
+from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report.ledger.causes import describe_cause
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, Step, Summary
@@ -19,7 +22,7 @@ STEP = (Step(0, "step", None, 1000),)
 
 
 def parts_of(*changes):
-    return studies([make_run(number, **each) for number, each in enumerate(changes, 1)])
+    return group_into_studies([make_run(number, **each) for number, each in enumerate(changes, 1)])
 
 
 def test_two_gpus_in_one_study_are_told_with_the_runs_on_each():
@@ -27,7 +30,9 @@ def test_two_gpus_in_one_study_are_told_with_the_runs_on_each():
         {"device": V100, "steps": STEP, "profiler": "ncu", "batch_size": batch}
         for batch in (16, 64)
     ]
-    (said,) = other_gpu(parts_of(*ncu, {"device": BIG, "steps": STEP, "profiler": "none"}))
+    (said,) = list_different_gpu_causes(
+        parts_of(*ncu, {"device": BIG, "steps": STEP, "profiler": "none"})
+    )
     assert describe_cause(said) == (
         "Parts of this study ran on different GPUs (Tesla V100 of 16,384 MiB, a GPU of 40,960 "
         "MiB), so their times cannot be compared. Runs, in the same order: ncu at "
@@ -52,7 +57,7 @@ def test_two_gpus_in_one_study_are_told_with_the_runs_on_each():
 def test_equal_and_unknown_gpus_and_runs_without_times_are_no_verdict(
     other,
 ):
-    assert other_gpu(parts_of({"device": V100, "steps": STEP}, other)) == []
+    assert list_different_gpu_causes(parts_of({"device": V100, "steps": STEP}, other)) == []
 
 
 def test_gpus_of_one_name_with_other_memory_are_told_within_one_study():
@@ -61,24 +66,24 @@ def test_gpus_of_one_name_with_other_memory_are_told_within_one_study():
         {"device": V100, "steps": STEP},
         {"device": wide, "steps": STEP, "batch_size": 128},
     )
-    (found,) = analyse_all([study])
+    (found,) = analyse_studies([study])
     assert [item.rule for item in found.judgement.sweep] == ["other GPU"]
 
 
 def test_the_first_part_of_a_sweep_has_the_verdict_and_other_sweeps_are_apart():
     runs = {"steps": STEP, "layer_calls": synthetic.layer_calls(64)}
     together = parts_of({"device": V100, **runs}, {"device": BIG, **runs})
-    assert [[item.rule for item in one.judgement.sweep] for one in analyse_all(together)] == [
+    assert [[item.rule for item in one.judgement.sweep] for one in analyse_studies(together)] == [
         ["other GPU"],
         [],
     ]
     apart = parts_of({"device": V100, **runs}, {"device": BIG, "sweep_id": 2, **runs})
-    assert [one.judgement.sweep for one in analyse_all(apart)] == [(), ()]
+    assert [one.judgement.sweep for one in analyse_studies(apart)] == [(), ()]
     ranks = parts_of(
         {"device": V100, "world_size": 2, **runs},
         {"device": BIG, "world_size": 2, "variant": "rank 1", **runs},
     )
-    assert [one.judgement.sweep for one in analyse_all(ranks)] == [(), ()]
+    assert [one.judgement.sweep for one in analyse_studies(ranks)] == [(), ()]
 
 
 def timed(
@@ -101,7 +106,7 @@ def test_more_work_in_less_time_on_the_hosts_clock_is_told():
         timed(1, 174_600, 600_000, None, device=BIG),
         timed(2, 130_400, 3_000_000, "k=5"),
     ]
-    (said,) = less_time_for_more(studies(runs))
+    (said,) = list_less_time_causes(group_into_studies(runs))
     assert describe_cause(said) == (
         "Implausible timing: conv2 forward took 0.1304 ms for 3 M multiply-adds with k=5, but "
         "0.1746 ms for only 600 k by default. These times cannot be compared: the CPU timer "
@@ -109,7 +114,7 @@ def test_more_work_in_less_time_on_the_hosts_clock_is_told():
         "the run with k=5). The multiply-adds are those of batch 64."
     )
     both = [replace(runs[0], device=V100), replace(runs[1], device=BIG)]
-    (named,) = less_time_for_more(studies(both))
+    (named,) = list_less_time_causes(group_into_studies(both))
     assert "(the records name a GPU of 40,960 MiB and Tesla V100 of 16,384 MiB)" in describe_cause(
         named
     )
@@ -127,4 +132,4 @@ def test_more_work_in_less_time_on_the_hosts_clock_is_told():
 def test_times_that_may_be_right_are_no_verdict(nanoseconds, macs, variant, precision):
     first = timed(1, 174_600, 600_000, None)
     other = timed(2, nanoseconds, macs, variant, precision=precision)
-    assert less_time_for_more(studies([first, other])) == []
+    assert list_less_time_causes(group_into_studies([first, other])) == []

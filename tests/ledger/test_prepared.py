@@ -10,13 +10,13 @@ import pytest
 
 from perfctl.orchestrator.counts.counters import work
 from perfctl.orchestrator.ledger import timing
-from perfctl.orchestrator.ledger.analysis import analyse
+from perfctl.orchestrator.ledger.analysis import analyse_study
 from perfctl.orchestrator.ledger.prepared import (
     PreparedBatch,
     PreparedRun,
-    with_whole_backward,
+    join_gradients_to_backward,
 )
-from perfctl.orchestrator.report.page.sections import page_view
+from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.records.report import Kernel, Range
 from tests.make.synthetic import cpu_run, gpu_pair, make_run, study_of, with_report
 
@@ -31,11 +31,11 @@ def kernel(direction, layer="fc"):
 
 
 def joined(*runs):
-    return [item.run for item in with_whole_backward([PreparedRun(run) for run in runs])]
+    return [item.run for item in join_gradients_to_backward([PreparedRun(run) for run in runs])]
 
 
 def timed(*runs, first=None):
-    found = PreparedBatch(8, tuple(map(PreparedRun, runs)), first).timing
+    found = PreparedBatch(8, tuple(map(PreparedRun, runs)), first).timing_run
     return found.run if found else None
 
 
@@ -80,14 +80,14 @@ def test_a_run_with_joined_gradients_keeps_what_they_do_not_touch():
     ]
     counting = PreparedRun(with_report(ncu, kernels=split), "fp32")
     seen = PreparedRun(make_run(2, kernels=[kernel("backward", "conv2")]))
-    changed, _ = with_whole_backward([counting, seen])
+    changed, _ = join_gradients_to_backward([counting, seen])
     assert changed is not counting and changed.precision == "fp32" and changed.keys != counting.keys
     assert (
         changed.flops is counting.flops
         and changed.values is counting.values
         and changed.usage is counting.usage
     )
-    again, _ = with_whole_backward([changed, seen])
+    again, _ = join_gradients_to_backward([changed, seen])
     assert again is changed, "nothing is left to join"
 
 
@@ -104,7 +104,7 @@ def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest():
     assert timed(unknown, nsys) is nsys, "one that knows layers"
     found = PreparedBatch(
         8, tuple(map(PreparedRun, (replace(unknown, id=6), unknown))), None
-    ).timing
+    ).timing_run
     assert found is not None and found.layer_times is not None
     assert (found.run, found.layer_times.rows) == (unknown, {}), (
         "for want of others, the best of those that know none"
@@ -134,11 +134,11 @@ def test_a_whole_page_asks_every_question_of_a_run_once(monkeypatch):
     runs = [run for n, batch in enumerate((16, 64)) for run in gpu_pair(10 * n, batch)]
     for name, module in QUESTIONS.items():
         monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
-    page_view(runs, generated_at="2026-11-20T20:40:00Z", title=None)
+    build_report_view(runs, generated_at="2026-11-20T20:40:00Z", title=None)
     assert {name for name, _ in asked} == set(QUESTIONS)
     assert set(asked.values()) == {1}, "no run of these needs its gradients joined"
     study = study_of(*runs)
-    analyse(study)
+    analyse_study(study)
     assert max(asked.values()) == 2, (
         "another analysis asks again: nothing is kept beyond its object"
     )

@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.counts.figure import missing
-from perfctl.orchestrator.counts.hardware.peaks import Peaks, peaks_of, read_measured
-from perfctl.orchestrator.ledger.analysis import analyse
-from perfctl.orchestrator.ledger.roofline import locate_point, roof
+from perfctl.orchestrator.counts.figure import make_missing_figure
+from perfctl.orchestrator.counts.hardware.peaks import DevicePeaks, find_peaks, parse_measured_peaks
+from perfctl.orchestrator.ledger.analysis import analyse_study
+from perfctl.orchestrator.ledger.roofline import find_roof_path, locate_under_roofs
 from perfctl.records.report import Counter, Device
 from tests.make import synthetic
 from tests.make.synthetic import foreign_run, fp_counters, study_of, with_report
 from tests.make.tables import table
 from tests.make.traffic import PEAKS, counted, traffic
 
-NONE = missing("not_collected", "-")
-NO_PEAKS = Peaks("X", "", "none", reason="not known")
+NONE = make_missing_figure("not_collected", "-")
+NO_PEAKS = DevicePeaks("X", "", "none", reason="not known")
 
 
 def placed(*figures, **changes):
-    return locate_point(traffic(*figures, **changes), PEAKS)
+    return locate_under_roofs(traffic(*figures, **changes), PEAKS)
 
 
 def test_every_figure_of_a_point_is_worked_out_from_flops_bytes_and_time():
@@ -39,7 +39,7 @@ def test_without_bytes_time_or_peak_there_is_no_share_that_needs_them():
     point = placed(dram=NONE)
     assert (point.intensity, point.reached) == (None, pytest.approx(0.2)), "of the peak"
     assert placed(time_ns=None).reached is None
-    unknown = locate_point(traffic(), NO_PEAKS)
+    unknown = locate_under_roofs(traffic(), NO_PEAKS)
     assert (unknown.reached, unknown.mfu, unknown.refused, unknown.achieved) == (
         *[None] * 3,
         2e12,
@@ -83,12 +83,12 @@ FOUR = {"launches": 4, "counted_launches": 4}
     },
 )
 def test_what_bounds_a_work(work, bound):
-    assert locate_point(work, PEAKS).bound == bound
+    assert locate_under_roofs(work, PEAKS).bound == bound
 
 
 def test_short_launches_are_launch_bound_where_no_peak_is_known():
-    assert locate_point(few(1e3), NO_PEAKS).bound == "launch"
-    assert locate_point(traffic(), NO_PEAKS).bound is None
+    assert locate_under_roofs(few(1e3), NO_PEAKS).bound == "launch"
+    assert locate_under_roofs(traffic(), NO_PEAKS).bound is None
 
 
 def test_work_that_counts_no_flops_has_no_roof():
@@ -141,14 +141,17 @@ def test_fewer_flops_than_paper_are_nine_tenths_of_it_at_most(flops, cause):
     ],
 )
 def test_the_roof_is_what_the_precision_asks_for_where_nothing_was_counted(precision, path):
-    assert roof(traffic(paths={}, executed=NONE, precision=precision)) == path
-    assert roof(traffic(paths={}, executed=NONE, precision=precision, estimated=None)) is None
+    assert find_roof_path(traffic(paths={}, executed=NONE, precision=precision)) == path
+    assert (
+        find_roof_path(traffic(paths={}, executed=NONE, precision=precision, estimated=None))
+        is None
+    )
 
 
 def test_the_roof_is_what_was_counted_most():
     paths = {"fp32": counted(1), "tensor tf32": counted(2), "fp16": NONE}
-    assert roof(traffic(paths=paths)) == "tensor tf32"
-    assert roof(traffic(0)) is None
+    assert find_roof_path(traffic(paths=paths)) == "tensor tf32"
+    assert find_roof_path(traffic(0)) is None
 
 
 @table("launches mismatch", [(100, False), (101, False), (99, False), (102, True), (98, True)])
@@ -183,8 +186,8 @@ FORMULA = {"executed": NONE, "paths": {}}
     ],
 )
 def test_the_most_telling_cause_of_too_high_a_rate_is_named(changes, kind, cause):
-    peaks = Peaks("X", "made up", kind, PEAKS.flops, 1e12)
-    point = locate_point(traffic(**({"time_ns": 1e5} | changes)), peaks)
+    peaks = DevicePeaks("X", "made up", kind, PEAKS.flops, 1e12)
+    point = locate_under_roofs(traffic(**({"time_ns": 1e5} | changes)), peaks)
     assert point.over == "peak" and cause in (point.refused or "")
     assert (point.reached, point.mfu, point.hfu, point.bound) == (None,) * 4
 
@@ -196,13 +199,13 @@ def test_the_last_measurement_of_the_same_device_goes_first_and_threads_are_name
         "flops": {"fp32": 1},
         "bandwidth_bps": 2,
     }
-    first = read_measured(record)
-    second = read_measured({**record, "bandwidth_bps": 4, "threads": 3})
-    assert peaks_of(Device("EPYC", "cpu"), [first, second]) is second
+    first = parse_measured_peaks(record)
+    second = parse_measured_peaks({**record, "bandwidth_bps": 4, "threads": 3})
+    assert find_peaks(Device("EPYC", "cpu"), [first, second]) is second
     assert first.source == "measured on 2026-11-20: large GEMMs and a triad"
     assert second.source == "measured on 2026-11-20: large GEMMs and a triad, 3 threads"
     assert (second.ridge("fp32"), second.ridge("fp64"), second.kind) == (0.25, None, "measured")
-    other = peaks_of(Device("Xeon", "cpu"), [first])
+    other = find_peaks(Device("Xeon", "cpu"), [first])
     assert not other.known and other.reason == "peaks were measured on EPYC, not on Xeon"
 
 
@@ -211,7 +214,7 @@ def unknown_gpu(**facts):
 
 
 def test_an_unknown_gpu_gets_what_its_own_record_proves_and_no_tensor_peak():
-    found = peaks_of(unknown_gpu(clock_hz=1_410_600_000))
+    found = find_peaks(unknown_gpu(clock_hz=1_410_600_000))
     assert (
         found.source
         == "10 SMs x 1411 MHz from the record of the run, CC 8.6; tensor peaks are unknown"
@@ -240,13 +243,13 @@ def test_an_unknown_gpu_gets_what_its_own_record_proves_and_no_tensor_peak():
     ],
 )
 def test_where_nothing_proves_a_peak_there_is_none_but_the_reason(device, reason):
-    found = peaks_of(device)
+    found = find_peaks(device)
     assert not found.known
     assert (found.reason or "").startswith(reason)
 
 
 def test_the_peaks_of_a_cpu_can_be_measured():
-    assert "--peaks measured" in (peaks_of(Device("Xeon", "cpu")).reason or "")
+    assert "--peaks measured" in (find_peaks(Device("Xeon", "cpu")).reason or "")
 
 
 def with_bytes(run, each):
@@ -259,7 +262,9 @@ def with_bytes(run, each):
 def test_a_foreign_ncu_report_has_its_kernels_under_the_roofs():
     counters = [*fp_counters(0, 0, 0, 500), *fp_counters(1, 0, 0, 500)]
     run = foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
-    points = {p.traffic.name: p for p in analyse(study_of(with_bytes(run, 100))).roofline.points}
+    points = {
+        p.traffic.name: p for p in analyse_study(study_of(with_bytes(run, 100))).roofline.points
+    }
     gemm = points["gemm_v0<float>(float*, float*)"]
     assert (gemm.flops, gemm.intensity) == (2 * 500 * 2, 2 * 500 * 2 / (2 * 100))
     assert gemm.traffic.time_ns == 900 + 1100

@@ -1,6 +1,6 @@
 """Bytes and input types of counted work, where no counter says it outright."""
 
-from perfctl.orchestrator.counts.counters.work import dram_bytes, tensor_kind
+from perfctl.orchestrator.counts.counters.work import compute_dram_bytes, infer_tensor_type
 from tests.make.tables import table
 
 READ, WRITTEN, WHOLE = "dram__bytes_read.sum", "dram__bytes_write.sum", "dram__bytes.sum"
@@ -22,8 +22,8 @@ RATE, TIME = "dram__bytes.sum.per_second", "gpu__time_duration.sum"
     ],
 )
 def test_bytes_are_the_whole_or_both_halves_or_rate_times_time(values, found):
-    assert dram_bytes(values).value == found
-    assert (dram_bytes(values).state == "estimated") == (
+    assert compute_dram_bytes(values).value == found
+    assert (compute_dram_bytes(values).state == "estimated") == (
         RATE in values and READ not in values and found is not None
     )
 
@@ -41,4 +41,4 @@ def test_bytes_are_the_whole_or_both_halves_or_rate_times_time(values, found):
     ],
 )
 def test_tensor_work_of_an_unknown_name_is_of_the_runs_precision(name, capability, precision, kind):
-    assert tensor_kind(name, capability, precision) == kind
+    assert infer_tensor_type(name, capability, precision) == kind

@@ -3,10 +3,10 @@ level, refusals with a cause."""
 
 import pytest
 
-from perfctl.orchestrator.counts.counters.work import bytes_per_cycle, cache_bytes
-from perfctl.orchestrator.counts.hardware.peaks import CachePeak, peaks_of, with_caches
-from perfctl.orchestrator.ledger.analysis import analyse
-from perfctl.orchestrator.ledger.roofline import locate_point
+from perfctl.orchestrator.counts.counters.work import compute_cache_bytes, find_peak_bytes_per_cycle
+from perfctl.orchestrator.counts.hardware.peaks import CachePeak, add_cache_peaks, find_peaks
+from perfctl.orchestrator.ledger.analysis import analyse_study
+from perfctl.orchestrator.ledger.roofline import locate_under_roofs
 from perfctl.records.report import Counter, Device
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, foreign_run, gpu_pair, study_of, with_report
@@ -58,34 +58,34 @@ def test_a_level_over_its_bandwidth_is_refused_with_a_cause_and_the_others_stay(
     assert "reads by the SMs" in (l2.refused or "")
     assert (l2.reached, l2.bound) == (None, None)
     assert dram.reached
-    fast = locate_point(traffic(dram=5e7, time_ns=1e5, caches=L2), PEAKS)
+    fast = locate_under_roofs(traffic(dram=5e7, time_ns=1e5, caches=L2), PEAKS)
     assert "200% of the fp32 peak" in (fast.refused or "")
     assert {one.refused for one in fast.levels} == {fast.refused}
 
 
 def test_bytes_and_peaks_of_a_real_report_are_those_of_its_roofline_section():
-    found = cache_bytes(A100)
+    found = compute_cache_bytes(A100)
     assert found["L1"].value == 2_162_688 * 128 and found["L1"].state == "counted"
     assert (
         found["L2"].state == "estimated" and abs((found["L2"].value or 0) / 268_435_456 - 1) < 0.002
     )
-    peaks = bytes_per_cycle([A100])
+    peaks = find_peak_bytes_per_cycle([A100])
     assert (
         peaks["l1tex__lsu_writeback_active_mem_lg"] == 108 * 128
         and peaks["lts__lts2xbar_cycles_active"] == 160 * 32
     )
     assert peaks["lts__t_sectors"] == 240 * 32, "from the sum, its share of the peak and the cycles"
-    assert cache_bytes({"lts__t_bytes.sum": 64.0})["L2"].value == 64 and "L1" not in cache_bytes(
-        {"lts__t_bytes.sum": 64.0}
-    )
+    assert compute_cache_bytes({"lts__t_bytes.sum": 64.0})[
+        "L2"
+    ].value == 64 and "L1" not in compute_cache_bytes({"lts__t_bytes.sum": 64.0})
 
 
 def test_a_counter_that_missed_the_kind_of_access_yields_to_one_that_counted_it():
     """flash attention on an RTX 5090: all its loads are asynchronous copies, 4,984,832 sectors."""
     values = {"l1tex__lsu_writeback_active_mem_lgds.sum": 0.0, "l1tex__t_sectors.sum": 4_984_832.0}
-    assert cache_bytes(values)["L1"].value == 4_984_832 * 32
+    assert compute_cache_bytes(values)["L1"].value == 4_984_832 * 32
     none = {**values, "l1tex__t_sectors.sum": 0.0}
-    assert cache_bytes(none)["L1"].value == 0, "both counted nothing"
+    assert compute_cache_bytes(none)["L1"].value == 0, "both counted nothing"
 
 
 @table(
@@ -105,7 +105,7 @@ def test_peaks_are_those_of_the_clock_at_which_ncu_timed_all_launches(
     counters = [Counter(launch, name, clock, "Hz", None) for launch, clock in enumerate(clocks)]
     run = foreign_run(1, profiler=profiler, device=synthetic.V100, counters=tuple(counters))
     study = study_of(run)
-    peaks = analyse(study).roofline.peaks
+    peaks = analyse_study(study).roofline.peaks
     assert peaks.flops["fp32"] == pytest.approx(2 * 64 * 80 * expected_mhz * 1e6)
     assert peaks.caches["L1"].bandwidth == pytest.approx(128 * 80 * expected_mhz * 1e6)
     assert ("recorded" in peaks.source) == (expected_mhz != 1530)
@@ -113,18 +113,18 @@ def test_peaks_are_those_of_the_clock_at_which_ncu_timed_all_launches(
 
 def test_roofs_of_caches_are_bytes_in_a_cycle_times_the_clock_of_the_product():
     device = Device("NVIDIA A100-SXM4-40GB", "gpu")
-    peaks = with_caches(peaks_of(device), device, {})
+    peaks = add_cache_peaks(find_peaks(device), device, {})
     assert (
         peaks.caches["L1"].bandwidth == 128 * 108 * 1410e6
         and peaks.caches["L2"].bandwidth == 5120 * 1410e6
     )
-    assert with_caches(peaks, device, {"c": 7680}).cache("L2", "c") == CachePeak(
+    assert add_cache_peaks(peaks, device, {"c": 7680}).cache("L2", "c") == CachePeak(
         7680 * 1410e6, "7,680 B per cycle from the report x 1410 MHz"
     )
     cpu = Device("EPYC", "cpu")
-    assert with_caches(peaks_of(cpu), cpu, {}).caches == {}
+    assert add_cache_peaks(find_peaks(cpu), cpu, {}).caches == {}
     t4 = Device("Tesla T4", "gpu")
-    assert with_caches(peaks_of(t4), t4, {}).caches == {}, (
+    assert add_cache_peaks(find_peaks(t4), t4, {}).caches == {}, (
         "NVIDIA's own figures of Turing contradict each other"
     )
 
@@ -134,7 +134,7 @@ L2 = {"L2": counted(2e9, rule="lts__t_bytes")}
 
 def levels_of(*figures, **changes):
     """2 GFLOP in 1 ms: 0.5 GB through DRAM, 2 GB through L2."""
-    point = locate_point(traffic(*figures, **({"caches": L2} | changes)), PEAKS)
+    point = locate_under_roofs(traffic(*figures, **({"caches": L2} | changes)), PEAKS)
     return {one.level: one for one in point.levels}
 
 
@@ -148,7 +148,7 @@ def with_counters(*metrics):
             if run.report.counters
         ]
         runs.append(with_report(run, counters=[*run.report.counters, *extra]))
-    return analyse(study_of(*runs)).roofline
+    return analyse_study(study_of(*runs)).roofline
 
 
 def test_one_sentence_says_which_levels_are_missing_and_which_option_collects_them():
@@ -159,6 +159,6 @@ def test_one_sentence_says_which_levels_are_missing_and_which_option_collects_th
     whole = with_counters(*dram, "lts__t_bytes.sum", "l1tex__t_bytes.sum")
     assert whole.lacking is None and whole.levels == ("L1", "L2", "DRAM")
     study = study_of(cpu_run(1, 16))
-    assert analyse(study).roofline.lacking is None, (
+    assert analyse_study(study).roofline.lacking is None, (
         "nothing was counted on a CPU, and ncu counts nothing there"
     )

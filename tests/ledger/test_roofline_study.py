@@ -6,7 +6,7 @@ from typing import Any
 
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun
-from perfctl.orchestrator.ledger.roofline import roofline
+from perfctl.orchestrator.ledger.roofline import build_roofline
 from perfctl.records.report import Counter, Device, Kernel, Step
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, fp_counters, make_run, study_of
@@ -17,7 +17,7 @@ READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 
 def of(*runs):
     study = study_of(*runs)
-    return roofline(study, ledger(study))
+    return build_roofline(study, ledger(study))
 
 
 def kernel(

@@ -3,16 +3,16 @@ what failed."""
 
 from dataclasses import replace
 
-from perfctl.orchestrator.ledger.analysis import analyse
+from perfctl.orchestrator.ledger.analysis import analyse_study
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.ledger.sweep import (
-    memory_figures,
-    points,
-    unused_batch_finding,
+    describe_unused_batch_sizes,
+    list_batch_points,
+    read_memory_peaks,
 )
-from perfctl.orchestrator.ledger.timing import spread
-from perfctl.orchestrator.report.findings import findings
+from perfctl.orchestrator.ledger.timing import compute_spread
+from perfctl.orchestrator.report.findings import list_findings
 from perfctl.records.report import MemoryFigure, Sample, Step
 from tests.make.synthetic import cpu_run, make_run, study_of, with_report
 from tests.make.tables import table
@@ -24,7 +24,7 @@ def timed(*lengths, phase="step"):
 
 def of(*runs):
     study = study_of(*runs)
-    return points(study)
+    return list_batch_points(study)
 
 
 def test_a_whole_run_comes_before_a_failed_one_then_the_better_clock_then_the_newer():
@@ -36,7 +36,7 @@ def test_a_whole_run_comes_before_a_failed_one_then_the_better_clock_then_the_ne
     (point,) = of(torch, newer, nsys, broken, ncu)
     assert (point.batch, point.step and point.step.median) == (64, 90)
     assert point.problems == ("nsys: partial, no reason given",)
-    assert of(torch, newer, broken)[0].step == spread([110])
+    assert of(torch, newer, broken)[0].step == compute_spread([110])
     assert of(ncu)[0].step is None
     assert of(ncu)[0].basis is None
     assert of(ncu)[0].per_sample is None
@@ -85,13 +85,13 @@ def test_memory_is_in_words_and_what_is_left_after_a_step_is_told_where_no_peak_
         Sample(at, None, used, 100, None, None, None) for at, used in enumerate((40, 60, None, 50))
     ]
     run = make_run(memory=tuple(figures), samples=samples)
-    assert list(memory_figures(run).items()) == [
+    assert list(read_memory_peaks(run).items()) == [
         ("peak allocated", 7),
         ("peak reserved", 9),
         ("after host resident", 5),
         ("device in use", 60),
     ]
-    assert memory_figures(make_run(memory=(MemoryFigure("after", "allocated", 3),))) == {
+    assert read_memory_peaks(make_run(memory=(MemoryFigure("after", "allocated", 3),))) == {
         "after allocated": 3
     }
 
@@ -112,7 +112,7 @@ def test_the_ledger_has_one_clock_for_all_batch_sizes_where_it_can():
     assert {row.basis for row in ledger(study).rows if row.time} == {
         "host ranges, torch on the CPU"
     }
-    (alone,) = studies([nsys, torch[0]])
+    (alone,) = group_into_studies([nsys, torch[0]])
     assert {row.basis for row in ledger(alone).rows if row.time} == {"host ranges, nsys on the CPU"}
 
 
@@ -122,7 +122,7 @@ def test_batch_sizes_that_a_script_did_not_use_come_first_and_have_no_times_per_
     ]
     shaped = replace(runs[1].report, environment={"input_shape": "64x1x28x28"})
     study = study_of(runs[0], replace(runs[1], report=shaped))
-    assert [point.samples for point in points(study)] == [64, None]
-    (text,) = unused_batch_finding(study)
+    assert [point.samples for point in list_batch_points(study)] == [64, None]
+    (text,) = describe_unused_batch_sizes(study)
     assert "did not use the batch size 128: its model received 64 samples in each step" in text
-    assert findings(analyse(study))[0].text == text
+    assert list_findings(analyse_study(study))[0].text == text

@@ -3,9 +3,9 @@ bytes per sample."""
 
 import pytest
 
-from perfctl.orchestrator.counts.kernels.names import recognise
+from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.sweep import algorithm_changes, describe
+from perfctl.orchestrator.ledger.sweep import describe_algorithm, list_layer_kernels
 from perfctl.records.report import SAMPLES_PER_STEP, Counter, Kernel, Summary
 from tests.make import synthetic
 from tests.make.synthetic import fp_counters, gpu_pair, make_run, study_of, with_report
@@ -53,7 +53,7 @@ def run(batch, names, macs, moved):
 
 def conv2(runs):
     study = study_of(*runs)
-    (found,) = algorithm_changes(study, ledger(study))
+    (found,) = list_layer_kernels(study, ledger(study))
     assert (found.layer, found.direction, found.name) == ("conv2", "forward", "conv2 forward")
     return found
 
@@ -68,7 +68,7 @@ def test_a_switch_names_the_first_batch_with_the_new_algorithm():
     found = conv2(runs)
     assert [item.batch for item in found.sets] == [16, 32, 64]
     (switch,) = found.switches
-    assert (switch.before.batch, switch.after.batch, switch.algorithm_changed) == (32, 64, True)
+    assert (switch.before.batch, switch.after.batch, switch.is_other_algorithm) == (32, 64, True)
     assert (switch.before.algorithm.method, switch.after.algorithm.method) == (
         "implicit gemm",
         "winograd F(2x2,3x3)",
@@ -86,9 +86,9 @@ def test_a_switch_names_the_first_batch_with_the_new_algorithm():
 def test_another_tile_is_a_switch_of_kernels_and_not_of_the_algorithm():
     found = conv2([run(16, (IMPLICIT,), 100, 1), run(32, (WIDE,), 110, 1)])
     (switch,) = found.switches
-    assert not switch.algorithm_changed and switch.flops_factor == pytest.approx(1.1)
-    assert describe(switch.before.algorithm) == "implicit gemm 128x64, fp32"
-    assert describe(switch.after.algorithm) == "implicit gemm 128x128, fp32"
+    assert not switch.is_other_algorithm and switch.flops_factor == pytest.approx(1.1)
+    assert describe_algorithm(switch.before.algorithm) == "implicit gemm 128x64, fp32"
+    assert describe_algorithm(switch.after.algorithm) == "implicit gemm 128x128, fp32"
 
 
 def test_bytes_that_nobody_counted_are_not_zero():
@@ -116,16 +116,16 @@ def test_a_sample_is_not_taken_for_the_batch_size_if_the_samples_are_unknown():
 def test_kernels_without_counters_are_shown_and_not_counted():
     timed = [gpu_pair(number, batch)[0] for number, batch in enumerate((16, 32), 1)]
     study = study_of(*timed)
-    rows = algorithm_changes(study, ledger(study))
+    rows = list_layer_kernels(study, ledger(study))
     assert ("conv2", "forward") in {(row.layer, row.direction) for row in rows}
     assert all(item.flops_per_sample.state == "not_collected" for row in rows for item in row.sets)
 
 
 def test_a_name_that_says_nothing_is_called_so():
-    assert describe(recognise("my_own_kernel")) == "not recognised"
+    assert describe_algorithm(recognise_kernel("my_own_kernel")) == "not recognised"
     assert (
-        describe(
-            recognise(
+        describe_algorithm(
+            recognise_kernel(
                 "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x64x16_"
                 "stage4_warpsize2x2x1_g1_tensor16x8x8_execute_kernel__5x_cudnn"
             )

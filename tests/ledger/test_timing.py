@@ -128,8 +128,8 @@ def test_work_in_the_optimizers_phase_is_the_optimizers():
 )
 def test_clocks_are_preferred_in_a_fixed_order_and_ncu_is_never_the_one_of_a_sweep(first, order):
     names = ("nsys", "torch", "none", "dlprof", "ncu")
-    assert [timing.preference(name, first) for name in names] == order
-    assert timing.preference("ncu", "ncu") == 9
+    assert [timing.rank_profiler_clock(name, first) for name in names] == order
+    assert timing.rank_profiler_clock("ncu", "ncu") == 9
 
 
 def test_how_many_steps_were_measured_is_read_where_it_is_said_first():
@@ -148,7 +148,7 @@ def test_how_many_steps_were_measured_is_read_where_it_is_said_first():
     )
 
     def count(profiler="nsys", **changes):
-        return timing.kernel_steps(make_run(profiler=profiler, **changes))
+        return timing.count_kernel_steps(make_run(profiler=profiler, **changes))
 
     assert count(steps=steps, ranges=ranges) == 3
     assert count(ranges=ranges) == 1
@@ -168,15 +168,15 @@ def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range():
     ranges = [step_range(0, 0, 8), step_range(1, 9, None)]
 
     def step_time(**changes):
-        return timing.step_time(make_run(**changes))
+        return timing.measure_step_time(make_run(**changes))
 
     for profiler, how in (("none", "with no profiler"), ("nsys", "while nsys was recording")):
         assert step_time(profiler=profiler, steps=steps, ranges=ranges) == (
-            timing.spread([30, 10]),
+            timing.compute_spread([30, 10]),
             f"CPU timer around each step, {how}",
         )
     assert step_time(profiler="ncu", steps=steps, ranges=ranges) is None
-    assert step_time(ranges=ranges) == (timing.spread([8]), "step ranges, torch")
+    assert step_time(ranges=ranges) == (timing.compute_spread([8]), "step ranges, torch")
     assert step_time(ranges=ranges[1:]) is None
 
 

@@ -1,18 +1,18 @@
 """What the time is that no layer explains: each cause from a run made for it."""
 
-from perfctl.orchestrator.ledger.analysis import analyse
+from perfctl.orchestrator.ledger.analysis import analyse_study
 from perfctl.orchestrator.ledger.ledger import (
     BETWEEN,
     COMPILED_CODE,
     NO_BACKWARD,
     NO_CALL,
     NO_RANGES,
-    beyond_time,
     explain_unattributed,
     ledger,
+    list_untimed_work,
 )
 from perfctl.orchestrator.ledger.prepared import PreparedRun
-from perfctl.orchestrator.report.findings import findings
+from perfctl.orchestrator.report.findings import list_findings
 from perfctl.records.report import Gap, Kernel, Range
 from tests.make import synthetic
 from tests.make.synthetic import make_run, study_of
@@ -86,7 +86,7 @@ def test_graphs_without_kernels_are_not_in_the_time():
     gap = Gap("kernel", "not_collected", reason)
     run = gpu([SEEN], [STEP, FORWARD, CONV], gaps=(gap,))
     assert explain(run) == []
-    (graph,) = beyond_time(run)
+    (graph,) = list_untimed_work(run)
     assert "--cuda-graph-trace=node" in graph
 
 
@@ -96,7 +96,7 @@ def test_the_page_speaks_of_it_above_a_twentieth(loose, said):
     study = study_of(gpu(kernels, [STEP, FORWARD, BACKWARD, CONV, GRADIENT]))
     texts = [
         item.text
-        for item in findings(analyse(study))
+        for item in list_findings(analyse_study(study))
         if "is not attributed to a layer" in item.text
     ]
     assert len(texts) == said
@@ -237,10 +237,10 @@ def test_on_a_cpu_what_lies_outside_of_steps_in_layers_or_has_no_end_takes_no_ti
 
 def test_launches_outside_of_steps_are_said_only_beside_others_that_are_inside():
     inside, outside = kernel(0, 5), kernel(1, 5, step=None)
-    assert beyond_time(gpu([inside, inside], [])) == ()
-    assert beyond_time(gpu([outside, outside], [])) == ()
-    assert beyond_time(gpu([inside, outside, outside], [])) == (
+    assert list_untimed_work(gpu([inside, inside], [])) == ()
+    assert list_untimed_work(gpu([outside, outside], [])) == ()
+    assert list_untimed_work(gpu([inside, outside, outside], [])) == (
         "2 of 3 launches are outside of all measured steps and not included",
     )
     gaps = (Gap("kernel", "not_collected", "no reason"), Gap("memory", "not_collected", "a graph"))
-    assert beyond_time(gpu([inside], [], gaps=gaps)) == ()
+    assert list_untimed_work(gpu([inside], [], gaps=gaps)) == ()

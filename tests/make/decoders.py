@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from perfctl.orchestrator.estimate.mfu import AttentionLayer, Decoder, by_hand
+from perfctl.orchestrator.estimate.mfu import AttentionSizes, DecoderSizes, build_decoder_by_hand
 
 
 def gated(
     layers: int, hidden: int, ffn: int, heads: int, kv: int, vocab: int, seq: int, **more: Any
-) -> Decoder:
+) -> DecoderSizes:
     """Return a decoder with a gated feed-forward layer and RMS norms, as Llama has them."""
-    model = by_hand(
+    model = build_decoder_by_hand(
         layers=layers,
         hidden=hidden,
         heads=heads,
@@ -27,13 +27,13 @@ def gated(
 
 
 LLAMA3_8B = gated(32, 4096, 14336, 32, 8, 128_256, 8192)
-QWEN3_MOE = Decoder(
+QWEN3_MOE = DecoderSizes(
     name="Qwen3-30B-A3B",
     seq=8192,
     products=48 * (2048 * 128 * (2 * 32 + 2 * 4) + 8 * 3 * 2048 * 768),
     router=48 * 2048 * 128,
     head=2048 * 151_936,
-    attention=(AttentionLayer(32 * 2 * 128),) * 48,
+    attention=(AttentionSizes(32 * 2 * 128),) * 48,
     embedding=2048 * 151_936,
     positions=0,
     tied=False,
@@ -41,13 +41,13 @@ QWEN3_MOE = Decoder(
     idle=48 * 120 * 3 * 2048 * 768,
     hidden=2048,
 )
-GPT_OSS = Decoder(
+GPT_OSS = DecoderSizes(
     name="gpt-oss-20b",
     seq=4096,
     products=24 * (2 * 2880 * 4096 + 2 * 2880 * 512 + 4 * 3 * 2880 * 2880),
     router=24 * 2880 * 32,
     head=2880 * 201_088,
-    attention=(AttentionLayer(64 * 2 * 64, 128), AttentionLayer(64 * 2 * 64)) * 12,
+    attention=(AttentionSizes(64 * 2 * 64, 128), AttentionSizes(64 * 2 * 64)) * 12,
     embedding=2880 * 201_088,
     positions=0,
     tied=False,

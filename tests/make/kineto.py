@@ -12,8 +12,8 @@ import msgspec
 
 from perfctl.parsers.kineto import events as kineto_events
 from perfctl.parsers.kineto import trace as kineto_trace
-from perfctl.parsers.kineto.events import Events
-from perfctl.parsers.kineto.stream import Event as StreamEvent
+from perfctl.parsers.kineto.events import SortedEvents
+from perfctl.parsers.kineto.stream import TraceEvent as StreamEvent
 from perfctl.records.report import Report
 
 Event = dict[str, Any]
@@ -93,11 +93,11 @@ def kernel(
     return event("kernel", name, ts, dur, process=0, thread=7, **given)
 
 
-def collect(events: Sequence[object]) -> Events:
+def collect(events: Sequence[object]) -> SortedEvents:
     """What one pass over these elements of ``traceEvents`` leaves."""
     text = json.dumps([event for event in events if isinstance(event, dict)])
     block = msgspec.json.decode(text, type=list[StreamEvent])
-    return kineto_events.collect([block])
+    return kineto_events.sort_events([block])
 
 
 def written(path: Path, *events: Event, **metadata: Any) -> Path:

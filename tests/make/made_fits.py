@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
-from perfctl.orchestrator.predict.efficiency import Fitted
-from perfctl.orchestrator.predict.fit import StepFitted
+from perfctl.orchestrator.predict.efficiency import FittedEfficiency
+from perfctl.orchestrator.predict.fit import StepFit
 from perfctl.orchestrator.predict.operations import Operation, StepSpec
 from perfctl.orchestrator.predict.step_parts import FEATURES, PARTS
 
@@ -50,11 +50,11 @@ class Linear:
 
 def fit_of(
     costs: Mapping[str, float], phases: Mapping[str, Mapping[str, float]] | None = None
-) -> StepFitted:
+) -> StepFit:
     """Parts at these costs, and a model that says nothing."""
     few = (0.0,) * len(FEATURES)
     wide = (1e30,) * len(FEATURES)
-    fitted = Fitted(
+    fitted = FittedEfficiency(
         "made up",
         FEATURES,
         few,
@@ -76,7 +76,7 @@ def fit_of(
     def row(given: Mapping[str, float]) -> tuple[float, ...]:
         return tuple(given.get(name, 0.0) for name in PARTS)
 
-    return StepFitted(
+    return StepFit(
         "made up",
         CPU,
         "fp32",

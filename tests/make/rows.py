@@ -14,10 +14,10 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     EvidenceTable,
     KernelGroup,
     RowEvidence,
-    sum_executed,
+    sum_executed_flops,
 )
-from perfctl.orchestrator.ledger.causes.judge import ROW_RULES, confirm
-from perfctl.orchestrator.ledger.causes.rule import Cause, RuleInput
+from perfctl.orchestrator.ledger.causes.judge import ROW_RULES, confirm_causes
+from perfctl.orchestrator.ledger.causes.rule import Cause, RowCase
 from perfctl.orchestrator.ledger.ledger import LedgerRow
 from perfctl.records.paper import LayerCall
 
@@ -104,7 +104,7 @@ def case(
 
 def measured(batch: int, *kernels: KernelGroup, **more: Any) -> RowEvidence:
     """A row with the FLOPs of its kernels."""
-    return case(batch, *kernels, counted=sum_executed(kernels), **more)
+    return case(batch, *kernels, counted=sum_executed_flops(kernels), **more)
 
 
 def backward(*kernels: KernelGroup, calls: Any = BOTH, **more: Any) -> RowEvidence:
@@ -146,15 +146,13 @@ def by_place(*cases: RowEvidence) -> EvidenceTable:
     return EvidenceTable((row.place, row) for row in cases)
 
 
-def seen_with(
-    row: RowEvidence, *others: RowEvidence, loose: Iterable[KernelGroup] = ()
-) -> RuleInput:
+def seen_with(row: RowEvidence, *others: RowEvidence, loose: Iterable[KernelGroup] = ()) -> RowCase:
     """The row with the other rows of its sweep, and kernels outside of layers."""
-    return RuleInput(row, by_place(row, *others), tuple(loose))
+    return RowCase(row, by_place(row, *others), tuple(loose))
 
 
 def causes_of(row: RowEvidence, *others: RowEvidence, **more: Any) -> dict[str, Cause]:
     """Rule -> its cause, as all rules together find them."""
     given = seen_with(row, *others, **more)
     proposed = [cause for rule in ROW_RULES if (cause := rule(given)) is not None]
-    return {cause.rule: cause for cause in confirm(given, proposed)}
+    return {cause.rule: cause for cause in confirm_causes(given, proposed)}

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import astuple
 
-from perfctl.orchestrator.estimate.sheets.layers import Facts, Item, Line
+from perfctl.orchestrator.estimate.sheets.layers import ManualCheckFacts, SheetLine, SheetTensor
 
 
-def ways_of(facts: Facts | None) -> list[tuple[str, int]]:
+def ways_of(facts: ManualCheckFacts | None) -> list[tuple[str, int]]:
     """Return the slip of each way with at most one ("" for the right one) and its multiply-adds
     for one sample."""
     assert facts is not None
     return [(", ".join(way.slips), way.macs) for way in facts.ways if not way.second_about]
 
 
-def numbers_of(facts: Facts | None) -> tuple[int, int, int, bool, int]:
+def numbers_of(facts: ManualCheckFacts | None) -> tuple[int, int, int, bool, int]:
     """Return the batch, weights, biases, whether there is a bias, and the multiply-adds."""
     assert facts is not None
     return facts.batch, facts.weights, facts.biases, facts.bias, facts.macs
 
 
-def written(rows: Iterable[Line | Item]) -> list[str]:
+def written(rows: Iterable[SheetLine | SheetTensor]) -> list[str]:
     """Return each line or item of a sheet as a line of text, its fields apart by bars."""
     return [" | ".join(map(str, astuple(row))) for row in rows]
 

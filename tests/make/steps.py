@@ -8,22 +8,22 @@ from functools import cache
 from typing import Any
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
-from perfctl.orchestrator.predict.efficiency import Settings
-from perfctl.orchestrator.predict.fit import StepFitted, fit_steps
-from perfctl.orchestrator.predict.grid import Network
+from perfctl.orchestrator.predict.efficiency import FitSettings
+from perfctl.orchestrator.predict.fit import StepFit, fit_steps
+from perfctl.orchestrator.predict.grid import GridNetwork
 from perfctl.orchestrator.predict.operations import (
-    Measured,
     Operation,
+    StepMeasurement,
     StepSpec,
-    operations_of_plan,
+    list_plan_operations,
 )
-from perfctl.orchestrator.predict.step_parts import CLASS_OF, EXTRA, PARTS, parts
-from perfctl.workloads.models.plan import plan
+from perfctl.orchestrator.predict.step_parts import CLASS_OF, EXTRA, PARTS, sum_part_seconds
+from perfctl.workloads.models.plan import plan_model
 from tests.make.works import moving, product
 
 CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9, sms=1)
 GPU = Machine("Test GPU", "gpu", {"fp32": 10e12, "tensor fp16": 80e12}, 800e9)
-QUICK = Settings(power=8, rounds=12, leaves=4, least=6, folds=4)
+QUICK = FitSettings(power=8, rounds=12, leaves=4, least=6, folds=4)
 COSTS = {"arithmetic": 1.5, "bytes": 3.0, "operations": 10.0, "step": 0.5}
 """What one second at the peaks takes in the made-up times, by class of part."""
 
@@ -91,19 +91,21 @@ def costs() -> list[float]:
 
 
 def seconds_of(case: StepSpec, machine: Machine = CPU) -> float:
-    return sum(cost * part for cost, part in zip(costs(), parts(case, machine), strict=True))
+    return sum(
+        cost * part for cost, part in zip(costs(), sum_part_seconds(case, machine), strict=True)
+    )
 
 
-def measured(case: StepSpec, machine: Machine = CPU, factor: float = 1.0) -> Measured:
+def measured(case: StepSpec, machine: Machine = CPU, factor: float = 1.0) -> StepMeasurement:
     seconds = seconds_of(case, machine) * factor
-    found = parts(case, machine)
+    found = sum_part_seconds(case, machine)
     phases = {
         phase: sum(
             c * p for name, c, p in zip(PARTS, costs(), found, strict=True) if name.endswith(phase)
         )
         for phase in ("forward", "backward", "optimizer")
     }
-    return Measured(case, machine.name, seconds, seconds * 0.98, seconds * 1.03, **phases)
+    return StepMeasurement(case, machine.name, seconds, seconds * 0.98, seconds * 1.03, **phases)
 
 
 def cases(family: str = "plain") -> list[StepSpec]:
@@ -122,7 +124,7 @@ def cases(family: str = "plain") -> list[StepSpec]:
 
 
 @cache
-def fitted() -> StepFitted:
+def fitted() -> StepFit:
     """A fit of the made-up times, with a spread of a few percent that no feature explains."""
     where = CPU
     rows = [
@@ -140,11 +142,11 @@ def plan_step(
     spec: str, precision: str = "fp32", batch: int = 64, *, training: bool = True, **changes: Any
 ) -> StepSpec:
     """A step of a planned network."""
-    planned = plan(spec)
+    planned = plan_model(spec)
     return StepSpec(
         planned.spec,
         planned.family,
-        operations_of_plan(planned),
+        list_plan_operations(planned),
         batch,
         training,
         precision,
@@ -154,6 +156,6 @@ def plan_step(
     )
 
 
-def plan_network(spec: str) -> Network:
+def plan_network(spec: str) -> GridNetwork:
     step = plan_step(spec)
-    return Network(step.model, step.family, step.works, step.parameters)
+    return GridNetwork(step.model, step.family, step.works, step.parameters)

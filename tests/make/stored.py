@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, write_run
+from perfctl.orchestrator.store.write import RunFacts, SweepFacts, WrittenRun, write_run
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Report
 
@@ -22,7 +22,7 @@ def write(
     *,
     again: bool = False,
     **facts: Any,
-) -> Written:
+) -> WrittenRun:
     """Write a run of the sweep; ``facts`` are fields of RunFacts."""
     run = RunFacts(**{"profiler": "ncu", "status": "ok", "origin": "measured", **facts})
     return write_run(connection, SWEEP, run, report, calls, again=again)

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.ledger.prepared import Study, studies
+from perfctl.orchestrator.ledger.prepared import Study, group_into_studies
 from perfctl.records.paper import LayerCall
-from perfctl.records.ranges import read_range_name
+from perfctl.records.ranges import parse_range_name
 from perfctl.records.report import (
     Counter,
     Device,
@@ -118,7 +118,7 @@ def with_kernels(run: Run, change: Callable[[Kernel], Kernel]) -> Run:
 
 def study_of(*runs: Run) -> Study:
     """The one study that these runs make."""
-    (study,) = studies(runs)
+    (study,) = group_into_studies(runs)
     return study
 
 
@@ -128,7 +128,7 @@ def cpu_run(number: int, batch: int) -> Run:
     ranges: list[Range] = []
 
     def put(name: str, start: int, duration: int, parent: int | None, step: int | None) -> int:
-        facts = read_range_name(name)._replace(step=step)._asdict()
+        facts = parse_range_name(name)._replace(step=step)._asdict()
         ranges.append(Range(len(ranges), name, None, start, duration, 7, None, parent, **facts))
         return len(ranges) - 1
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from perfctl.orchestrator.counts.figure import Figure
-from perfctl.orchestrator.counts.hardware.peaks import CachePeak, Peaks
-from perfctl.orchestrator.ledger.roofline import Traffic
+from perfctl.orchestrator.counts.hardware.peaks import CachePeak, DevicePeaks
+from perfctl.orchestrator.ledger.roofline import MeasuredWork
 
-PEAKS = Peaks(
+PEAKS = DevicePeaks(
     "X",
     "made up",
     "published",
@@ -23,7 +23,7 @@ def counted(value: float, **facts: Any) -> Figure:
     return Figure(value, "counted", **facts)
 
 
-def traffic(flops: float = 2e9, dram: float | Figure = 5e8, **changes: Any) -> Traffic:
+def traffic(flops: float = 2e9, dram: float | Figure = 5e8, **changes: Any) -> MeasuredWork:
     """Counted fp32 FLOPs, half of those on paper, and bytes of DRAM, in 1 ms: a fifth of the peak,
     half of the bandwidth."""
     fields: dict[str, Any] = {
@@ -43,4 +43,4 @@ def traffic(flops: float = 2e9, dram: float | Figure = 5e8, **changes: Any) -> T
         "counted_launches": 1,
         "precision": "fp32",
     }
-    return Traffic(**(fields | changes))
+    return MeasuredWork(**(fields | changes))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from perfctl.orchestrator.compare.compare import Side
+from perfctl.orchestrator.compare.compare import ComparisonSide
 from perfctl.records.report import Device, Kernel, Step
 from perfctl.records.run import Run
 from tests.make.synthetic import gpu_pair, make_run, with_kernels
@@ -84,19 +84,23 @@ def make_repeat(
     return make_run(number, **(fields | changes))
 
 
-def make_side(label: str, count: int, dice: random.Random, **changes: Any) -> Side:
+def make_side(label: str, count: int, dice: random.Random, **changes: Any) -> ComparisonSide:
     """A side of so many repeats."""
-    return Side(
+    return ComparisonSide(
         label, tuple(make_repeat(number, dice, **changes) for number in range(1, count + 1))
     )
 
 
-def map_runs(side: Side, change: Callable[[Run], Run], label: str = "B") -> Side:
+def map_runs(
+    side: ComparisonSide, change: Callable[[Run], Run], label: str = "B"
+) -> ComparisonSide:
     """The side with each of its runs changed."""
-    return Side(label, tuple(map(change, side.runs)))
+    return ComparisonSide(label, tuple(map(change, side.runs)))
 
 
-def map_kernels(side: Side, change: Callable[[Kernel], Kernel], label: str = "B") -> Side:
+def map_kernels(
+    side: ComparisonSide, change: Callable[[Kernel], Kernel], label: str = "B"
+) -> ComparisonSide:
     """The side with each of its kernels changed."""
     return map_runs(side, lambda run: with_kernels(run, change), label)
 
@@ -118,7 +122,7 @@ def gpu_side(
     steps: int = GPU_STEPS,
     profiler: str = "nsys",
     **environment: str,
-) -> Side:
+) -> ComparisonSide:
     """A run for each factor of a step of 1 ms; conv2's kernels take ``conv2`` times as long, by
     Winograd or implicit GEMM."""
     runs: list[Run] = []
@@ -143,4 +147,4 @@ def gpu_side(
             run.report, kernels=kernels, steps=timed if profiler != "ncu" else (), environment=facts
         )
         runs.append(replace(run, report=report))
-    return Side(label, tuple(runs))
+    return ComparisonSide(label, tuple(runs))

@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.parsers import attribution
-from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Calls, Nest, Spans
+from perfctl.parsers.attribution import (
+    NEVER,
+    NOBODY,
+    IntervalNest,
+    LaunchCallIndex,
+    RangeAttribution,
+    SpanArrays,
+)
 
 
 @dataclass(frozen=True)
@@ -25,14 +32,14 @@ class Item:
     """push/pop, layer, step, phase."""
 
 
-def spans(items: list[Item]) -> Spans:
+def spans(items: list[Item]) -> SpanArrays:
     columns = [[item.process, item.thread, item.start, item.end] for item in items]
-    return Spans(*np.array(columns, np.int64).reshape(len(items), 4).T)
+    return SpanArrays(*np.array(columns, np.int64).reshape(len(items), 4).T)
 
 
-def build(ranges: list[Item]) -> Attribution:
+def build(ranges: list[Item]) -> RangeAttribution:
     marks = np.array([item.marks for item in ranges], bool).reshape(len(ranges), 4).T
-    return Attribution(spans(ranges), *marks)
+    return RangeAttribution(spans(ranges), *marks)
 
 
 def innermost(ranges: list[Item], what: Item, which: int = 0, same: str = "thread") -> int:
@@ -85,7 +92,7 @@ CALLS = items(5, st.just((False, False, False, False)))
 @settings(max_examples=150)
 @given(items(30, MARKS), CALLS)
 def test_calls_get_what_the_definition_says_whether_ranges_nest_cross_or_never_end(ranges, calls):
-    found = build(ranges).of_calls(spans(calls))
+    found = build(ranges).find_ranges_around_calls(spans(calls))
     assert found.innermost.tolist() == [innermost(ranges, call) for call in calls]
     assert found.layer.tolist() == [innermost(ranges, call, 1) for call in calls]
     assert found.step.tolist() == [sought(ranges, call, 2) for call in calls]
@@ -94,7 +101,7 @@ def test_calls_get_what_the_definition_says_whether_ranges_nest_cross_or_never_e
 @settings(max_examples=100)
 @given(items(30, MARKS))
 def test_ranges_get_step_and_phase_as_calls_do(ranges):
-    steps, phases = build(ranges).of_ranges()
+    steps, phases = build(ranges).find_steps_and_phases()
     assert steps.tolist() == [sought(ranges, item, 2) for item in ranges]
     assert phases.tolist() == [sought(ranges, item, 3) for item in ranges]
 
@@ -112,24 +119,28 @@ def test_ranges_of_unknown_callers_do_not_hide_those_of_known_ones():
         Item(0, 1, 20, 30),
         Item(1, 3, 20, 30),
     ]
-    found = build(ranges).of_calls(spans(calls).take(np.array([0, 1, 2, 3, NOBODY])))
+    found = build(ranges).find_ranges_around_calls(
+        spans(calls).take(np.array([0, 1, 2, 3, NOBODY]))
+    )
     assert found.innermost.tolist() == found.layer.tolist() == [2, NOBODY, 1, NOBODY, NOBODY]
     assert found.step.tolist() == [2, NOBODY, 1, 2, NOBODY]
 
 
 def test_no_ranges_and_no_calls_are_fine():
     nothing = build([])
-    assert nothing.of_calls(spans([Item(0, 0, 1, 2)])).innermost.tolist() == [NOBODY]
-    assert nothing.of_calls(spans([])).step.tolist() == []
+    assert nothing.find_ranges_around_calls(spans([Item(0, 0, 1, 2)])).innermost.tolist() == [
+        NOBODY
+    ]
+    assert nothing.find_ranges_around_calls(spans([])).step.tolist() == []
     assert [part.tolist() for part in nothing.tree()] == [[], []]
 
 
 def test_deep_recursion_and_long_rows_of_siblings_take_no_time():
     depth = 20_000
     start = np.arange(depth)
-    deep = Nest(np.zeros(depth, np.int64), start, 10 * depth - start)
-    assert deep.depths()[-1] == depth - 1
-    flat = Nest(np.zeros(depth, np.int64), 2 * start, 2 * start + 1)
+    deep = IntervalNest(np.zeros(depth, np.int64), start, 10 * depth - start)
+    assert deep.compute_depths()[-1] == depth - 1
+    flat = IntervalNest(np.zeros(depth, np.int64), 2 * start, 2 * start + 1)
     assert (flat.parents() == NOBODY).all()
     # Past the end of the innermost 19,000 and inside of the rest: the 1,000th range from outside.
     at = deep.innermost(np.array([depth - 1]), np.array([10 * depth - 999]))
@@ -149,5 +160,5 @@ def test_a_launch_matches_on_process_and_correlation_the_first_of_several(work, 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attribution, "SLICE", piece)
-        found = Calls(*columns(calls)).find(*columns(work))
+        found = LaunchCallIndex(*columns(calls)).find(*columns(work))
     assert found.tolist() == [calls.index(item) if item in calls else NOBODY for item in work]

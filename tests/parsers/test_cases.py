@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.parsers import ReportError, captures, find, reports
+from perfctl.parsers import ReportError, captures, find_report_paths, reports
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.report import Diagnostic, Gap, Report
 from tests.make.nsys_sqlite import copied
@@ -45,7 +45,7 @@ def values_of_input(path: Path, scratch: Path) -> Any:
         with closing(sqlite3.connect(database)) as connection:
             connection.executescript("PRAGMA synchronous = OFF;" + read_sql(path))
         return values_of_file(database)
-    found = find(path) if path.is_dir() else [path]
+    found = find_report_paths(path) if path.is_dir() else [path]
     if found == [path]:
         return values_of_file(path)
     not_measured = [one for folder in {one.parent for one in found} for one in captures(folder)]

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import HEAD_BYTES, PARSERS, ReportError, find, is_stump, parse, sniff
+from perfctl.parsers import (
+    HEAD_BYTES,
+    PARSERS,
+    ReportError,
+    find_report_paths,
+    is_incomplete_file,
+    parse,
+    sniff,
+)
 from perfctl.parsers.monitors import nvidia_smi
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
@@ -44,15 +52,15 @@ def refusal(path: Path) -> str:
 def test_a_database_without_its_end_is_a_stump_and_a_whole_one_is_none(tmp_path, page, pages):
     path = tmp_path / "report.sqlite"
     whole = database(path, page, pages)
-    assert not is_stump(path)
+    assert not is_incomplete_file(path)
     assert refusal(path) == NO_REPORT
     for size in (100, page, len(whole) - page, len(whole) - 1):
         path.write_bytes(whole[:size])
-        assert is_stump(path)
+        assert is_incomplete_file(path)
         said = f"the SQLite database is truncated: only {size:,} of {len(whole):,} bytes exist"
         assert refusal(path) == f"{said}. Copy it again, or have the profiler export it again"
     path.write_bytes(whole + b"\0")
-    assert not is_stump(path)
+    assert not is_incomplete_file(path)
 
 
 def test_a_database_whose_size_is_not_stated_is_no_stump(tmp_path):
@@ -67,7 +75,7 @@ def test_a_database_whose_size_is_not_stated_is_no_stump(tmp_path):
         b"sqlite" + whole[6:100],
     ):
         path.write_bytes(head)
-        assert not is_stump(path)
+        assert not is_incomplete_file(path)
         assert refusal(path) == NO_REPORT
 
 
@@ -81,7 +89,7 @@ def test_nothing_and_git_s_pointer_are_stumps_and_other_texts_are_none(tmp_path)
         (SMI, False),
     ):
         path.write_text(text)
-        assert is_stump(path) is expected
+        assert is_incomplete_file(path) is expected
 
 
 def test_what_is_refused_says_what_it_is_and_what_to_do(tmp_path):
@@ -166,11 +174,11 @@ def test_the_reports_of_a_folder_are_found_in_order_without_hidden_empty_and_oth
     (tmp_path / "gone.csv").symlink_to(tmp_path / "nowhere")
 
     def names(**options: object) -> list[str]:
-        return [str(path.relative_to(tmp_path)) for path in find(tmp_path, **options)]  # type: ignore[arg-type]
+        return [str(path.relative_to(tmp_path)) for path in find_report_paths(tmp_path, **options)]  # type: ignore[arg-type]
 
     assert names() == ["a/y.csv", "a/z.csv", "b.csv", "c/d.csv", "c/own/smi.csv"]
-    assert find(tmp_path / "notes.txt") == [tmp_path / "notes.txt"]
-    assert find(tmp_path, lambda folder: folder == tmp_path) == [tmp_path]
+    assert find_report_paths(tmp_path / "notes.txt") == [tmp_path / "notes.txt"]
+    assert find_report_paths(tmp_path, lambda folder: folder == tmp_path) == [tmp_path]
     assert names(is_one=lambda folder: folder.name == "own") == [*names()[:4], "c/own"]
 
 

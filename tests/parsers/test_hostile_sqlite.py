@@ -33,7 +33,7 @@ def test_views_named_like_tables_are_no_tables_and_never_run(tmp_path):
         "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME",
         f"CREATE VIEW CUPTI_ACTIVITY_KIND_RUNTIME AS {ENDLESS}",
     )
-    with closing(sqlite.connect(path)) as connection:
+    with closing(sqlite.connect_read_only(path)) as connection:
         assert "TARGET_INFO_GPU" not in sqlite.Database(connection).tables
     assert len(list(parse(path).kernels)) == 5
     with pytest.raises(ReportError):
@@ -48,7 +48,7 @@ def test_virtual_tables_are_left_out(tmp_path):
     path = report(
         tmp_path, "CREATE VIRTUAL TABLE DIAGNOSTIC_EVENT USING fts4(severity, source, text)"
     )
-    with closing(sqlite.connect(path)) as connection:
+    with closing(sqlite.connect_read_only(path)) as connection:
         assert "DIAGNOSTIC_EVENT" not in sqlite.Database(connection).tables
     assert parse(path).diagnostics == ()
 
@@ -66,7 +66,7 @@ def test_a_column_that_is_computed_is_no_column(tmp_path):
 
 def test_a_value_that_would_fill_the_memory_is_refused(tmp_path):
     path = report(tmp_path)
-    with closing(sqlite.connect(path)) as connection:
+    with closing(sqlite.connect_read_only(path)) as connection:
         with pytest.raises(sqlite3.DataError, match="too big"):
             connection.execute("SELECT zeroblob(900000000)").fetchone()
         assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.predict.bench import (
-    fastest,
-    layer_times,
-    measured_of,
-    point_of,
-    points_of,
+    build_bench_point,
+    convert_bench_point,
+    keep_fastest_points,
+    select_bench_points,
+    sum_layer_times,
 )
 from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.report import Device, Feature, LayerTime, MemoryFigure, Step
 from perfctl.records.run import Run
-from perfctl.workloads.models.plan import plan
+from perfctl.workloads.models.plan import plan_model
 from tests.make.synthetic import make_run
 
 FACTS = {"option:model": "mlp:depth=2", "threads": "4", "torch": "2.9.0"}
@@ -70,7 +70,7 @@ def test_a_point_has_median_and_quartiles_of_its_steps_and_all_that_was_measured
     )
     # The first step waited 10 for its samples: 100, 110, 120, 400; quartiles between
     # neighbours, inclusive.
-    assert point_of(run) == BenchPoint(
+    assert build_bench_point(run) == BenchPoint(
         "mlp:depth=2",
         64,
         "train",
@@ -89,11 +89,13 @@ def test_a_point_has_median_and_quartiles_of_its_steps_and_all_that_was_measured
 
 def test_one_step_is_its_own_spread_and_a_gpu_has_no_threads_and_its_own_memory() -> None:
     figures = (MemoryFigure("peak", "host_resident", 9), MemoryFigure("peak", "allocated", 77))
-    found = point_of(run_of(steps=steps(100), device=Device("Tesla T4", "gpu"), memory=figures))
+    found = build_bench_point(
+        run_of(steps=steps(100), device=Device("Tesla T4", "gpu"), memory=figures)
+    )
     assert found is not None
     assert (found.step_ns, found.steps, found.memory_bytes) == ((100,) * 3, 1, {"peak": 77})
     assert found.machine == BenchMachine("Tesla T4", "gpu", None, "2.9.0")
-    unknown = point_of(run_of(environment={**FACTS, "threads": "many"}))
+    unknown = build_bench_point(run_of(environment={**FACTS, "threads": "many"}))
     assert unknown is not None and unknown.machine.threads is None
 
 
@@ -117,8 +119,8 @@ def test_what_is_no_whole_run_of_a_family_without_a_profiler_is_no_point(
     changes: dict[str, Any],
 ) -> None:
     whole, other = run_of(), run_of(**changes)
-    assert point_of(other) is None
-    assert [point.model for point in points_of([other, whole])] == ["mlp:depth=2"]
+    assert build_bench_point(other) is None
+    assert [point.model for point in select_bench_points([other, whole])] == ["mlp:depth=2"]
 
 
 def test_layers_of_one_name_are_added_forward_and_in_all_other_directions() -> None:
@@ -129,7 +131,7 @@ def test_layers_of_one_name_are_added_forward_and_in_all_other_directions() -> N
         layer("a", "recompute", 8),
         layer("b", "grad_weight", 16),
     ]
-    assert layer_times(rows) == ({"a": 3}, {"a": 12, "b": 16})
+    assert sum_layer_times(rows) == ({"a": 3}, {"a": 12, "b": 16})
 
 
 SECOND = 10**9
@@ -151,15 +153,16 @@ POINT = BenchPoint(
 
 def test_of_equal_medians_the_first_is_taken_and_other_machines_stand_apart() -> None:
     other = replace(POINT, machine=replace(POINT.machine, threads=2))
-    assert fastest([POINT, replace(POINT, fastest_ns=0), other]) == [POINT, other]
+    assert keep_fastest_points([POINT, replace(POINT, fastest_ns=0), other]) == [POINT, other]
 
 
 def test_in_inference_the_forward_pass_is_the_phase_of_that_name_and_there_is_no_optimizer() -> (
     None
 ):
     phases = {"inference": 2 * SECOND}
-    found = measured_of(
-        replace(POINT, mode="infer", phase_ns=phases, memory_bytes={}, backward_ns={}), plan("mlp")
+    found = convert_bench_point(
+        replace(POINT, mode="infer", phase_ns=phases, memory_bytes={}, backward_ns={}),
+        plan_model("mlp"),
     )
     assert (found.seconds, found.low, found.high) == (4.0, 3.0, 5.0)
     assert (found.forward, found.backward, found.optimizer) == (2.0, None, None)
@@ -176,14 +179,14 @@ def test_a_faster_run_takes_the_place_of_a_slower_one_whatever_else_it_was() -> 
         replace(POINT, precision="bf16"),
     ]
     fast = replace(POINT, step_ns=(POINT.step_ns[0] - 1, *POINT.step_ns[1:]))
-    assert fastest([POINT, *others, fast]) == [fast, *others]
+    assert keep_fastest_points([POINT, *others, fast]) == [fast, *others]
 
 
 def test_in_training_a_measured_point_has_all_phases_both_directions_of_layers_and_the_plans_optimizer() -> (
     None
 ):
-    planned = plan("mlp")
-    found = measured_of(POINT, planned)
+    planned = plan_model("mlp")
+    found = convert_bench_point(POINT, planned)
     assert (found.forward, found.backward, found.optimizer, found.peak_bytes) == (1.0, 2.0, 0.5, 7)
     assert found.layer_seconds == {("fc1", "forward"): 1.0, ("fc1", "backward"): 1.5}
     case = found.case

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.machines import meant
+from perfctl.orchestrator.counts.hardware.machines import find_boards
 from perfctl.orchestrator.estimate.memory import MemoryLine
 from perfctl.orchestrator.predict.cost import (
-    Choice,
-    Job,
+    OfferChoice,
     Span,
-    Training,
-    energy,
-    frontier,
-    over_link,
-    rental,
-    rentals,
-    ring_bytes,
-    room_of,
-    steps_of,
-    training,
+    TrainingCost,
+    TrainingJob,
+    compute_energy,
+    compute_memory_need,
+    compute_step_over_link,
+    compute_training_cost,
+    count_epoch_steps,
+    count_ring_bytes,
+    price_rental,
+    rank_rentals,
+    select_frontier,
 )
 from perfctl.orchestrator.predict.prices import Price
-from perfctl.orchestrator.report.predict import fit_words
+from perfctl.orchestrator.report.predict import describe_memory_fit
 
 HOURS = Span(2 * 3600.0, 1 * 3600.0, 4 * 3600.0)
 
@@ -30,14 +30,16 @@ HOURS = Span(2 * 3600.0, 1 * 3600.0, 4 * 3600.0)
 def offer(
     count: int = 1, on_demand: float | None = 3.0, spot: float | None = None, provider: str = "P"
 ) -> Price:
-    return Price(provider, "box", "T4", meant("T4"), count, on_demand, spot, "", "2026-11", "me")
+    return Price(
+        provider, "box", "T4", find_boards("T4"), count, on_demand, spot, "", "2026-11", "me"
+    )
 
 
 def test_a_last_batch_that_is_not_full_is_a_step_too() -> None:
-    assert steps_of(1000, 100) == 10
-    assert steps_of(1001, 100) == 11
-    assert steps_of(1001, 100, 4) == 3
-    assert steps_of(1_281_167, 64) == 20_019
+    assert count_epoch_steps(1000, 100) == 10
+    assert count_epoch_steps(1001, 100) == 11
+    assert count_epoch_steps(1001, 100, 4) == 3
+    assert count_epoch_steps(1_281_167, 64) == 20_019
 
 
 @pytest.mark.parametrize(
@@ -46,14 +48,14 @@ def test_a_last_batch_that_is_not_full_is_a_step_too() -> None:
 def test_a_cost_is_hours_times_price_of_whole_instances_at_both_ends_of_the_interval(
     in_instance: int, gpus: int, instances: int, idle: int
 ) -> None:
-    found = rental(offer(in_instance, on_demand=3.0, spot=1.0), gpus, HOURS)
+    found = price_rental(offer(in_instance, on_demand=3.0, spot=1.0), gpus, HOURS)
     assert (found.instances, found.idle_gpus) == (instances, idle)
     assert found.on_demand == Span(6.0, 3.0, 12.0).times(instances)
     assert found.spot == Span(2.0, 1.0, 4.0).times(instances)
 
 
 def test_a_price_that_is_not_known_gives_no_cost_and_stands_last() -> None:
-    found = rentals(
+    found = rank_rentals(
         [offer(on_demand=None, spot=0.1), offer(on_demand=5.0), offer(on_demand=2.0)], 1, HOURS
     )
     assert [one.price.on_demand for one in found] == [2.0, 5.0, None]
@@ -62,29 +64,29 @@ def test_a_price_that_is_not_known_gives_no_cost_and_stands_last() -> None:
 
 
 def test_energy_is_power_times_time_of_all_gpus_and_costs_what_the_tariff_says() -> None:
-    found = energy(300.0, "measured", 4, HOURS, 0.30)
+    found = compute_energy(300.0, "measured", 4, HOURS, 0.30)
     assert found.kwh.value == pytest.approx(0.3 * 4 * 2)  # kW x GPUs x hours
     assert found.cost is not None
     assert found.cost.value == pytest.approx(0.3 * 4 * 2 * 0.30)
     assert found.cost.high == pytest.approx(0.3 * 4 * 4 * 0.30)
-    assert energy(300.0, "measured", 4, HOURS).cost is None
+    assert compute_energy(300.0, "measured", 4, HOURS).cost is None
 
 
 def test_a_ring_moves_two_n_minus_one_nths_of_the_gradients() -> None:
-    assert ring_bytes(1_000_000, 1) == 0
-    assert ring_bytes(1_000_000, 2) == 4e6
-    assert ring_bytes(1_000_000, 8) == pytest.approx(2 * 7 / 8 * 4e6)
+    assert count_ring_bytes(1_000_000, 1) == 0
+    assert count_ring_bytes(1_000_000, 2) == 4e6
+    assert count_ring_bytes(1_000_000, 8) == pytest.approx(2 * 7 / 8 * 4e6)
 
 
-def choice(seconds: float, dollars: float) -> Choice:
-    return Choice(
+def choice(seconds: float, dollars: float) -> OfferChoice:
+    return OfferChoice(
         offer(), "T4", 64, Span(seconds, seconds, seconds), Span(dollars, dollars, dollars)
     )
 
 
 def test_the_frontier_holds_what_no_other_choice_beats_in_both() -> None:
     every = [(10, 5), (20, 3), (30, 4), (5, 9), (20, 2.5), (40, 2.5)]
-    kept = frontier(choice(*each) for each in every)
+    kept = select_frontier(choice(*each) for each in every)
     assert [(one.seconds.value, one.dollars.value) for one in kept] == [(5, 9), (10, 5), (20, 2.5)]
 
 
@@ -95,14 +97,16 @@ def test_a_span_is_multiplied_and_added_to_at_its_middle_and_both_ends() -> None
 
 
 def test_a_link_of_one_gb_a_second_moves_10_to_the_9_bytes_in_a_second() -> None:
-    found = over_link(Span(1.0, 1.0, 1.0), 250_000_000, 2, 1.0, "said", overlap=0.25)
+    found = compute_step_over_link(Span(1.0, 1.0, 1.0), 250_000_000, 2, 1.0, "said", overlap=0.25)
     assert (found.moved_bytes, found.communication) == (1e9, 1.0)  # 2 x 1/2 x 4 B x 250 million
     assert (found.exposed, found.step.value, found.efficiency) == (0.75, 1.75, 1 / 1.75)
     assert (found.gpus, found.link_gbs, found.link, found.overlap) == (2, 1.0, "said", 0.25)
     # What overlaps is hidden, but no more than the backward pass takes, or the step itself.
     for backward, exposed in ((0.3, 0.7), (None, 0.5)):
         half = Span(0.5, 0.5, 0.5)
-        found = over_link(half, 250_000_000, 2, 1.0, "said", overlap=1.0, backward=backward)
+        found = compute_step_over_link(
+            half, 250_000_000, 2, 1.0, "said", overlap=1.0, backward=backward
+        )
         assert found.exposed == pytest.approx(exposed)
 
 
@@ -110,7 +114,7 @@ STEP = Span(0.1, 0.08, 0.15)
 
 
 def test_without_a_size_of_the_data_there_is_a_step_and_nothing_that_is_made_up() -> None:
-    found = training(STEP, Job(32))
+    found = compute_training_cost(STEP, TrainingJob(32))
     assert (found.epoch, found.total, found.steps, found.energy, found.rentals) == (
         None,
         None,
@@ -122,7 +126,9 @@ def test_without_a_size_of_the_data_there_is_a_step_and_nothing_that_is_made_up(
 
 
 def test_epochs_multiply_every_edge_of_the_range() -> None:
-    found = training(STEP, Job(32, samples=100, epochs=5), power=(200.0, "said"), tariff=0.5)
+    found = compute_training_cost(
+        STEP, TrainingJob(32, samples=100, epochs=5), power=(200.0, "said"), tariff=0.5
+    )
     assert found.steps == 4
     assert found.total is not None
     assert (found.total.value, found.total.low, found.total.high) == pytest.approx((2.0, 1.6, 3.0))
@@ -131,14 +137,14 @@ def test_epochs_multiply_every_edge_of_the_range() -> None:
 
 
 def test_several_gpus_share_the_data_and_wait_for_their_gradients() -> None:
-    found = training(
-        STEP, Job(32, samples=1000, gpus=4, parameters=10**7, link_gbs=10.0), backward=0.05
+    found = compute_training_cost(
+        STEP, TrainingJob(32, samples=1000, gpus=4, parameters=10**7, link_gbs=10.0), backward=0.05
     )
     assert found.steps == 8  # 1000 / 128
     assert found.step.value == pytest.approx(0.1 + 2 * 3 / 4 * 4e7 / 10e9)
     assert found.alone == STEP
     with pytest.raises(ValueError, match="the bandwidth between the GPUs"):
-        training(STEP, Job(32, gpus=4, parameters=10**7))
+        compute_training_cost(STEP, TrainingJob(32, gpus=4, parameters=10**7))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +168,7 @@ def test_memory_is_a_line_in_batch_and_the_largest_batch_is_where_it_meets_the_l
     lacking: float,
     largest: int | None,
 ) -> None:
-    room = room_of([MemoryLine(*line) for line in lines], batch, limit, reserve)
+    room = compute_memory_need([MemoryLine(*line) for line in lines], batch, limit, reserve)
     assert (room.needed, room.total) == (needed, needed + reserve)
     assert (room.fits, room.lacking) == (None if limit is None else not lacking, lacking)
     assert room.largest == largest
@@ -170,7 +176,7 @@ def test_memory_is_a_line_in_batch_and_the_largest_batch_is_where_it_meets_the_l
 
 def test_memory_that_is_just_enough_fits_and_is_close_from_nine_tenths_of_the_limit_on() -> None:
     rooms = {
-        needed: room_of((MemoryLine(0, 1),), needed, 1000.0, reserve=100)
+        needed: compute_memory_need((MemoryLine(0, 1),), needed, 1000.0, reserve=100)
         for needed in (800, 801, 900, 901)
     }
     assert {needed: (room.fits, room.lacking) for needed, room in rooms.items()} == {
@@ -179,7 +185,7 @@ def test_memory_that_is_just_enough_fits_and_is_close_from_nine_tenths_of_the_li
         900: (True, 0.0),
         901: (False, 1.0),
     }
-    assert [fit_words(room.total, 1000.0, room.fits) for room in rooms.values()] == [
+    assert [describe_memory_fit(room.total, 1000.0, room.fits) for room in rooms.values()] == [
         "fits",
         "fits, but little is left",
         "fits, but little is left",
@@ -188,27 +194,27 @@ def test_memory_that_is_just_enough_fits_and_is_close_from_nine_tenths_of_the_li
 
 
 def test_rates_count_the_samples_of_all_gpus_at_an_efficiency_that_was_given() -> None:
-    found = training(STEP, Job(32, gpus=4, parameters=10**6, efficiency=0.5))
+    found = compute_training_cost(STEP, TrainingJob(32, gpus=4, parameters=10**6, efficiency=0.5))
     assert found.step == Span(0.2, 0.16, 0.3)
     assert found.samples_per_second == Span(128 / 0.2, 128 / 0.3, 128 / 0.16)
     parallel = found.parallel
     assert parallel is not None
     assert (parallel.gpus, parallel.efficiency, parallel.link) == (4, 0.5, "as said")
-    assert parallel.moved_bytes == ring_bytes(10**6, 4)
+    assert parallel.moved_bytes == count_ring_bytes(10**6, 4)
     assert (parallel.exposed, parallel.link_gbs, parallel.overlap) == (None, None, 0.0)
-    assert training(STEP, Job(32, gpus=1)).parallel is None
+    assert compute_training_cost(STEP, TrainingJob(32, gpus=1)).parallel is None
 
 
 def test_what_is_billed_is_the_whole_training_and_without_epochs_one_of_them() -> None:
-    def train(step: Span, job: Job) -> Training:
-        return training(step, job, prices=[offer(2, 3.6)], power=(1000.0, "said"))
+    def train(step: Span, job: TrainingJob) -> TrainingCost:
+        return compute_training_cost(step, job, prices=[offer(2, 3.6)], power=(1000.0, "said"))
 
     step = Span(36.0, 36.0, 36.0)
-    epoch = train(step, Job(10, samples=1000))
+    epoch = train(step, TrainingJob(10, samples=1000))
     assert (epoch.steps, epoch.billed, epoch.total) == (100, Span(3600.0, 3600.0, 3600.0), None)
     assert [(one.on_demand, one.idle_gpus) for one in epoch.rentals] == [(Span(3.6, 3.6, 3.6), 1)]
-    whole = train(step, Job(10, samples=1000, epochs=3))
+    whole = train(step, TrainingJob(10, samples=1000, epochs=3))
     assert whole.billed == whole.total == Span(10800.0, 10800.0, 10800.0)
     assert whole.energy is not None and (whole.energy.kwh.value, whole.energy.cost) == (3.0, None)
-    unknown = train(step, Job(10))
+    unknown = train(step, TrainingJob(10))
     assert (unknown.billed, unknown.rentals, unknown.energy) == (None, (), None)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from perfctl.orchestrator.predict import efficiency
 from perfctl.orchestrator.predict.efficiency import (
-    Fitted,
-    Prediction,
-    Sample,
-    Settings,
-    fit,
+    FitSample,
+    FitSettings,
+    FittedEfficiency,
+    TimePrediction,
+    fit_efficiency,
 )
 
 patient = settings(deadline=None)
@@ -29,7 +29,7 @@ def made(batch: float, depth: float) -> tuple[tuple[float, float, float], float]
 
 
 @cache
-def fitted() -> Fitted:
+def fitted() -> FittedEfficiency:
     """Learned once, from 300 made-up times with noise: efficiency rises with size towards 0.8."""
     pytest.importorskip("sklearn")
     rng = random.Random(5)
@@ -39,14 +39,14 @@ def fitted() -> Fitted:
         floor / 0.8 * (1 + 100 / (row[2] + 10)) * math.exp(rng.gauss(0, 0.05))
         for row, floor in zip(rows, floors, strict=True)
     ]
-    sample = Sample(
+    sample = FitSample(
         ("batch", "depth", "work"), rows, floors, taken, [d for _, d in drawn], ("batch", "work")
     )
-    return fit("made up", sample, Settings(rounds=60, power=4))
+    return fit_efficiency("made up", sample, FitSettings(rounds=60, power=4))
 
 
-def predict(fitted: Fitted, row: tuple[float, ...], floor: float) -> Prediction:
-    (found,) = efficiency.predict(fitted, [row], [floor])
+def predict(fitted: FittedEfficiency, row: tuple[float, ...], floor: float) -> TimePrediction:
+    (found,) = efficiency.predict_seconds(fitted, [row], [floor])
     return found
 
 

@@ -12,24 +12,24 @@ import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.predict.efficiency import (
+    FitSample,
+    FitSettings,
     Regressor,
-    Sample,
-    Settings,
-    fit,
-    folds,
-    held_out,
-    interval,
-    learn_model,
-    predict,
+    fit_efficiency,
+    fit_interval,
+    learn_efficiency_model,
+    predict_held_out,
+    predict_seconds,
+    split_into_folds,
 )
 
 np = pytest.importorskip("numpy")
 pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="perfctl[predict]")
 
-ONCE = Settings(power=8, rounds=1, folds=2)
+ONCE = FitSettings(power=8, rounds=1, folds=2)
 HALVES = ["a"] * 10 + ["b"] * 10
 AT = (3.0,)
-SAMPLE = Sample(("x",), [(3.0,)] * 20, [0.5] * 10 + [0.125] * 10, [1.0] * 20, HALVES)
+SAMPLE = FitSample(("x",), [(3.0,)] * 20, [0.5] * 10 + [0.125] * 10, [1.0] * 20, HALVES)
 """Efficiencies of a half and of an eighth, which no feature tells apart."""
 
 
@@ -39,7 +39,7 @@ def value(model: Regressor, row: tuple[float, ...]) -> float:
 
 
 def test_a_fit_of_two_groups_misses_each_by_what_the_other_says() -> None:
-    found = fit("made up", SAMPLE, ONCE)
+    found = fit_efficiency("made up", SAMPLE, ONCE)
     assert (found.name, found.features, found.low, found.high, found.power) == (
         "made up",
         ("x",),
@@ -54,7 +54,7 @@ def test_a_fit_of_two_groups_misses_each_by_what_the_other_says() -> None:
     assert (found.spread_low, found.spread_high, found.quantile) == pytest.approx(
         (math.log(4.0), math.log(4.0), 1.0)
     )
-    (said,) = predict(found, [AT], [0.25])
+    (said,) = predict_seconds(found, [AT], [0.25])
     assert (said.seconds, said.low, said.high) == pytest.approx((1.0, 0.25, 4.0))
 
 
@@ -63,7 +63,7 @@ def test_a_row_is_predicted_from_the_other_groups_over_its_own_floor_and_not_bel
     given = replace(
         SAMPLE, floors=[4.0] * 10 + [16.0] * 10, seconds=[2 * math.e] * 10 + [4 * math.e**3] * 10
     )
-    held = held_out(given, replace(ONCE, power=4))
+    held = predict_held_out(given, replace(ONCE, power=4))
     assert held[:10] == pytest.approx([math.log(2.0) + 3] * 10)
     assert held[10:] == pytest.approx([math.log(16.0)] * 10)  # 4 e is below the floor
 
@@ -71,31 +71,33 @@ def test_a_row_is_predicted_from_the_other_groups_over_its_own_floor_and_not_bel
 def test_least_absolute_errors_start_at_the_median_and_least_squares_at_the_mean() -> None:
     seconds = [math.exp(1.0)] * 15 + [math.exp(9.0)] * 5
     given = replace(SAMPLE, floors=[1.0] * 20, seconds=seconds)
-    assert value(learn_model(given, ONCE), (3.0,)) == pytest.approx(3.0)
-    assert value(learn_model(given, replace(ONCE, absolute=True)), (3.0,)) == pytest.approx(1.0)
+    assert value(learn_efficiency_model(given, ONCE), (3.0,)) == pytest.approx(3.0)
+    assert value(
+        learn_efficiency_model(given, replace(ONCE, absolute=True)), (3.0,)
+    ) == pytest.approx(1.0)
 
 
 def test_the_seconds_follow_eighths_of_the_floor() -> None:
     given = replace(SAMPLE, floors=[256.0] * 20, seconds=[1000.0] * 20)
     for power, part in ((0, 1.0), (3, 8.0), (6, 64.0), (8, 256.0)):
-        assert value(learn_model(given, replace(ONCE, power=power)), AT) == pytest.approx(
-            math.log(1000.0 / part)
-        )
+        assert value(
+            learn_efficiency_model(given, replace(ONCE, power=power)), AT
+        ) == pytest.approx(math.log(1000.0 / part))
 
 
 def test_a_feature_that_batch_drives_never_makes_a_step_faster_and_another_may() -> None:
     rows = [(float(place),) for place in range(40)]
-    falling = Sample(
+    falling = FitSample(
         ("x",),
         rows,
         [1e-3] * 40,
         [math.exp(-place / 10) for place in range(40)],
         [str(i % 4) for i in range(40)],
     )
-    settings = Settings(power=0, rounds=5, least=2)
+    settings = FitSettings(power=0, rounds=5, least=2)
     free, bound = (
-        learn_model(falling, settings),
-        learn_model(replace(falling, increasing=("x",)), settings),
+        learn_efficiency_model(falling, settings),
+        learn_efficiency_model(replace(falling, increasing=("x",)), settings),
     )
     assert value(free, (0.0,)) > value(free, (39.0,)) + 0.5
     assert value(bound, (0.0,)) <= value(bound, (39.0,))
@@ -103,8 +105,8 @@ def test_a_feature_that_batch_drives_never_makes_a_step_faster_and_another_may()
         falling, features=("y", "x"), rows=[(0.0, *row) for row in rows], increasing=("y",)
     )
     assert (
-        value(learn_model(two, settings), (0.0, 0.0))
-        > value(learn_model(two, settings), (0.0, 39.0)) + 0.5
+        value(learn_efficiency_model(two, settings), (0.0, 0.0))
+        > value(learn_efficiency_model(two, settings), (0.0, 39.0)) + 0.5
     )
 
 
@@ -113,7 +115,7 @@ def quantile(
 ) -> tuple[float, float, float]:
     """(low, high, quantile) where no feature tells rows apart."""
     rows = np.full((len(missed), 1), 3.0)
-    _, *found = interval(rows, np.array(missed), groups, replace(ONCE, coverage=coverage))
+    _, *found = fit_interval(rows, np.array(missed), groups, replace(ONCE, coverage=coverage))
     return tuple(found)  # type: ignore[return-value]
 
 
@@ -142,18 +144,18 @@ def test_the_spread_lies_between_what_a_fifth_and_what_nearly_all_miss_by() -> N
         (0.3, 0.3, 1.0), rel=1e-5
     )
     assert quantile([0.0] * 20, HALVES) == (1e-4, 1e-4, 0.0)
-    spread, *_ = interval(np.full((20, 1), 3.0), np.array(missed), HALVES, ONCE)
+    spread, *_ = fit_interval(np.full((20, 1), 3.0), np.array(missed), HALVES, ONCE)
     assert value(spread, (3.0,)) == pytest.approx(0.105, rel=1e-5)
 
 
 def test_every_row_is_held_out_once_whole_groups_together_and_the_same_for_a_seed() -> None:
     groups = [place // 4 for place in range(60)]
     first, again, other = (
-        [tuple(test) for _, test in folds(groups, 5, seed)] for seed in (3, 3, 4)
+        [tuple(test) for _, test in split_into_folds(groups, 5, seed)] for seed in (3, 3, 4)
     )
     assert first == again != other
     assert sorted(place for test in first for place in test) == list(range(60))
-    for train, test in folds(groups, 5, 3):
+    for train, test in split_into_folds(groups, 5, 3):
         assert not {groups[place] for place in train} & {groups[place] for place in test}
 
 
@@ -164,11 +166,11 @@ def test_folds_are_as_even_as_groups_allow_and_no_more_than_there_are_groups(
     count: int, sizes: list[int]
 ) -> None:
     groups = [str(place) for place in range(12)]
-    assert sorted(len(test) for _, test in folds(groups, count, 1)) == sizes
+    assert sorted(len(test) for _, test in split_into_folds(groups, count, 1)) == sizes
 
 
 def test_groups_are_told_apart_by_what_they_are_called() -> None:
-    (first, second) = [test.tolist() for _, test in folds([1, "1", 2, "2"], 5, 1)]
+    (first, second) = [test.tolist() for _, test in split_into_folds([1, "1", 2, "2"], 5, 1)]
     assert sorted([first, second]) == [[0, 1], [2, 3]]
 
 
@@ -204,13 +206,13 @@ def test_what_cannot_be_learned_from_is_refused_with_its_reason(
     change: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
-        fit("a", replace(SAMPLE, **change), ONCE)
+        fit_efficiency("a", replace(SAMPLE, **change), ONCE)
 
 
 def test_the_same_rows_give_the_same_numbers() -> None:
     rows = [(float(place), float(place % 7)) for place in range(1, 31)]
     seconds = [2e-3 + row[0] * 1e-5 for row in rows]
-    given = Sample(
+    given = FitSample(
         ("batch", "depth"),
         rows,
         [1e-3] * 30,
@@ -218,6 +220,6 @@ def test_the_same_rows_give_the_same_numbers() -> None:
         [place // 4 for place in range(30)],
         ("batch",),
     )
-    one, other = (fit("a", given, ONCE) for _ in range(2))
+    one, other = (fit_efficiency("a", given, ONCE) for _ in range(2))
     assert replace(one, model=other.model, spread=other.spread) == other
-    assert predict(one, rows, given.floors) == predict(other, rows, given.floors)
+    assert predict_seconds(one, rows, given.floors) == predict_seconds(other, rows, given.floors)

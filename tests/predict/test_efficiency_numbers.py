@@ -8,10 +8,14 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.predict import efficiency
-from perfctl.orchestrator.predict.efficiency import Fitted, Prediction, drivers
+from perfctl.orchestrator.predict.efficiency import (
+    FittedEfficiency,
+    TimePrediction,
+    rank_feature_effects,
+)
 from tests.make.made_fits import Linear
 
-FITTED = Fitted(
+FITTED = FittedEfficiency(
     name="made up",
     features=("x", "y"),
     low=(1.0, 10.0),
@@ -32,21 +36,23 @@ FITTED = Fitted(
 """Twice the floor, and 0.2 of a logarithm to either side."""
 
 
-def predict(fitted: Fitted, row: tuple[float, ...], floor: float) -> Prediction:
-    (found,) = efficiency.predict(fitted, [row], [floor])
+def predict(fitted: FittedEfficiency, row: tuple[float, ...], floor: float) -> TimePrediction:
+    (found,) = efficiency.predict_seconds(fitted, [row], [floor])
     return found
 
 
 def test_many_rows_are_predicted_as_one_at_a_time() -> None:
     by_x = replace(FITTED, model=Linear(0.5, {0: 0.1}), spread=Linear(0.05, {1: 0.005}))
     rows, floors = [(2.0, 15.0), (3.0, 11.0), (9.0, 99.0)], [0.01, 0.02, 0.3]
-    assert efficiency.predict(by_x, rows, floors) == [
+    assert efficiency.predict_seconds(by_x, rows, floors) == [
         predict(by_x, *each) for each in zip(rows, floors, strict=True)
     ]
 
 
 def test_what_drives_a_time_is_each_feature_against_its_median() -> None:
-    found = drivers(replace(FITTED, model=Linear(0.5, {0: 0.1, 1: -0.25})), (3.0, 16.0))
+    found = rank_feature_effects(
+        replace(FITTED, model=Linear(0.5, {0: 0.1, 1: -0.25})), (3.0, 16.0)
+    )
     assert list(found) == ["y", "x"]
     assert list(found.values()) == pytest.approx([math.exp(-1.0), math.exp(0.1)])
 

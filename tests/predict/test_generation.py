@@ -15,11 +15,11 @@ from perfctl.orchestrator.estimate.generation_steps import estimate_generation
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.predict.generation import (
     GenerationAnswer,
-    add_up_steps,
-    steps_of,
-    work_of,
+    measure_step_work,
+    predict_generation_steps,
+    sum_step_times,
 )
-from perfctl.orchestrator.predict.published import peaks_of, table_machines
+from perfctl.orchestrator.predict.published import get_fit_peaks, list_table_machines
 from scripts.proof.accuracy.engines.engine_rows import Shape, step
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
@@ -55,7 +55,7 @@ def test_what_a_server_does_follows_from_the_sizes_of_the_model(traced: Any) -> 
     ):
         for precision in ("fp16", "fp8"):
             work, by_hand = (
-                work_of(found, found.phase(name), precision),
+                measure_step_work(found, found.phase(name), precision),
                 step(SHAPE, BATCH, tokens, context, precision),
             )
             for field in (
@@ -71,7 +71,7 @@ def test_what_a_server_does_follows_from_the_sizes_of_the_model(traced: Any) -> 
                 assert getattr(work, field) == getattr(by_hand, field), (name, precision, field)
     # The cache is traced in 16 bits; a step reads what earlier ones left and writes its own.
     assert (
-        work_of(found, found.phase("decode, last step"), "fp16").cache_bytes
+        measure_step_work(found, found.phase("decode, last step"), "fp16").cache_bytes
         == step(SHAPE, BATCH, 1, PROMPT + TOKENS - 1, "fp16").cache_bytes
     )
 
@@ -138,9 +138,11 @@ def test_on_every_device_a_larger_batch_and_a_later_step_never_take_less_time(
 ) -> None:
     one, many = traced.values()
     compared = 0
-    for machine in table_machines():
+    for machine in list_table_machines():
         try:
-            few, lots = (steps_of(found, engine, "fp16", machine) for found in (one, many))
+            few, lots = (
+                predict_generation_steps(found, engine, "fp16", machine) for found in (one, many)
+            )
         except ValueError:
             continue
         compared += 1
@@ -148,7 +150,7 @@ def test_on_every_device_a_larger_batch_and_a_later_step_never_take_less_time(
             assert small.time.value <= large.time.value, machine.name
         for steps in (few, lots):
             assert steps[1].time.value <= steps[2].time.value, machine.name
-        assert add_up_steps(few, TOKENS).value <= add_up_steps(few, TOKENS + 1).value
+        assert sum_step_times(few, TOKENS).value <= sum_step_times(few, TOKENS + 1).value
     assert compared > 40
 
 
@@ -157,13 +159,17 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
     traced: Any, engine: str
 ) -> None:
     known = []
-    for machine in table_machines():
+    for machine in list_table_machines():
         try:
-            steps = steps_of(traced[50 * BATCH], engine, "fp16", machine)
+            steps = predict_generation_steps(traced[50 * BATCH], engine, "fp16", machine)
         except ValueError:
             continue
         known.append(
-            (peaks_of(machine, "fp16"), [step_of.time.value for step_of in steps], machine.name)
+            (
+                get_fit_peaks(machine, "fp16"),
+                [step_of.time.value for step_of in steps],
+                machine.name,
+            )
         )
     known.sort(key=lambda row: row[0])
     compared = 0

@@ -10,24 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.machines import meant
+from perfctl.orchestrator.counts.hardware.machines import find_boards
 from perfctl.orchestrator.predict import prices as prices_module
 from perfctl.orchestrator.predict.prices import (
     COLUMNS,
     Price,
     PriceTableError,
-    ambiguous_for,
-    for_board,
-    read_prices,
+    parse_price_table,
+    select_ambiguous_offers,
+    select_board_offers,
 )
-from perfctl.orchestrator.report.prices import warn_of_old
+from perfctl.orchestrator.report.prices import warn_of_old_prices
 
 HEAD = ",".join(COLUMNS)
 ROW = "Mine,box,T4,1,0.50,0.20,eu-1,2026-11,invoice"
 
 
 def table() -> tuple[Price, ...]:
-    return read_prices(
+    return parse_price_table(
         resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")
     )
 
@@ -55,16 +55,16 @@ def test_a_price_has_the_date_of_the_page_that_published_it_not_that_of_a_commit
 
 def test_the_large_clouds_h100_is_there_and_no_board_has_an_offer_of_another_form() -> None:
     prices = table()
-    (sxm,), (pcie,) = meant("H100 SXM5"), meant("H100 PCIe")
+    (sxm,), (pcie,) = find_boards("H100 SXM5"), find_boards("H100 PCIe")
     assert {("AWS", "p5.48xlarge"), ("Oracle Cloud", "BM.GPU.H100.8")} <= {
-        (price.provider, price.instance) for price in for_board(prices, sxm)
+        (price.provider, price.instance) for price in select_board_offers(prices, sxm)
     }
-    assert {price.gpu for price in for_board(prices, sxm)} == {"H100 SXM5"}
-    assert {price.gpu for price in for_board(prices, pcie)} == {"H100 PCIe"}
+    assert {price.gpu for price in select_board_offers(prices, sxm)} == {"H100 SXM5"}
+    assert {price.gpu for price in select_board_offers(prices, pcie)} == {"H100 PCIe"}
     assert (
-        {price.gpu for price in ambiguous_for(prices, sxm)}
+        {price.gpu for price in select_ambiguous_offers(prices, sxm)}
         == {"H100 80 GB"}
-        == {price.gpu for price in ambiguous_for(prices, pcie)}
+        == {price.gpu for price in select_ambiguous_offers(prices, pcie)}
     )
 
 
@@ -97,20 +97,20 @@ def test_the_table_is_what_the_script_makes_of_the_public_file(
 def test_a_price_is_old_after_a_year(
     day: str, today: date, old: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (price,) = read_prices(f"{HEAD}\n{ROW.replace('2026-11', day)}\n")
-    monkeypatch.setattr(prices_module, "today", lambda: today)
+    (price,) = parse_price_table(f"{HEAD}\n{ROW.replace('2026-11', day)}\n")
+    monkeypatch.setattr(prices_module, "get_today", lambda: today)
     assert price.is_old is old
-    assert bool(warn_of_old([price])) is old
+    assert bool(warn_of_old_prices([price])) is old
 
 
 def test_a_row_is_read_with_empty_cells_as_unknown() -> None:
-    (price,) = read_prices(f"{HEAD}\nMine,,T4,2,,0.20,,2026-11-05,\n")
+    (price,) = parse_price_table(f"{HEAD}\nMine,,T4,2,,0.20,,2026-11-05,\n")
     assert (price.provider, price.instance, price.count) == ("Mine", None, 2)
     assert (price.date, price.on_demand, price.spot) == ("2026-11-05", None, 0.20)
 
 
 def test_columns_in_another_order_and_others_beside_them_do_no_harm() -> None:
-    (price,) = read_prices(
+    (price,) = parse_price_table(
         "\ufeffnote,"
         + ",".join(reversed(COLUMNS))
         + "\nhello,"
@@ -120,14 +120,14 @@ def test_columns_in_another_order_and_others_beside_them_do_no_harm() -> None:
 
 
 def test_an_offer_whose_form_is_not_stated_prices_no_board_but_is_known_to_be_there() -> None:
-    prices = read_prices(
+    prices = parse_price_table(
         f"{HEAD}\nMine,box,A100 80 GB,1,2.00,,,2026-11,me\nMine,box,T4,1,0.50,,,2026-11,me\n"
     )
     for name in ("A100 SXM4 80 GB", "A100 PCIe 80 GB"):
-        assert for_board(prices, meant(name)[0]) == ()
-        assert ambiguous_for(prices, meant(name)[0]) == prices[:1]
-    assert ambiguous_for(prices, meant("A100 SXM4 40 GB")[0]) == ()
-    assert for_board(prices, meant("T4")[0]) == prices[1:]
+        assert select_board_offers(prices, find_boards(name)[0]) == ()
+        assert select_ambiguous_offers(prices, find_boards(name)[0]) == prices[:1]
+    assert select_ambiguous_offers(prices, find_boards("A100 SXM4 40 GB")[0]) == ()
+    assert select_board_offers(prices, find_boards("T4")[0]) == prices[1:]
 
 
 NO_PRICE = "Dollars per hour, such as 3.06; empty if not known"
@@ -170,7 +170,7 @@ def test_a_wrong_table_is_refused_with_its_line_what_is_wrong_and_what_to_do(
     text: str, said: str, remedy: str | None
 ) -> None:
     with pytest.raises(PriceTableError) as caught:
-        read_prices(text)
+        parse_price_table(text)
     line = max(len(text.splitlines()), 1)
     assert str(caught.value).startswith(f"line {line}: {said}")
     assert caught.value.remedy
@@ -178,5 +178,5 @@ def test_a_wrong_table_is_refused_with_its_line_what_is_wrong_and_what_to_do(
 
 
 def test_one_gpu_and_a_price_below_a_cent_are_taken() -> None:
-    (price,) = read_prices(f"{HEAD}\n{ROW.replace('0.50', '0.004')}\n")
+    (price,) = parse_price_table(f"{HEAD}\n{ROW.replace('0.50', '0.004')}\n")
     assert (price.count, price.on_demand, price.spot) == (1, 0.004, 0.2)

@@ -8,25 +8,25 @@ from itertools import permutations
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.machines import Machine, by_hand, find_device
+from perfctl.orchestrator.counts.hardware.machines import Machine, find_device, parse_device_spec
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.operations import StepSpec
-from perfctl.orchestrator.predict.predict import PRECISIONS, predict
-from perfctl.orchestrator.predict.published import Published, peaks_of, table_machines
-from perfctl.orchestrator.report.predict import host_limit
+from perfctl.orchestrator.predict.predict import PRECISIONS, predict_from_best_source
+from perfctl.orchestrator.predict.published import ShippedFit, get_fit_peaks, list_table_machines
+from perfctl.orchestrator.report.predict import describe_host_limit
 from tests.make.steps import plan_step
 from tests.sample import sample
 
-FIT = published.load("gpu")
+FIT = published.load_shipped_fit("gpu")
 BATCHES = (1, 7, 64, 513)
 RESNET50 = "resnet:depth=50,image=224,classes=1000"
 SPECS = ("mlp", RESNET50, "vgg:image=64", "inception")
 
 
-def seconds(one: StepSpec, machine: Machine, fit: Published = FIT) -> float | None:
+def seconds(one: StepSpec, machine: Machine, fit: ShippedFit = FIT) -> float | None:
     """None where the machine cannot compute in the precision."""
     try:
-        return published.predict(fit, one, machine).seconds
+        return published.predict_published_step(fit, one, machine).seconds
     except ValueError:
         return None
 
@@ -40,8 +40,8 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
     for precision in PRECISIONS:
         one = plan_step(spec, precision, training=training)
         known = {
-            machine.name: (peaks_of(machine, precision), found)
-            for machine in table_machines()
+            machine.name: (get_fit_peaks(machine, precision), found)
+            for machine in list_table_machines()
             if (found := seconds(one, machine)) is not None
         }
         for (fast, (high, less)), (slow, (low, more)) in permutations(known.items(), 2):
@@ -54,7 +54,7 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
 @pytest.mark.parametrize("spec", sample(SPECS, 3))
 def test_tf32_is_at_least_as_fast_as_fp32_where_the_chip_has_it(spec: str) -> None:
     compared = 0
-    for machine in sample(table_machines(), 5):
+    for machine in sample(list_table_machines(), 5):
         for batch in BATCHES:
             for training in (True, False):
                 fp32 = seconds(plan_step(spec, "fp32", batch, training=training), machine)
@@ -69,7 +69,7 @@ def test_tf32_is_at_least_as_fast_as_fp32_where_the_chip_has_it(spec: str) -> No
 
 @pytest.mark.parametrize("spec", sample(SPECS, 3))
 def test_a_larger_batch_never_takes_less_time(spec: str) -> None:
-    for machine in sample(table_machines(), 5):
+    for machine in sample(list_table_machines(), 5):
         for precision in PRECISIONS:
             times = [seconds(plan_step(spec, precision, batch), machine) for batch in BATCHES]
             assert times == sorted(times, key=lambda one: one or 0.0), f"{machine.name} {precision}"
@@ -77,7 +77,7 @@ def test_a_larger_batch_never_takes_less_time(spec: str) -> None:
 
 def test_a_step_of_few_samples_takes_what_the_host_needs_to_start_it() -> None:
     one = plan_step(RESNET50, "fp16", 1, training=False)
-    found = published.predict(FIT, one, find_device("H100 SXM5").machine)
+    found = published.predict_published_step(FIT, one, find_device("H100 SXM5").machine)
     assert found.seconds == pytest.approx(FIT.host["i2"] * sum(work.calls for work in one.works))
     assert found.low < found.seconds < found.high
 
@@ -87,7 +87,7 @@ def test_the_costs_on_a_machine_give_the_time_that_is_predicted_there() -> None:
         plan_step(RESNET50, "fp16", 256),
         find_device("V100 SXM2").machine,
     )
-    found = predict(one, machine, (), (), FIT)
+    found = predict_from_best_source(one, machine, (), (), FIT)
     assert found.way == "published"
     assert sum(found.phases.values()) == pytest.approx(found.seconds)
     assert sum(share.seconds for share in found.shares) == pytest.approx(found.seconds)
@@ -98,7 +98,8 @@ def test_the_costs_on_a_machine_give_the_time_that_is_predicted_there() -> None:
 def test_what_nobody_published_is_said_and_has_a_wider_range() -> None:
     one = plan_step(RESNET50, "fp16")
     known, new = (
-        predict(one, find_device(name).machine, (), (), FIT) for name in ("RTX 3090", "B200")
+        predict_from_best_source(one, find_device(name).machine, (), (), FIT)
+        for name in ("RTX 3090", "B200")
     )
     assert known.outside == ()
     assert known.coverage == published.COVERED
@@ -110,7 +111,7 @@ def test_what_nobody_published_is_said_and_has_a_wider_range() -> None:
 
 def test_the_nearest_measured_step_is_named() -> None:
     one = plan_step(RESNET50, "fp16")
-    found = published.nearest(FIT, one, find_device("RTX 3090").machine)
+    found = published.find_nearest_step(FIT, one, find_device("RTX 3090").machine)
     assert found is not None
     assert (found.device, found.regime) == ("RTX 3090", "tT")
     assert "resnet50" in found.model
@@ -121,8 +122,13 @@ def test_channels_last_is_its_own_figure_in_half_precision_and_said_to_be_unknow
     machine = find_device("V100 SXM2").machine
     half, last = (plan_step("resnet", "fp16", channels_last=each) for each in (False, True))
     assert seconds(half, machine) != seconds(last, machine)
-    plain = predict(plan_step("resnet", "fp32", channels_last=True), machine, (), (), FIT)
-    assert plain.seconds == predict(plan_step("resnet", "fp32"), machine, (), (), FIT).seconds
+    plain = predict_from_best_source(
+        plan_step("resnet", "fp32", channels_last=True), machine, (), (), FIT
+    )
+    assert (
+        plain.seconds
+        == predict_from_best_source(plan_step("resnet", "fp32"), machine, (), (), FIT).seconds
+    )
     assert any(
         "the data for channels-last has half precision only" in said for said in plain.outside
     )
@@ -136,8 +142,8 @@ def test_peaks_by_hand_are_predicted_without_sms_clock_and_power(
     more: str, power: float | None, process: int | None
 ) -> None:
     spec = "name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24,tensor_fp16_tflops=160"
-    machine = by_hand(spec + more).machine
-    found = predict(plan_step("resnet", "fp16"), machine, (), (), FIT)
+    machine = parse_device_spec(spec + more).machine
+    found = predict_from_best_source(plan_step("resnet", "fp16"), machine, (), (), FIT)
     assert found.floor < found.seconds
     assert 0 < found.low < found.seconds < found.high
     assert (machine.power_w, machine.process_nm) == (power, process)
@@ -154,7 +160,7 @@ def test_the_file_states_its_sources_and_stays_small() -> None:
 
 def test_a_file_of_another_format_is_refused() -> None:
     with pytest.raises(ValueError, match="'other'"):
-        published.from_json({"format": "other"})
+        published.parse_shipped_fit({"format": "other"})
 
 
 def test_a_device_of_two_memory_sizes_has_one_factor() -> None:
@@ -162,7 +168,10 @@ def test_a_device_of_two_memory_sizes_has_one_factor() -> None:
     one = plan_step("vgg:image=64", "fp16")
     assert seconds(one, small) == seconds(one, large)
     free = replace(small, name="V100 of another maker")
-    assert published.on_machine(FIT, one, free).rates != published.on_machine(FIT, one, small).rates
+    assert (
+        published.scale_fit_to_machine(FIT, one, free).rates
+        != published.scale_fit_to_machine(FIT, one, small).rates
+    )
 
 
 def test_a_step_is_the_longer_of_the_hosts_time_and_the_gpus_and_says_which_of_them_limits_it() -> (
@@ -170,18 +179,18 @@ def test_a_step_is_the_longer_of_the_hosts_time_and_the_gpus_and_says_which_of_t
 ):
     for batch, waits in ((1, True), (256, False)):
         one = plan_step(RESNET50, "fp16", batch, training=False)
-        found = predict(one, find_device("H100").machine, (), (), FIT)
+        found = predict_from_best_source(one, find_device("H100").machine, (), (), FIT)
         assert found.host is not None and found.gpu is not None
         assert found.seconds == max(found.host, found.gpu)
         assert found.host_limits is waits
-        said = host_limit(found)
+        said = describe_host_limit(found)
         assert (said is not None) == waits
         if said is not None:
             assert f"launching {sum(work.calls for work in one.works)} operations takes" in said
             assert "CUDA graphs or torch.compile" in said
 
 
-CPU_FIT = published.load("cpu")
+CPU_FIT = published.load_shipped_fit("cpu")
 OTHER_CPU = Machine("Desk CPU", "cpu", {"fp32": 4e11, "bf16": 4e11}, 4e10, 64e9, sms=16)
 RESNET_ON_CPU = plan_step(RESNET50, batch=1, training=False)
 """timm measured 14.865 ms of it on the Core i9-10940X under torch.compile."""
@@ -190,7 +199,7 @@ RESNET_ON_CPU = plan_step(RESNET50, batch=1, training=False)
 def test_a_published_step_of_the_measured_cpu_is_inside_of_its_range_and_nothing_is_beyond_the_data() -> (
     None
 ):
-    found = predict(
+    found = predict_from_best_source(
         replace(RESNET_ON_CPU, compiled=True), find_device("i9-10940X").machine, (), (), CPU_FIT
     )
     assert found.way == "published"
@@ -204,16 +213,16 @@ def test_each_way_in_which_a_step_on_a_cpu_is_unlike_the_measured_ones_is_said_a
     None
 ):
     compiled, own = replace(RESNET_ON_CPU, compiled=True), find_device("Core i9-10940X").machine
-    half = published.width_of(CPU_FIT, compiled, own)
+    half = published.compute_interval_width(CPU_FIT, compiled, own)
     for asked, machine, said in (
         (RESNET_ON_CPU, own, "eager mode is slower"),
         (compiled, OTHER_CPU, "the range for other CPUs is an assumption"),
         (replace(compiled, batch=8), own, "not 8"),
     ):
-        (sentence,) = published.outside(CPU_FIT, asked, machine)
+        (sentence,) = published.list_extrapolations(CPU_FIT, asked, machine)
         assert said in sentence
-        assert published.width_of(CPU_FIT, asked, machine) == pytest.approx(half**2)
-        assert predict(asked, machine, (), (), CPU_FIT).coverage is None
+        assert published.compute_interval_width(CPU_FIT, asked, machine) == pytest.approx(half**2)
+        assert predict_from_best_source(asked, machine, (), (), CPU_FIT).coverage is None
 
 
 @pytest.mark.parametrize(
@@ -236,14 +245,14 @@ def test_each_way_in_which_a_step_on_a_cpu_is_unlike_the_measured_ones_is_said_a
     ],
 )
 def test_a_fit_says_nothing_of_other_kinds_of_steps_and_devices(
-    step: StepSpec, machine: Machine, fit: Published | None
+    step: StepSpec, machine: Machine, fit: ShippedFit | None
 ) -> None:
-    assert predict(step, machine, (), (), fit).way == "roofline"
+    assert predict_from_best_source(step, machine, (), (), fit).way == "roofline"
 
 
 def test_the_fits_of_cpus_and_of_gpus_share_no_device() -> None:
     assert not set(CPU_FIT.measured) & set(FIT.measured)
-    assert all(published.load(machine.kind) is FIT for machine in table_machines())
+    assert all(published.load_shipped_fit(machine.kind) is FIT for machine in list_table_machines())
 
 
 @pytest.mark.parametrize("spec", sample(SPECS, 3))
@@ -251,11 +260,11 @@ def test_on_a_cpu_a_larger_batch_is_never_faster_and_a_faster_cpu_never_slower(s
     one = plan_step(spec, training=False)
     fast = replace(OTHER_CPU, flops_per_second={"fp32": 8e11}, bytes_per_second=6e10)
     found = [
-        published.predict(CPU_FIT, replace(one, batch=batch), OTHER_CPU).seconds
+        published.predict_published_step(CPU_FIT, replace(one, batch=batch), OTHER_CPU).seconds
         for batch in BATCHES
     ]
     assert found == sorted(found)
     assert (
-        published.predict(CPU_FIT, one, fast).seconds
-        < published.predict(CPU_FIT, one, OTHER_CPU).seconds
+        published.predict_published_step(CPU_FIT, one, fast).seconds
+        < published.predict_published_step(CPU_FIT, one, OTHER_CPU).seconds
     )

@@ -10,11 +10,11 @@ import pytest
 from perfctl.orchestrator.counts.hardware.machines import Machine, find_device
 from perfctl.orchestrator.predict import published, step_parts
 from perfctl.orchestrator.predict.operations import Operation, StepSpec
-from perfctl.orchestrator.predict.predict import predict
+from perfctl.orchestrator.predict.predict import predict_from_best_source
 from tests.make.steps import plan_step
 from tests.make.works import moving, product
 
-FIT = published.load("gpu")
+FIT = published.load_shipped_fit("gpu")
 RTX_3090 = find_device("RTX 3090").machine
 BATCHES = (1, 7, 64, 513)
 
@@ -46,7 +46,7 @@ def inference(spec: str, precision: str = "fp16", **changes: Any) -> StepSpec:
 
 
 def seconds(one: StepSpec, machine: Machine = RTX_3090) -> float:
-    return published.gpu_seconds(FIT, one, machine)
+    return published.predict_gpu_seconds(FIT, one, machine)
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def seconds(one: StepSpec, machine: Machine = RTX_3090) -> float:
 def test_groups_of_4_to_32_channels_have_a_kernel_for_channels_last_tensors_and_others_take_much_longer(
     work: Operation, unpacked: bool
 ) -> None:
-    assert step_parts.is_unpacked(work) is unpacked
+    assert step_parts.is_unpacked_convolution(work) is unpacked
     slower = seconds(step(work, channels_last=True)) / seconds(step(work))
     assert slower > 1.5 if unpacked else slower < 1.3
 
 
 def test_single_channels_are_no_groups() -> None:
-    assert not step_parts.is_unpacked(grouped(1, 64))
+    assert not step_parts.is_unpacked_convolution(grouped(1, 64))
 
 
 def test_what_linear_layers_write_has_no_channels_last_form() -> None:
@@ -95,10 +95,12 @@ def test_a_larger_batch_never_takes_less_time_channels_last_or_compiled() -> Non
     compiled = [
         inference("resnet:depth=50,image=224", batch=batch, compiled=True) for batch in BATCHES
     ]
-    for machine in published.table_machines():
+    for machine in published.list_table_machines():
         for cases in (layout, compiled):
             try:
-                times = [published.predict(FIT, one, machine).seconds for one in cases]
+                times = [
+                    published.predict_published_step(FIT, one, machine).seconds for one in cases
+                ]
             except ValueError:
                 continue
             assert times == sorted(times), machine.name
@@ -109,13 +111,14 @@ def test_compiled_inference_is_faster_than_eager_and_its_range_is_no_narrower() 
         eager = inference("resnet:depth=50,image=224", precision=precision)
         machine = find_device(device).machine
         plain, fast = (
-            published.predict(FIT, replace(eager, compiled=each), machine) for each in (False, True)
+            published.predict_published_step(FIT, replace(eager, compiled=each), machine)
+            for each in (False, True)
         )
         assert fast.seconds < plain.seconds
         assert fast.high / fast.seconds >= plain.high / plain.seconds * (1 - 1e-12)
         assert any(
             "torch.compile" in said
-            for said in published.outside(FIT, replace(eager, compiled=True), machine)
+            for said in published.list_extrapolations(FIT, replace(eager, compiled=True), machine)
         )
 
 
@@ -125,8 +128,8 @@ def test_under_torch_compile_a_gpu_that_it_was_not_measured_on_has_a_wider_range
     def asked(device: str, precision: str) -> tuple[float, str]:
         case = inference("resnet:depth=50,image=224", precision=precision, compiled=True)
         machine = find_device(device).machine
-        return published.width_of(FIT, case, machine), " ".join(
-            published.outside(FIT, case, machine)
+        return published.compute_interval_width(FIT, case, machine), " ".join(
+            published.list_extrapolations(FIT, case, machine)
         )
 
     (own, sure), (other, unsure) = asked("RTX 5090", "fp16"), asked("RTX 4090", "fp16")
@@ -138,7 +141,7 @@ def test_under_torch_compile_a_gpu_that_it_was_not_measured_on_has_a_wider_range
 
 def test_runs_of_the_store_are_not_taken_for_compiled_ones() -> None:
     one = inference("mlp", precision="fp32", compiled=True)
-    found = predict(one, find_device("T4").machine, (), (), FIT)
+    found = predict_from_best_source(one, find_device("T4").machine, (), (), FIT)
     assert found.way == "published"
     assert any("eager mode" in reason for reason in found.why_not)
 
@@ -147,8 +150,12 @@ def test_compiled_training_and_compiled_work_on_a_cpu_in_half_precision_are_refu
     cpu = Machine("Desk CPU", "cpu", {"fp32": 4e11, "bf16": 4e11}, 4e10, 64e9, sms=16)
     training = plan_step("mlp", compiled=True)
     with pytest.raises(ValueError, match="training on T4 under torch"):
-        predict(training, find_device("T4").machine, (), (), FIT)
+        predict_from_best_source(training, find_device("T4").machine, (), (), FIT)
     with pytest.raises(ValueError, match="inference in bf16 on Desk CPU under torch"):
-        predict(
-            inference("mlp", precision="bf16", compiled=True), cpu, (), (), published.load("cpu")
+        predict_from_best_source(
+            inference("mlp", precision="bf16", compiled=True),
+            cpu,
+            (),
+            (),
+            published.load_shipped_fit("cpu"),
         )

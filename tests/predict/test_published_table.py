@@ -14,34 +14,34 @@ from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.grid import (
     CLOSE,
     LARGEST,
-    Amounts,
-    Costs,
-    Network,
+    DeviceCosts,
+    GridNetwork,
+    NetworkAmounts,
     Points,
-    amounts,
-    costs,
+    compute_device_costs,
+    compute_network_amounts,
 )
 from perfctl.orchestrator.predict.operations import (
     OPTIMIZERS,
     StepSpec,
-    element_bytes,
+    get_element_bytes,
 )
-from perfctl.orchestrator.predict.predict import PRECISIONS, predict
+from perfctl.orchestrator.predict.predict import PRECISIONS, predict_from_best_source
 from perfctl.orchestrator.predict.step_parts import OVERFLOW, PARTS
 from tests.make.steps import plan_network
 
-MACHINES = tuple(machines.of_board(board) for board in BOARDS)
-FIT = published.load("gpu")
+MACHINES = tuple(machines.build_board_machine(board) for board in BOARDS)
+FIT = published.load_shipped_fit("gpu")
 
 
 @pytest.fixture(scope="module")
-def table() -> Costs:
-    return costs(FIT, MACHINES, PRECISIONS)
+def table() -> DeviceCosts:
+    return compute_device_costs(FIT, MACHINES, PRECISIONS)
 
 
-def network(spec: str) -> tuple[Network, Amounts]:
+def network(spec: str) -> tuple[GridNetwork, NetworkAmounts]:
     found = plan_network(spec)
-    return found, amounts(found.works, found.parameters, LARGEST)
+    return found, compute_network_amounts(found.works, found.parameters, LARGEST)
 
 
 def at(points: Points, batch: int) -> float:
@@ -54,10 +54,10 @@ def at(points: Points, batch: int) -> float:
 
 
 def from_tables(
-    known: Amounts, table: Costs, case: StepSpec, machine: Machine
+    known: NetworkAmounts, table: DeviceCosts, case: StepSpec, machine: Machine
 ) -> tuple[float, float, float]:
     sums = [0.0] * len(PARTS)
-    for row in (*known.steps[element_bytes(case.precision)], *known.optimizers[case.optimizer]):
+    for row in (*known.steps[get_element_bytes(case.precision)], *known.optimizers[case.optimizer]):
         sums[row.part] += at(row.points, case.batch)
     cost = table.of[machine.name, case.precision]
     gpu = min(
@@ -75,7 +75,9 @@ def from_tables(
 @pytest.mark.parametrize(
     "spec", ["mlp", "inception", "vgg:batchnorm=yes", "resnet:depth=50,image=224,classes=1000"]
 )
-def test_every_gpu_has_the_time_of_the_prediction_with_its_range(spec: str, table: Costs) -> None:
+def test_every_gpu_has_the_time_of_the_prediction_with_its_range(
+    spec: str, table: DeviceCosts
+) -> None:
     one, known = network(spec)
     rng, compared = random.Random(spec), 0
     for _ in range(60):
@@ -87,24 +89,26 @@ def test_every_gpu_has_the_time_of_the_prediction_with_its_range(spec: str, tabl
         case = one.case(round(2 ** rng.uniform(0, 16)), precision, optimizer)
         if (machine.name, precision) not in table.of:
             with pytest.raises(ValueError, match=r"has no (TF32|fast)"):
-                published.predict(FIT, case, machine)
+                published.predict_published_step(FIT, case, machine)
             continue
         compared += 1
         assert from_tables(known, table, case, machine) == pytest.approx(
-            published.predict(FIT, case, machine), rel=CLOSE
+            published.predict_published_step(FIT, case, machine), rel=CLOSE
         )
     assert compared > 30
 
 
 @pytest.mark.parametrize("batch", [1, 16, 100, 2000])
-def test_the_time_is_split_as_the_layers_shares_say(batch: int, table: Costs) -> None:
+def test_the_time_is_split_as_the_layers_shares_say(batch: int, table: DeviceCosts) -> None:
     one, known = network("resnet:depth=50,image=224,classes=1000")
     machine = machines.find_device("RTX 3090").machine
     rates = table.rows[table.of[machine.name, "fp16"].own]
     by_group: dict[str, float] = {}
     for row in (*known.steps[2], *known.optimizers["adam"]):
         by_group[row.group] = by_group.get(row.group, 0.0) + rates[row.part] * at(row.points, batch)
-    shares = predict(one.case(batch, "fp16", "adam"), machine, published=FIT).shares
+    shares = predict_from_best_source(
+        one.case(batch, "fp16", "adam"), machine, published=FIT
+    ).shares
     for group in ("optimizer", "norm", "activation", "linear"):
         expected = sum(share.share for share in shares if share.kind == group)
         assert by_group[group] / sum(by_group.values()) == pytest.approx(expected, abs=0.001), group

@@ -16,7 +16,7 @@ from perfctl.orchestrator.predict.answer import (
     Question,
     Subject,
 )
-from perfctl.orchestrator.predict.training import step_of
+from perfctl.orchestrator.predict.training import build_step_spec
 from tests.make.steps import linear
 
 ASKED = Question("mlp", batch=64)
@@ -133,7 +133,7 @@ def test_an_optimizer_is_predicted_as_the_one_that_keeps_as_many_values(
     said: str, taken: str
 ) -> None:
     subject = Subject("mlp", "mlp", (linear("fc", 2, 3),), True, 9, said, None)
-    case = step_of(Question("mlp", batch=4, precision="tf32"), subject, 4)
+    case = build_step_spec(Question("mlp", batch=4, precision="tf32"), subject, 4)
     assert (case.batch, case.precision, case.optimizer, case.parameters, case.training) == (
         4,
         "tf32",

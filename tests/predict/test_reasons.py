@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
-from perfctl.orchestrator.predict.fit import StepFitted
-from perfctl.orchestrator.predict.operations import Measured, StepSpec
-from perfctl.orchestrator.predict.predict import predict
-from perfctl.orchestrator.predict.step_parts import FEATURES, floor_of_step
+from perfctl.orchestrator.predict.fit import StepFit
+from perfctl.orchestrator.predict.operations import StepMeasurement, StepSpec
+from perfctl.orchestrator.predict.predict import predict_from_best_source
+from perfctl.orchestrator.predict.step_parts import FEATURES, compute_step_floor
 from tests.make.made_fits import CONV, CPU, case_of, fit_of
 
 CASE = case_of(CONV)
@@ -28,11 +28,11 @@ def record(
     low: float = 1.9,
     high: float = 2.2,
     machine: str = CPU.name,
-) -> Measured:
-    return Measured(case, machine, seconds, low, high)
+) -> StepMeasurement:
+    return StepMeasurement(case, machine, seconds, low, high)
 
 
-def elsewhere(fit: StepFitted = FIT) -> StepFitted:
+def elsewhere(fit: StepFit = FIT) -> StepFit:
     return replace(fit, machine=OTHER, name="other's")
 
 
@@ -42,44 +42,56 @@ def test_of_several_runs_of_one_step_the_steadiest_for_its_length_is_taken() -> 
         record(seconds=10.0, low=9.0, high=12.0),
         record(seconds=1.0, low=0.8, high=1.2),
     ]
-    found = predict(CASE, CPU, runs)
+    found = predict_from_best_source(CASE, CPU, runs)
     assert (found.seconds, found.low, found.high) == (10.0, 9.0, 12.0)
     assert found.source == "median of the steps measured on Test CPU"
     assert (found.why_not, found.outside, found.drivers) == ((), (), {})
-    assert found.floor == floor_of_step(CASE, CPU)
+    assert found.floor == compute_step_floor(CASE, CPU)
 
 
 def test_an_interval_holds_the_time_itself_and_only_phases_that_were_measured_are_said() -> None:
     odd = replace(record(seconds=2.0, low=2.5, high=1.5), forward=0.5, optimizer=0.0)
-    found = predict(CASE, CPU, [odd])
+    found = predict_from_best_source(CASE, CPU, [odd])
     assert (found.low, found.seconds, found.high) == (2.0, 2.0, 2.0)
     assert found.phases == {"forward": 0.5, "optimizer": 0.0}
 
 
 def test_a_measured_steps_shares_are_those_of_the_fit_where_there_is_one() -> None:
-    assert [share.layer for share in predict(CASE, CPU, [record()], [FIT]).shares] == ["(step)"]
-    assert {share.layer for share in predict(CASE, CPU, [record()]).shares} == {"c", "(optimizer)"}
+    assert [
+        share.layer for share in predict_from_best_source(CASE, CPU, [record()], [FIT]).shares
+    ] == ["(step)"]
+    assert {share.layer for share in predict_from_best_source(CASE, CPU, [record()]).shares} == {
+        "c",
+        "(optimizer)",
+    }
 
 
 def test_batches_that_were_measured_are_named_once_each_from_the_smallest() -> None:
     runs = [record(replace(CASE, batch=batch)) for batch in (16, 4, 16)]
     assert (
-        predict(CASE, CPU, runs).why_not[0]
+        predict_from_best_source(CASE, CPU, runs).why_not[0]
         == "measured: m ran on Test CPU at batch 4, 16, not at 2"
     )
 
 
 def test_inference_has_no_optimizer_that_could_differ() -> None:
-    assert predict(INFERENCE, CPU, [record(replace(INFERENCE, optimizer="adam"))]).way == "measured"
-    said = predict(INFERENCE, CPU, [record()]).why_not[0]
+    assert (
+        predict_from_best_source(INFERENCE, CPU, [record(replace(INFERENCE, optimizer="adam"))]).way
+        == "measured"
+    )
+    said = predict_from_best_source(INFERENCE, CPU, [record()]).why_not[0]
     assert said == "measured: m ran on Test CPU, but not inference in fp32"
-    said = predict(CASE, CPU, [record(INFERENCE)]).why_not[0]
+    said = predict_from_best_source(CASE, CPU, [record(INFERENCE)]).why_not[0]
     assert said == "measured: m ran on Test CPU, but not training in fp32 with momentum"
 
 
 @pytest.mark.parametrize("run", [record(machine="Other CPU"), record(replace(CASE, model="n"))])
-def test_a_run_elsewhere_or_of_another_model_is_none_of_this_model_here(run: Measured) -> None:
-    assert predict(CASE, CPU, [run]).why_not[0] == "measured: no run of m on Test CPU"
+def test_a_run_elsewhere_or_of_another_model_is_none_of_this_model_here(
+    run: StepMeasurement,
+) -> None:
+    assert (
+        predict_from_best_source(CASE, CPU, [run]).why_not[0] == "measured: no run of m on Test CPU"
+    )
 
 
 TRAINING, INFERRING = (f"{mode} in fp32 on Test CPU" for mode in ("training", "inference"))
@@ -97,9 +109,9 @@ OTHERS = "(other precisions or modes only)"
     ],
 )
 def test_a_fit_of_another_precision_direction_or_device_is_not_taken(
-    case: StepSpec, fit: StepFitted, fitted: str
+    case: StepSpec, fit: StepFit, fitted: str
 ) -> None:
-    found = predict(case, CPU, (), [fit])
+    found = predict_from_best_source(case, CPU, (), [fit])
     assert found.way == "roofline"
     assert found.why_not == (
         "measured: no run of m on Test CPU",
@@ -113,19 +125,19 @@ def test_of_fits_that_know_the_family_the_one_of_more_rows_is_taken_and_one_of_t
     more = replace(FIT, name="more", fitted=replace(FIT.fitted, rows=31))
     unknown = replace(FIT, name="unknown", families=("g",), fitted=replace(FIT.fitted, rows=9999))
     far = replace(elsewhere(), fitted=replace(FIT.fitted, rows=9999))
-    assert predict(CASE, CPU, (), [FIT, unknown, more, far]).source == "more"
-    assert predict(CASE, CPU, (), [FIT, far]).way == "fitted"
+    assert predict_from_best_source(CASE, CPU, (), [FIT, unknown, more, far]).source == "more"
+    assert predict_from_best_source(CASE, CPU, (), [FIT, far]).way == "fitted"
 
 
 def test_a_fitted_step_has_its_coverage_phases_and_floor() -> None:
-    found = predict(CASE, CPU, (), [FIT])
+    found = predict_from_best_source(CASE, CPU, (), [FIT])
     assert (found.seconds, found.low, found.high) == pytest.approx(
         (3e-3, 3e-3 / math.exp(0.1), 3e-3 * math.exp(0.1))
     )
     assert (found.coverage, found.source, found.outside) == (0.9, "made up", ())
     assert found.why_not == ("measured: no run of m on Test CPU",)
     assert found.phases == {"forward": found.seconds}
-    assert found.floor == floor_of_step(CASE, CPU)
+    assert found.floor == compute_step_floor(CASE, CPU)
     assert len(found.drivers) == len(FEATURES)
     assert found.samples_per_second == pytest.approx(2 / 3e-3)
 
@@ -135,22 +147,22 @@ def test_what_lies_beyond_the_fit_is_said_by_feature_family_and_optimizer() -> N
     narrow = replace(
         FIT, fitted=replace(FIT.fitted, high=high), families=("g", "h"), optimizers=("adam", "sgd")
     )
-    assert predict(CASE, CPU, (), [narrow]).outside == (
+    assert predict_from_best_source(CASE, CPU, (), [narrow]).outside == (
         "batch is outside the measured range",
         "no f was measured (g, h)",
         "momentum was not measured (adam, sgd)",
     )
     still = replace(narrow, training=False)
     nameless = replace(INFERENCE, family="", batch=1)
-    assert predict(nameless, CPU, (), [still]).outside == (
+    assert predict_from_best_source(nameless, CPU, (), [still]).outside == (
         "no network of this family was measured (g, h)",
     )
 
 
 def test_the_roofline_of_a_machine_that_starts_operations_for_nothing() -> None:
     free = replace(CPU, launch_seconds=0.0)
-    found = predict(CASE, free)
-    floor = floor_of_step(CASE, free)
+    found = predict_from_best_source(CASE, free)
+    floor = compute_step_floor(CASE, free)
     assert (found.low, found.seconds, found.high) == pytest.approx(
         (1.1 * floor, 1.5 * floor, 2.2 * floor)
     )
@@ -159,7 +171,7 @@ def test_the_roofline_of_a_machine_that_starts_operations_for_nothing() -> None:
     )
     # Two operations at a millisecond each are more than the floor, and three times as long is
     # the most.
-    slower = predict(
+    slower = predict_from_best_source(
         case_of(CONV, replace(CONV, macs=1.0), training=False), replace(CPU, launch_seconds=1e-3)
     )
     assert (slower.seconds, slower.high) == pytest.approx((2e-3, 6e-3))
@@ -167,7 +179,7 @@ def test_the_roofline_of_a_machine_that_starts_operations_for_nothing() -> None:
 
 def test_a_batch_below_one_and_a_case_of_nothing_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"^m: batch size must be at least 1, got 0$"):
-        predict(replace(CASE, batch=0), CPU)
+        predict_from_best_source(replace(CASE, batch=0), CPU)
     with pytest.raises(ValueError, match=r"^m: no known operation, so perfctl cannot predict it$"):
-        predict(case_of(), CPU)
-    assert predict(replace(CASE, batch=1), CPU).samples_per_second > 0
+        predict_from_best_source(case_of(), CPU)
+    assert predict_from_best_source(replace(CASE, batch=1), CPU).samples_per_second > 0

@@ -10,10 +10,23 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
-from perfctl.orchestrator.predict.fit import drivers, phases_of, predict_step, weighed
-from perfctl.orchestrator.predict.operations import Measured
-from perfctl.orchestrator.predict.predict import Share, predict, shares
-from perfctl.orchestrator.predict.step_parts import FEATURES, features, parts
+from perfctl.orchestrator.predict.fit import (
+    predict_one_step,
+    rank_step_features,
+    split_into_phases,
+    sum_weighted_parts,
+)
+from perfctl.orchestrator.predict.operations import StepMeasurement
+from perfctl.orchestrator.predict.predict import (
+    LayerShare,
+    predict_from_best_source,
+    split_time_by_layer,
+)
+from perfctl.orchestrator.predict.step_parts import (
+    FEATURES,
+    compute_step_features,
+    sum_part_seconds,
+)
 from tests.make.made_fits import CONV, CPU, Linear, case_of, fit_of
 
 
@@ -21,7 +34,7 @@ def test_a_step_is_its_parts_at_their_costs() -> None:
     fit = fit_of({"conv forward": 2.0, "step forward": 5.0})
     case = case_of(CONV)
     here = 2 * 2 * 2 * 360000 / 100e9 + 5e-3
-    found = predict_step(fit, case)
+    found = predict_one_step(fit, case)
     # a quarter as floor, and a model that says four times that
     assert found.seconds == pytest.approx(here)
     assert found.high == pytest.approx(here * math.exp(0.1))
@@ -29,14 +42,14 @@ def test_a_step_is_its_parts_at_their_costs() -> None:
 
 def test_phases_have_their_part_of_the_step() -> None:
     def split(phases: dict[str, dict[str, float]] | None) -> dict[str, float]:
-        return phases_of(fit_of({}, phases), case_of(CONV), 4.0)
+        return split_into_phases(fit_of({}, phases), case_of(CONV), 4.0)
 
     costs = {"forward": 1.0, "backward": 2.0, "optimizer": 5.0}
     assert split({phase: {"step forward": cost} for phase, cost in costs.items()}) == pytest.approx(
         {phase: 4.0 * cost / 8.0 for phase, cost in costs.items()}
     )
     assert split(None) == split({"forward": {}}) == {}
-    assert weighed((2.0, 3.0), (5.0, 7.0)) == 2 * 5 + 3 * 7
+    assert sum_weighted_parts((2.0, 3.0), (5.0, 7.0)) == 2 * 5 + 3 * 7
 
 
 COSTS = {"conv forward": 1.0, "conv backward": 1.0, "bytes optimizer": 1.0}
@@ -45,7 +58,7 @@ ARITHMETIC = 2 * 2 * 360000 / 100e9
 """Seconds of the convolution's forward pass at a cost of 1."""
 
 
-def rows_of(shares: Iterable[Share]) -> dict[str, tuple[float, float]]:
+def rows_of(shares: Iterable[LayerShare]) -> dict[str, tuple[float, float]]:
     return {share.layer: (share.seconds, share.share) for share in shares}
 
 
@@ -67,7 +80,7 @@ def test_shares_are_scaled_to_the_step_longest_first_and_limited_by_their_larges
         ("c", "conv", "arithmetic"): ARITHMETIC + moved,
     }
     whole = sum(expected.values())
-    found = shares(fit, case, CPU, 8.0)
+    found = split_time_by_layer(fit, case, CPU, 8.0)
     for share in found:
         part = expected[share.layer, share.kind, share.limit] / whole
         assert (share.seconds, share.share) == pytest.approx((8 * part, part))
@@ -81,7 +94,7 @@ def test_measured_phases_decide_how_much_each_directions_rows_are() -> None:
     phases = {"forward": 1.0, "backward": 5.0, "optimizer": 4.0}
 
     def rows(seconds: float, phases: dict[str, float]) -> dict[str, tuple[float, float]]:
-        return rows_of(shares(EACH_ONCE, case_of(CONV), CPU, seconds, phases))
+        return rows_of(split_time_by_layer(EACH_ONCE, case_of(CONV), CPU, seconds, phases))
 
     assert rows(10.0, phases)["c"][0] == pytest.approx(6.0)
     assert rows(10.0, phases)["(optimizer)"] == pytest.approx((4.0, 0.4))
@@ -93,17 +106,19 @@ def test_measured_phases_decide_how_much_each_directions_rows_are() -> None:
 
 def test_layers_and_phases_say_the_same_of_the_optimizer() -> None:
     case = case_of(CONV)
-    record = Measured(case, CPU.name, 10.0, 9.0, 11.0, forward=1.0, backward=5.0, optimizer=4.0)
+    record = StepMeasurement(
+        case, CPU.name, 10.0, 9.0, 11.0, forward=1.0, backward=5.0, optimizer=4.0
+    )
     for records in ((), (record,)):
-        found = predict(case, CPU, records, [EACH_ONCE])
+        found = predict_from_best_source(case, CPU, records, [EACH_ONCE])
         assert rows_of(found.shares)["(optimizer)"][0] == pytest.approx(found.phases["optimizer"])
         assert sum(found.phases.values()) == pytest.approx(found.seconds)
 
 
 def test_the_rooflines_shares_leave_out_what_is_no_floor() -> None:
-    found = shares(None, case_of(CONV, training=False), CPU, 1.0)
+    found = split_time_by_layer(None, case_of(CONV, training=False), CPU, 1.0)
     assert rows_of(found) == {"c": pytest.approx((1.0, 1.0))}
-    assert shares(fit_of({}), case_of(CONV), CPU, 1.0) == ()
+    assert split_time_by_layer(fit_of({}), case_of(CONV), CPU, 1.0) == ()
 
 
 def test_the_roofline_alone_has_a_wider_range_for_other_precisions_and_starts_operations_in_10_microseconds() -> (
@@ -112,27 +127,29 @@ def test_the_roofline_alone_has_a_wider_range_for_other_precisions_and_starts_op
     heavy = replace(CONV, macs=1e12)
     gpu = Machine("Test GPU", "gpu", {"fp32": 10e12, "tensor fp16": 80e12}, 800e9)
     floor = 3 * 2 * 2 * 1e12 / 10e12
-    found = predict(case_of(heavy), gpu)
+    found = predict_from_best_source(case_of(heavy), gpu)
     assert (found.low, found.seconds, found.high) == pytest.approx(
         (1.1 * floor, 1.5 * floor, 2.2 * floor), rel=1e-4
     )
     assert "1.1 to 2.2 times the roofline" in found.source
-    half = predict(case_of(heavy, precision="fp16"), gpu)
+    half = predict_from_best_source(case_of(heavy, precision="fp16"), gpu)
     assert (half.low, half.seconds, half.high) == pytest.approx(
         (1.5 * floor / 8, 2.2 * floor / 8, 3.7 * floor / 8), rel=1e-4
     )
     light = replace(CONV, macs=1.0, calls=7)
-    assert predict(case_of(light), gpu).seconds == pytest.approx(3 * 7 * 10e-6)
-    assert predict(case_of(light), gpu).high == pytest.approx(9 * 7 * 10e-6)
-    assert predict(case_of(light, training=False), gpu).seconds == pytest.approx(7 * 10e-6)
+    assert predict_from_best_source(case_of(light), gpu).seconds == pytest.approx(3 * 7 * 10e-6)
+    assert predict_from_best_source(case_of(light), gpu).high == pytest.approx(9 * 7 * 10e-6)
+    assert predict_from_best_source(case_of(light, training=False), gpu).seconds == pytest.approx(
+        7 * 10e-6
+    )
 
 
 def test_what_drove_a_step_is_named_by_its_features_on_the_machine_of_the_fit() -> None:
     batch, arithmetic = FEATURES.index("batch"), FEATURES.index("arithmetic")
     made = fit_of({})
     model, case = Linear(0.0, {batch: 0.25, arithmetic: 1e5}), case_of(CONV)
-    found = drivers(replace(made, fitted=replace(made.fitted, model=model)), case)
-    own = features(case, parts(case, CPU))[arithmetic]
+    found = rank_step_features(replace(made, fitted=replace(made.fitted, model=model)), case)
+    own = compute_step_features(case, sum_part_seconds(case, CPU))[arithmetic]
     strongest, second, *rest = found.items()
     assert strongest == ("arithmetic", pytest.approx(math.exp(1e5 * own)))
     assert second == ("batch", pytest.approx(math.exp(0.5)))

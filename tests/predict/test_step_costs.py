@@ -10,24 +10,24 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.predict.efficiency import Settings
+from perfctl.orchestrator.predict.efficiency import FitSettings
 from perfctl.orchestrator.predict.fit import (
-    Table,
-    _phases,
-    _prior,
-    _robust,
-    _written,
-    costs_of,
-    fit_table,
-    table,
+    StepTable,
+    _estimate_prior_costs,
+    _fit_phase_costs,
+    _round_costs,
+    _solve_robust_nnls,
+    build_step_table,
+    fit_part_costs,
+    fit_step_table,
 )
 from perfctl.orchestrator.predict.step_parts import (
     CLASS_OF,
     EXTRA,
     FEATURES,
     PARTS,
-    features,
-    parts,
+    compute_step_features,
+    sum_part_seconds,
 )
 from tests.make.steps import CPU, cases, costs, measured, network
 from tests.make.works import by_part
@@ -45,9 +45,9 @@ def table_of(
     seconds: Sequence[float],
     layers: Sequence[tuple[int, Mapping[str, float], float, float, float]] = (),
     groups: Sequence[str] = (),
-) -> Table:
+) -> StepTable:
     """``layers``: (record, parts, clock, seconds, weight)."""
-    return Table(
+    return StepTable(
         np.array([row(each) for each in rows]),
         np.ones((len(rows), len(FEATURES))),
         np.array(seconds, dtype=float),
@@ -65,7 +65,7 @@ def solved(
     pull: float = 0.0,
     wanted: float = 0.0,
 ) -> float:
-    (found,) = _robust(
+    (found,) = _solve_robust_nnls(
         np.array(column)[:, None], np.array(fixed), np.array([[pull]]), np.array([wanted]), steps
     )
     return float(found)
@@ -92,7 +92,7 @@ def test_a_row_beyond_twice_the_median_error_loses_weight_in_four_rounds() -> No
 
 def test_a_class_that_nothing_was_left_for_costs_as_if_it_were_a_hundredth_of_the_steps() -> None:
     seen = row({"conv forward": 1.0, "conv bytes forward": 0.1}), row({"linear backward": 1.0})
-    prior, scale = (by_part(each) for each in _prior(np.array(seen)))
+    prior, scale = (by_part(each) for each in _estimate_prior_costs(np.array(seen)))
     # arithmetic explains both alone
     assert scale["matmul forward"] == pytest.approx(1.0, rel=1e-4)
     assert scale["norm bytes forward"] == scale["window forward"] == pytest.approx(0.01 / 0.05)
@@ -103,13 +103,15 @@ def test_a_class_that_nothing_was_left_for_costs_as_if_it_were_a_hundredth_of_th
 
 
 def test_what_lies_on_top_of_other_parts_is_no_part_of_its_classs_cost() -> None:
-    _, scale = _prior(np.array([row({"conv forward": 0.5, "narrow forward": 99.0})] * 2))
+    _, scale = _estimate_prior_costs(
+        np.array([row({"conv forward": 0.5, "narrow forward": 99.0})] * 2)
+    )
     assert by_part(scale)["linear forward"] == pytest.approx(1 / 0.5, rel=1e-4)
 
 
 def test_parts_that_were_not_seen_cost_what_their_class_does_and_extras_nothing() -> None:
     # Shares of 1/4 and 1/8 that nothing tells apart: half of the time is each's.
-    found = costs_of(table_of([{"conv forward": 2e-3, "step forward": 1e-3}] * 2, [8e-3] * 2))
+    found = fit_part_costs(table_of([{"conv forward": 2e-3, "step forward": 1e-3}] * 2, [8e-3] * 2))
     by_class = {"arithmetic": 2.0, "bytes": 1.0, "operations": 1.0, "step": 4.0}
     for name, cost in by_part(found).items():
         wanted = 0.0 if name.split(" ")[0] in EXTRA else by_class[CLASS_OF[name]]
@@ -131,7 +133,7 @@ def test_costs_of_one_class_are_drawn_together_by_the_ridge(
     # Shares 1 and 1/2: together (1 + 1/2) / (1 + 1/4) = 1.2. Each alone: (share + r / 1.2) /
     # (share^2 + r / 1.44).
     given = table_of([{"conv forward": 3.0}, {"linear forward": 1.0}], [3.0, 2.0])
-    found = by_part(costs_of(given, **options))
+    found = by_part(fit_part_costs(given, **options))
     assert found["conv forward"] == pytest.approx(conv, rel=1e-4)
     assert found["linear forward"] == pytest.approx(linear, rel=1e-4)
 
@@ -147,7 +149,7 @@ def test_a_layers_row_counts_by_its_weight_and_its_clock_takes_its_own_part(
     # The step says 2, the layer 4, and 0.1 x / 2 is drawn to 0.1: with weight 1 it is
     # (1/2 + 1/4 + 0.005) / (1/4 + 1/16 + 0.0025), and with 1/2 a fourth of the layer's terms.
     step = {"conv forward": 1.0}
-    found = by_part(costs_of(table_of([step], [2.0], [(0, step, clock, 4.0, weight)])))
+    found = by_part(fit_part_costs(table_of([step], [2.0], [(0, step, clock, 4.0, weight)])))
     assert found["conv forward"] == pytest.approx(cost, rel=1e-3 if clock else 1e-4)
 
 
@@ -156,20 +158,27 @@ def test_only_the_records_that_were_chosen_and_their_layers_count() -> None:
     layers = [(0, one, 0.0, 4.0, 0.5), (1, other, 1e-6, 5.0, 0.25), (0, other, 2e-6, 6.0, 0.125)]
     given = table_of([one, other], [2.0, 3.0], layers, ("a", "b"))
     second = table_of([other], [3.0], [(0, *layers[1][1:])], ("b",))
-    assert costs_of(given, [1]).tolist() == costs_of(second).tolist() != costs_of(given).tolist()
-    assert costs_of(given, [0, 1]).tolist() == costs_of(given).tolist()
+    assert (
+        fit_part_costs(given, [1]).tolist()
+        == fit_part_costs(second).tolist()
+        != fit_part_costs(given).tolist()
+    )
+    assert fit_part_costs(given, [0, 1]).tolist() == fit_part_costs(given).tolist()
 
 
 def test_a_table_holds_parts_features_and_the_layers_of_each_record() -> None:
     bare: dict[str, Any] = {"forward": None, "backward": None, "optimizer": None}
     first, second = (replace(measured(network(8, 2, batch)), **bare) for batch in (4, 16))
     second = replace(second, layer_seconds={("conv0", "forward"): 0.75, ("act1", "backward"): 0.25})
-    given = table([first, second], CPU)
-    own = parts(second.case, CPU)
-    assert (tuple(given.parts[1]), tuple(given.rows[1])) == (own, features(second.case, own))
+    given = build_step_table([first, second], CPU)
+    own = sum_part_seconds(second.case, CPU)
+    assert (tuple(given.parts[1]), tuple(given.rows[1])) == (
+        own,
+        compute_step_features(second.case, own),
+    )
     assert given.seconds.tolist() == [first.seconds, second.seconds]
     assert given.groups == (first.case.model,) * 2
-    assert table([first, second], CPU, ["a", "b"]).groups == ("a", "b")
+    assert build_step_table([first, second], CPU, ["a", "b"]).groups == ("a", "b")
     assert (given.layer_of.tolist(), given.layer_clock.tolist()) == ([1, 1], [1e-6, 1e-6])
     assert given.layer_seconds.tolist() == [0.75, 0.25]
     assert given.layer_weights.tolist() == pytest.approx([0.5 * math.sqrt(0.75), 0.25])
@@ -179,8 +188,8 @@ def test_a_table_holds_parts_features_and_the_layers_of_each_record() -> None:
 
 def test_each_phase_has_the_costs_of_its_own_parts_alone() -> None:
     records = [measured(case) for case in cases()]
-    given = table(records, CPU)
-    found = _phases(records, given)
+    given = build_step_table(records, CPU)
+    found = _fit_phase_costs(records, given)
     assert list(found) == ["forward", "backward", "optimizer"]
     for phase, mine in found.items():
         assert {
@@ -196,18 +205,18 @@ def test_each_phase_has_the_costs_of_its_own_parts_alone() -> None:
 @pytest.mark.parametrize("value", [None, 0.0, -1.0])
 def test_phases_that_one_record_lacks_are_not_learned(value: float | None) -> None:
     records = [measured(case) for case in cases()[:4]]
-    given = table(records, CPU)
+    given = build_step_table(records, CPU)
     records[2] = replace(records[2], optimizer=value)
-    assert _phases(records, given) == {}
+    assert _fit_phase_costs(records, given) == {}
 
 
 def test_of_inference_only_the_forward_pass_is_a_phase() -> None:
     records = [measured(replace(case, training=False)) for case in cases()[:4]]
-    assert list(_phases(records, table(records, CPU))) == ["forward"]
+    assert list(_fit_phase_costs(records, build_step_table(records, CPU))) == ["forward"]
 
 
 def test_costs_are_written_with_ten_digits() -> None:
-    assert _written(np.array([1 / 3, 2.0])) == (0.3333333333, 2.0)
+    assert _round_costs(np.array([1 / 3, 2.0])) == (0.3333333333, 2.0)
 
 
 def test_the_model_learns_from_sums_whose_costs_did_not_see_the_group() -> None:
@@ -219,7 +228,7 @@ def test_the_model_learns_from_sums_whose_costs_did_not_see_the_group() -> None:
         [1.0] * 20,
         groups=["a"] * 10 + ["b"] * 10,
     )
-    found, fitted = fit_table("made up", given, Settings(power=8, rounds=1, folds=2))
+    found, fitted = fit_step_table("made up", given, FitSettings(power=8, rounds=1, folds=2))
     # (1 + 1/2) / (1 + 1/4)
     assert by_part(found)["conv forward"] == pytest.approx(1.2, rel=1e-3)
     assert (fitted.name, fitted.features, fitted.rows) == ("made up", FEATURES, 20)

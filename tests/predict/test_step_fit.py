@@ -10,27 +10,27 @@ import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.predict.fit import (
-    costs_of,
+    build_step_table,
+    fit_part_costs,
     fit_steps,
-    predict_step,
-    predict_steps,
-    table,
+    predict_one_step,
+    predict_step_times,
 )
-from perfctl.orchestrator.predict.operations import Measured
+from perfctl.orchestrator.predict.operations import StepMeasurement
 from tests.make.steps import CPU, cases, fitted, measured, network, seconds_of, with_batch
 
 pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="perfctl[predict]")
 
 
 def test_costs_add_up_to_the_steps_they_were_learned_from() -> None:
-    given = table([measured(case) for case in cases()], CPU)
-    found = given.parts @ costs_of(given)
+    given = build_step_table([measured(case) for case in cases()], CPU)
+    found = given.parts @ fit_part_costs(given)
     assert np.median(abs(found / given.seconds - 1)) < 0.03
 
 
 def test_a_network_that_was_not_measured_is_predicted_from_its_parts() -> None:
     case = network(40, 4, 8, image=20)
-    assert predict_step(fitted(), case).seconds == pytest.approx(seconds_of(case), rel=0.1)
+    assert predict_one_step(fitted(), case).seconds == pytest.approx(seconds_of(case), rel=0.1)
 
 
 def test_seconds_never_fall_when_batch_grows() -> None:
@@ -39,7 +39,7 @@ def test_seconds_never_fall_when_batch_grows() -> None:
         batches = (*range(1, 40), 64, 100, 1000, 10**6)
         times = [
             time.seconds
-            for time in predict_steps(fitted(), [with_batch(case, batch) for batch in batches])
+            for time in predict_step_times(fitted(), [with_batch(case, batch) for batch in batches])
         ]
         assert times == sorted(times)
 
@@ -47,7 +47,7 @@ def test_seconds_never_fall_when_batch_grows() -> None:
 def test_low_seconds_high_stand_in_this_order_and_cover_what_was_held_out() -> None:
     inside = 0
     for place, case in enumerate(cases()):
-        found = predict_step(fitted(), case)
+        found = predict_one_step(fitted(), case)
         assert 0 < found.low < found.seconds < found.high
         inside += (
             found.low
@@ -80,6 +80,6 @@ ROWS = [measured(case) for case in cases()]
     ],
     ids=["too few", "two machines", "two precisions", "both modes", "one model alone"],
 )
-def test_steps_that_make_no_fit_are_refused(rows: list[Measured], said: str) -> None:
+def test_steps_that_make_no_fit_are_refused(rows: list[StepMeasurement], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         fit_steps("x", rows, CPU)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from perfctl.orchestrator.counts.hardware.machines import of_measured
-from perfctl.orchestrator.predict.bench import measured_of
-from perfctl.orchestrator.predict.fit import computed_ns
+from perfctl.orchestrator.counts.hardware.machines import build_measured_device
+from perfctl.orchestrator.predict.bench import convert_bench_point
+from perfctl.orchestrator.predict.fit import list_step_durations
 from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.report import Step
-from perfctl.workloads.models.plan import plan
+from perfctl.workloads.models.plan import plan_model
 
 POINT = BenchPoint(
     "mlp", 4, "train", "fp32", BenchMachine("AMD EPYC", "cpu", 2, None), 3, (3, 2, 4)
@@ -28,7 +28,7 @@ def test_a_step_is_without_the_phases_that_bring_its_samples() -> None:
         Step(2, "step", 200, None),
         Step(3, "data", 300, 9),
     ]
-    assert computed_ns(steps) == [65, 83]
+    assert list_step_durations(steps) == [65, 83]
 
 
 def test_a_bench_file_and_peaks_call_a_cpu_alike() -> None:
@@ -40,13 +40,19 @@ def test_a_bench_file_and_peaks_call_a_cpu_alike() -> None:
         "flops": {"fp32": 9e10},
         "bandwidth_bps": 2e10,
     }
-    assert measured_of(POINT, plan("mlp")).machine == of_measured(record).machine.name
+    assert (
+        convert_bench_point(POINT, plan_model("mlp")).machine
+        == build_measured_device(record).machine.name
+    )
     other = replace(POINT, machine=BenchMachine("AMD EPYC", "cpu", 1, None))
-    assert measured_of(other, plan("mlp")).machine != of_measured(record).machine.name
+    assert (
+        convert_bench_point(other, plan_model("mlp")).machine
+        != build_measured_device(record).machine.name
+    )
 
 
 def test_a_step_of_no_length_is_none() -> None:
-    assert computed_ns([Step(0, "step", 0, 0), Step(1, "step", 0, 1), Step(2, "warmup", 0, 9)]) == [
-        1
-    ]
-    assert computed_ns([]) == []
+    assert list_step_durations(
+        [Step(0, "step", 0, 0), Step(1, "step", 0, 1), Step(2, "warmup", 0, 9)]
+    ) == [1]
+    assert list_step_durations([]) == []

@@ -6,20 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.machines import BOARDS, Board, Machine, of_board
-from perfctl.orchestrator.predict.operations import Operation, StepSpec, element_bytes
+from perfctl.orchestrator.counts.hardware.machines import (
+    BOARDS,
+    Board,
+    Machine,
+    build_board_machine,
+)
+from perfctl.orchestrator.predict.operations import Operation, StepSpec, get_element_bytes
 from perfctl.orchestrator.predict.step_parts import (
     CLASS_OF,
     FEATURES,
     INCREASING,
     LIMIT_OF,
     PARTS,
-    features,
-    floor_of_step,
-    group_of,
-    merged,
-    parts,
-    peak_of,
+    classify_operation,
+    compute_step_features,
+    compute_step_floor,
+    get_peak_flops,
+    merge_operations,
+    sum_part_seconds,
 )
 from tests.make.made_fits import CONV, CPU, case_of
 from tests.make.steps import network, with_batch
@@ -28,13 +33,15 @@ from tests.make.works import by_part, moving, product
 
 def seen(case: StepSpec, machine: Machine = CPU) -> dict[str, float]:
     """Parts that are not 0, apart from the step's own millisecond."""
-    found = by_part(parts(case, machine))
+    found = by_part(sum_part_seconds(case, machine))
     assert found.pop("step forward") == 1e-3
     return {name: seconds for name, seconds in found.items() if seconds}
 
 
 def features_of(case: StepSpec) -> dict[str, float]:
-    return dict(zip(FEATURES, features(case, parts(case, CPU)), strict=True))
+    return dict(
+        zip(FEATURES, compute_step_features(case, sum_part_seconds(case, CPU)), strict=True)
+    )
 
 
 ARITHMETIC = 2 * 2 * 360000 / 100e9
@@ -78,7 +85,7 @@ def test_backward_has_one_product_for_each_input_that_needs_a_gradient(
     work: Operation, products: int
 ) -> None:
     found = seen(case_of(work))
-    group = group_of(work)
+    group = classify_operation(work)
     assert found[f"{group} backward"] == pytest.approx(products * found[f"{group} forward"])
     assert found["operations backward"] == pytest.approx(products * 1e-6)
     assert ("tensors optimizer" in found) == (work.weights > 0)
@@ -180,7 +187,7 @@ def test_an_optimizer_reads_and_writes_each_of_its_values(optimizer: str, values
     ],
 )
 def test_the_group_of_an_operation(kind: str, kernel: float, depth: float, group: str) -> None:
-    assert group_of(product(kind, 1, 1, depth, 0, 0, kernel=kernel)) == group
+    assert classify_operation(product(kind, 1, 1, depth, 0, 0, kernel=kernel)) == group
 
 
 TENSOR = Machine(
@@ -215,13 +222,16 @@ def chip(**peaks: float) -> Machine:
 def test_a_precision_runs_on_its_own_path_and_a_depthwise_convolution_off_the_tensor_cores(
     machine: Machine, precision: str, peak: float, depthwise: float
 ) -> None:
-    assert peak_of(machine, precision) == peak
-    assert peak_of(machine, precision, depthwise=True) == depthwise
+    assert get_peak_flops(machine, precision) == peak
+    assert get_peak_flops(machine, precision, depthwise=True) == depthwise
 
 
 def test_operations_that_differ_in_more_than_their_layer_are_not_merged() -> None:
     alike = (CONV, replace(CONV, layer="d", calls=4), replace(CONV, stride=2))
-    assert merged(alike) == (replace(CONV, layer="", calls=5), replace(CONV, layer="", stride=2))
+    assert merge_operations(alike) == (
+        replace(CONV, layer="", calls=5),
+        replace(CONV, layer="", stride=2),
+    )
 
 
 def test_features_are_shares_means_and_counts_of_the_step() -> None:
@@ -269,11 +279,11 @@ def test_the_roofline_adds_the_larger_of_arithmetic_and_bytes_of_each_operation_
     norm = moving("norm", 100, 100)
     moved = (2 * 1200 + 3600) * 4 / 20e9
     assert moved < ARITHMETIC
-    assert floor_of_step(case_of(CONV, norm), CPU) == pytest.approx(
+    assert compute_step_floor(case_of(CONV, norm), CPU) == pytest.approx(
         3 * ARITHMETIC + 2 * (2 * 200 * 4 / 20e9) + 1000 * (3 + 2) * 4 / 20e9
     )
     slow = Machine("S", "cpu", {"fp32": 100e12}, 20e9)
-    assert floor_of_step(case_of(CONV, training=False), slow) == pytest.approx(moved)
+    assert compute_step_floor(case_of(CONV, training=False), slow) == pytest.approx(moved)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +291,7 @@ def test_the_roofline_adds_the_larger_of_arithmetic_and_bytes_of_each_operation_
     [(8, ["fp64"]), (4, ["fp32", "tf32"]), (2, ["fp16", "bf16"]), (1, ["int8", "fp8"])],
 )
 def test_the_bytes_of_an_element(size: int, names: list[str]) -> None:
-    assert {element_bytes(name) for name in names} == {size}
+    assert {get_element_bytes(name) for name in names} == {size}
 
 
 def test_sizes_that_are_not_known_or_below_one_count_as_one() -> None:
@@ -341,44 +351,47 @@ def test_a_precision_without_a_path_is_refused_with_those_the_chip_has(
     precision: str, said: str
 ) -> None:
     gpu = chip(fp32=9.0, tensor_fp16=0.0, fp16=0.2, tensor_int8=70.0)
-    assert peak_of(gpu, "fp32") == 9.0
+    assert get_peak_flops(gpu, "fp32") == 9.0
     with pytest.raises(ValueError, match=rf"^G has no {said}\. Available precisions: fp32$"):
-        peak_of(gpu, precision)
+        get_peak_flops(gpu, precision)
 
 
 def test_a_cpu_has_no_tf32() -> None:
     said = rf"^Test CPU has no TF32 {UNKNOWN}\. Available precisions: fp32$"
     with pytest.raises(ValueError, match=said):
-        peak_of(CPU, "tf32")
+        get_peak_flops(CPU, "tf32")
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
 def test_tf32_is_refused_where_the_chip_has_none_and_is_no_slower_than_fp32_where_it_has(
     board: Board,
 ) -> None:
-    machine = of_board(board)
+    machine = build_board_machine(board)
     if "tensor tf32" in machine.flops_per_second:
-        assert peak_of(machine, "tf32") >= peak_of(machine, "fp32")
+        assert get_peak_flops(machine, "tf32") >= get_peak_flops(machine, "fp32")
     else:
         with pytest.raises(ValueError, match="has no TF32"):
-            peak_of(machine, "tf32")
+            get_peak_flops(machine, "tf32")
 
 
 def test_a_roofline_leaves_out_what_is_no_floor_and_adds_the_optimizer_in_training_alone() -> None:
     large = moving("activation", 2**24, 2**24, calls=2)
     moved = (2 * 2 * 2**25 + 2 * 500) * 4 / 20e9
-    assert floor_of_step(case_of(large, POOL, training=False), CPU) == pytest.approx(moved)
-    assert floor_of_step(case_of(large, POOL, optimizer="adam"), CPU) == pytest.approx(
+    assert compute_step_floor(case_of(large, POOL, training=False), CPU) == pytest.approx(moved)
+    assert compute_step_floor(case_of(large, POOL, optimizer="adam"), CPU) == pytest.approx(
         2 * moved + 1000 * 7 * 4 / 20e9
     )
 
 
 def test_no_part_and_no_increasing_feature_falls_when_batch_grows() -> None:
     case = network(16, 3, 1)
-    before = parts(case, CPU)
+    before = sum_part_seconds(case, CPU)
     for batch in (2, 3, 8, 50, 1000):
-        now = parts(with_batch(case, batch), CPU)
-        rows = features(with_batch(case, 1), before), features(with_batch(case, batch), now)
+        now = sum_part_seconds(with_batch(case, batch), CPU)
+        rows = (
+            compute_step_features(with_batch(case, 1), before),
+            compute_step_features(with_batch(case, batch), now),
+        )
         assert all(later >= earlier for earlier, later in zip(before, now, strict=True))
         for name, earlier, later in zip(FEATURES, *rows, strict=True):
             assert later >= earlier if name in INCREASING else later == earlier, name

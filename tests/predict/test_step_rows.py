@@ -8,26 +8,26 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.predict.fit import layer_rows, phase_rows
-from perfctl.orchestrator.predict.operations import Measured
-from perfctl.orchestrator.predict.step_parts import PARTS, parts
+from perfctl.orchestrator.predict.fit import build_timed_layer_rows, build_timed_phase_rows
+from perfctl.orchestrator.predict.operations import StepMeasurement
+from perfctl.orchestrator.predict.step_parts import PARTS, sum_part_seconds
 from tests.make.steps import CPU, network
 from tests.make.works import by_part
 
 CASE = network(8, 2, 4)
-BARE = Measured(CASE, CPU.name, 8.0, 7.0, 9.0)
-RECORD = Measured(CASE, CPU.name, 8.0, 7.0, 9.0, forward=2.0, backward=4.5, optimizer=10.0)
+BARE = StepMeasurement(CASE, CPU.name, 8.0, 7.0, 9.0)
+RECORD = StepMeasurement(CASE, CPU.name, 8.0, 7.0, 9.0, forward=2.0, backward=4.5, optimizer=10.0)
 
 
 def test_a_phase_weighs_as_the_root_of_its_share_of_the_step_and_half_at_most() -> None:
-    rows = phase_rows(RECORD, CPU)
+    rows = build_timed_phase_rows(RECORD, CPU)
     assert [(clocks, seconds) for _, clocks, seconds, _ in rows] == [
         (0.0, 2.0),
         (0.0, 4.5),
         (0.0, 10.0),
     ]
     assert [weight for *_, weight in rows] == pytest.approx([0.5 * 0.5, 0.5 * 0.75, 0.5])
-    whole = parts(CASE, CPU)
+    whole = sum_part_seconds(CASE, CPU)
     for phase, (row, *_) in zip(("forward", "backward", "optimizer"), rows, strict=True):
         wanted = [
             part if name.endswith(phase) and name != "step forward" else 0.0
@@ -47,7 +47,7 @@ def test_a_phase_weighs_as_the_root_of_its_share_of_the_step_and_half_at_most() 
 def test_phases_that_were_not_measured_and_those_of_inference_have_no_rows(
     changes: dict[str, Any], count: int
 ) -> None:
-    assert len(phase_rows(replace(RECORD, **changes), CPU)) == count
+    assert len(build_timed_phase_rows(replace(RECORD, **changes), CPU)) == count
 
 
 def test_layers_of_a_kind_and_direction_are_one_row_with_a_clock_for_each() -> None:
@@ -57,14 +57,14 @@ def test_layers_of_a_kind_and_direction_are_one_row_with_a_clock_for_each() -> N
         ("act0", "forward"): 1.0,
         ("fc", "backward"): 0.0,
     }
-    rows = layer_rows(replace(BARE, layer_seconds=times), CPU)
+    rows = build_timed_layer_rows(replace(BARE, layer_seconds=times), CPU)
     assert [(clocks, seconds) for _, clocks, seconds, _ in rows] == [(2e-6, 3.0), (1e-6, 1.0)]
     assert [weight for *_, weight in rows] == pytest.approx(
         [0.5 * (3 / 4) ** 0.5, 0.5 * (1 / 4) ** 0.5]
     )
     conv, act = (by_part(row) for row, *_ in rows)
     whole, conv_name, act_name = (
-        by_part(parts(CASE, CPU)),
+        by_part(sum_part_seconds(CASE, CPU)),
         "conv forward",
         "activation bytes forward",
     )
@@ -72,14 +72,21 @@ def test_layers_of_a_kind_and_direction_are_one_row_with_a_clock_for_each() -> N
     assert conv["operations forward"] == pytest.approx(2e-6)
     assert (conv["conv backward"], conv[act_name]) == (0.0, 0.0)
     assert act[act_name] == pytest.approx(whole[act_name] / 2)
-    assert len(layer_rows(replace(RECORD, layer_seconds=times), CPU)) == 3 + 2  # phases first
+    assert (
+        len(build_timed_layer_rows(replace(RECORD, layer_seconds=times), CPU)) == 3 + 2
+    )  # phases first
 
 
 def test_layers_without_a_name_have_no_row_and_both_directions_of_a_kind_have_one_each() -> None:
     nameless = replace(CASE, works=tuple(replace(work, layer="") for work in CASE.works))
-    assert layer_rows(replace(BARE, case=nameless, layer_seconds={("", "forward"): 1.0}), CPU) == []
+    assert (
+        build_timed_layer_rows(
+            replace(BARE, case=nameless, layer_seconds={("", "forward"): 1.0}), CPU
+        )
+        == []
+    )
     times = {("conv0", "forward"): 1.0, ("conv0", "backward"): 3.0}
-    forward, backward = layer_rows(replace(BARE, layer_seconds=times), CPU)
+    forward, backward = build_timed_layer_rows(replace(BARE, layer_seconds=times), CPU)
     assert forward[1:] == (1e-6, 1.0, 0.25)
     assert backward[1:] == (1e-6, 3.0, pytest.approx(0.5 * 0.75**0.5))
     ahead, back = by_part(forward[0]), by_part(backward[0])

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.predict.bench import fastest, measured_of
-from perfctl.parsers.own.bench import as_json, read_points
+from perfctl.orchestrator.predict.bench import convert_bench_point, keep_fastest_points
+from perfctl.parsers.own.bench import as_json, read_bench_points
 from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.errors import ReportError
-from perfctl.workloads.models.plan import plan
+from perfctl.workloads.models.plan import plan_model
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "bench-cpu" / "bench.json"
 POINT = BenchPoint(
@@ -37,7 +37,7 @@ def test_points_come_back_as_they_were_written(tmp_path):
     path = tmp_path / "bench.json"
     path.write_text(as_json([POINT, bare]))
 
-    assert read_points(path) == (POINT, bare)
+    assert read_bench_points(path) == (POINT, bare)
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def test_a_broken_file_is_said(tmp_path, text, said):
     path.write_text(text)
 
     with pytest.raises(ReportError, match=said):
-        read_points(path)
+        read_bench_points(path)
 
 
 def test_what_is_fitted_on_has_the_points_times_in_seconds_and_the_plans_work():
-    found = measured_of(POINT, plan(POINT.model))
+    found = convert_bench_point(POINT, plan_model(POINT.model))
 
     assert (found.seconds, found.low, found.high) == (0.005, 0.0049, 0.0052)
     assert (found.forward, found.backward, found.optimizer) == (0.002, 0.0025, 0.0004)
@@ -74,16 +74,16 @@ def test_of_several_runs_of_a_point_the_fastest_is_taken():
     fast = replace(POINT, step_ns=(4_000_000, 3_000_000, 6_000_000))
     other = replace(POINT, batch=65)
 
-    assert fastest([POINT, other, fast]) == [fast, other]
+    assert keep_fastest_points([POINT, other, fast]) == [fast, other]
 
 
 def test_the_recorded_points_are_whole_and_of_all_families():
-    points = read_points(RECORDED)
+    points = read_bench_points(RECORDED)
 
     assert {point.family for point in points} == {"vgg", "resnet", "inception", "mlp"}
     assert len({(point.model, point.batch) for point in points}) == len(points)
     for point in points:
-        planned = plan(point.model)
+        planned = plan_model(point.model)
         assert planned.spec == point.model
         assert point.features["flops:forward"] == 2 * point.batch * planned.macs
         assert point.features["parameters"] == planned.parameters
@@ -131,7 +131,7 @@ def test_a_file_of_several_points_is_one_line_a_point_with_machines_and_layers_o
         {"x": 0.5},
     )
     # a tenth of a microsecond
-    assert read_points(path)[1] == replace(later, forward_ns={"fc1": 1_000, "act1": 1_100})
+    assert read_bench_points(path)[1] == replace(later, forward_ns={"fc1": 1_000, "act1": 1_100})
 
 
 @pytest.mark.parametrize(
@@ -147,4 +147,4 @@ def test_a_point_that_does_not_fit_its_file_is_refused(tmp_path, broken):
     path.write_text(text[:start] + broken.removesuffix("]") + text[end:])
 
     with pytest.raises(ReportError, match="a field is missing or wrong"):
-        read_points(path)
+        read_bench_points(path)

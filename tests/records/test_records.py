@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.records.ranges import DIRECTIONS, RangeName, read_range_name
+from perfctl.records.ranges import DIRECTIONS, RangeName, parse_range_name
 from perfctl.records.run import UnusedBatchSizes, find_unused_batch_sizes
-from perfctl.records.stats import needed, percentile
+from perfctl.records.stats import compute_percentile, count_needed_values
 
 
 @pytest.mark.parametrize(
@@ -21,32 +21,33 @@ from perfctl.records.stats import needed, percentile
     ],
 )
 def test_a_percentile_takes_so_many_values_that_one_lies_above_it(percent, count, above):
-    assert needed(percent) == count
+    assert count_needed_values(percent) == count
     values = [float(value) for value in range(1, count + 1)]
-    assert percentile(values[:-1], percent) is None
-    rank = percentile(values, percent)
+    assert compute_percentile(values[:-1], percent) is None
+    rank = compute_percentile(values, percent)
     assert rank is not None
     assert sum(value > rank for value in values) == above
 
 
 def test_a_percentile_is_the_nearest_rank():
     values = [10.0, 20.0, 30.0, 40.0, 50.0]
-    assert [percentile(values, percent) for percent in (20, 21, 40, 75, 80)] == [
+    assert [compute_percentile(values, percent) for percent in (20, 21, 40, 75, 80)] == [
         10.0,
         20.0,
         20.0,
         40.0,
         40.0,
     ]
-    assert percentile(values, 81) is None
-    assert percentile([4.0, 1.0, 2.0, 3.0], 50) == 2.5
+    assert compute_percentile(values, 81) is None
+    assert compute_percentile([4.0, 1.0, 2.0, 3.0], 50) == 2.5
     assert [
-        percentile([float(value) for value in range(200, 0, -1)], percent) for percent in (95, 99)
+        compute_percentile([float(value) for value in range(200, 0, -1)], percent)
+        for percent in (95, 99)
     ] == [
         190.0,
         198.0,
     ]
-    assert percentile([], 50) is None
+    assert compute_percentile([], 50) is None
 
 
 # Names of ranges that perfctl writes are read back; other people's names say nothing
@@ -54,8 +55,8 @@ def test_a_percentile_is_the_nearest_rank():
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_layer_and_its_direction_are_parted_at_the_last_colon(direction):
-    assert read_range_name(f"conv2:{direction}") == RangeName(layer="conv2", direction=direction)
-    assert read_range_name(f"block:0:{direction}") == RangeName(
+    assert parse_range_name(f"conv2:{direction}") == RangeName(layer="conv2", direction=direction)
+    assert parse_range_name(f"block:0:{direction}") == RangeName(
         layer="block:0", direction=direction
     )
 
@@ -71,7 +72,7 @@ def test_a_layer_and_its_direction_are_parted_at_the_last_colon(direction):
     ],
 )
 def test_ranges_of_the_loop_say_a_step_or_a_phase(name, step, phase):
-    assert read_range_name(name) == RangeName(step=step, phase=phase)
+    assert parse_range_name(name) == RangeName(step=step, phase=phase)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_ranges_of_the_loop_say_a_step_or_a_phase(name, step, phase):
     ],
 )
 def test_all_other_names_say_nothing(name):
-    assert read_range_name(name) == RangeName()
+    assert parse_range_name(name) == RangeName()
 
 
 # Batch sizes that a program did not use: expected from what its model received

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from perfctl.orchestrator.predict.cost import Span, Training
+from perfctl.orchestrator.predict.cost import Span, TrainingCost
 from perfctl.orchestrator.predict.predict import StepTime
 
 IN_PAGE = """choices => choices.map(one => {
@@ -27,7 +27,7 @@ IN_PAGE = """choices => choices.map(one => {
 """JavaScript: a list of choices to a list of :func:`said_of`'s records, or ``{refused: why}``."""
 
 
-def said_of(step: StepTime, found: Training) -> dict[str, Any]:
+def said_of(step: StepTime, found: TrainingCost) -> dict[str, Any]:
     """The record of one choice, from what Python predicts."""
     room, power = found.room, found.energy
     return {

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.cli.main import run_command_line
 
 
 @pytest.fixture(scope="session")
@@ -46,5 +46,5 @@ def calculator_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--store",
         str(folder / "no.db"),
     ]
-    assert run(words) == 0
+    assert run_command_line(words) == 0
     return folder / "c.html"

@@ -10,10 +10,10 @@ from typing import Any
 
 from rich.console import Console
 
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse
-from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse_study
+from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report import terminal
-from perfctl.orchestrator.report.view import View, on_terminal
+from perfctl.orchestrator.report.view import View, draw_view
 from perfctl.records.run import Run
 
 HOSTILE = (
@@ -64,8 +64,8 @@ def launch_columns(page: str) -> Any:
 
 def analysed(*runs: Run) -> Analysis:
     """Return the only run group of these runs, analysed."""
-    (study,) = studies(runs)
-    return analyse(study)
+    (study,) = group_into_studies(runs)
+    return analyse_study(study)
 
 
 def outline(page: str) -> Outline:
@@ -85,4 +85,4 @@ def printed(things: Iterable[Any], width: int = 80) -> str:
 
 def terminal_run(run: Run) -> Iterable[Any]:
     """What ``perfctl show --all`` draws of a run."""
-    return on_terminal(View(chapters=terminal.run_views(run, is_whole=True)), 80)
+    return draw_view(View(chapters=terminal.build_run_views(run, is_whole=True)), 80)

@@ -21,7 +21,7 @@ def test_a_call_has_its_share_of_its_own_domain_and_its_mean() -> None:
         ApiCall("osrt", "poll", 2, 5000, 2000, 3000),
         ApiCall("nvtx", "step", 1, 9, 9, 9),
     ]
-    found = rows(study.api_calls([make_run(api_calls=calls)]))
+    found = rows(study.build_api_calls_table([make_run(api_calls=calls)]))
     assert [(row["name"], row["share"]) for row in found] == [
         ("cudaLaunchKernel", "75.0%"),
         ("cudaMalloc", "25.0%"),
@@ -40,7 +40,7 @@ def test_calls_of_hip_come_first_under_a_heading_that_fits_them_and_the_terminal
         ApiCall("hip", "hipStreamIsCapturing", 1, 180, 180, 180),
         ApiCall("a library", "poll", 1, 400_000_000, 400_000_000, 400_000_000),
     ]
-    table = study.api_calls([make_run(api_calls=calls)])
+    table = study.build_api_calls_table([make_run(api_calls=calls)])
     assert table is not None and "CUDA or HIP" in table.caption
     assert [row["name"] for row in rows(table)] == [*(call.name for call in calls)]
     shown = printed(terminal_run(make_run(api_calls=calls)))
@@ -56,7 +56,7 @@ def test_ranges_are_sorted_by_gpu_time_and_name_which_time_is_the_hosts() -> Non
         Range(2, "other", None, 600, 5000, 7, 0, None),
         Range(3, "short on the host", None, 6000, 2, 7, 0, None, gpu_ns=900, gpu_span_ns=900),
     ]
-    table = study.ranges([make_run(ranges=ranges)])
+    table = study.build_ranges_table([make_run(ranges=ranges)])
     assert not {"time", "mean", "longest"} & {column.label for column in table.columns}, (
         "a time says whose it is"
     )
@@ -76,7 +76,7 @@ def test_copies_stand_apart_by_the_memory_and_the_pair_of_gpus_that_the_report_s
         Copy("DtoH", 40, **ends),
         Copy("DtoH", 50, **ends),
     ]
-    copied, moved = study.copy_tables([make_run(copies=copies)])
+    copied, moved = study.build_copy_tables([make_run(copies=copies)])
     assert moved is None
     table = rows(copied)
     assert sorted((row["copy"], row["times"]) for row in table) == [
@@ -96,7 +96,7 @@ def test_copies_have_their_rate_and_a_note_if_large_ones_are_far_below_the_link(
         Copy("DtoH", None, 0, 500_000),
         Copy("memset", None, 0, 500),
     ]
-    copied, _ = study.copy_tables([make_run(copies=copies, device=V100)])
+    copied, _ = study.build_copy_tables([make_run(copies=copies, device=V100)])
     rates = {row[0].text: row[-1].value for row in copied.rows}
     assert rates == {
         "HtoD, pageable to device": 4_001_000 / 2_500_000 * 1e9,
@@ -110,7 +110,7 @@ def test_copies_have_their_rate_and_a_note_if_large_ones_are_far_below_the_link(
 
 def test_migrations_of_unified_memory_are_no_copies() -> None:
     copies = [Copy("HtoD", 10, 0, 500), Copy("unified HtoD", 20, 0, 700)]
-    copied, moved = study.copy_tables([make_run(copies=copies)])
+    copied, moved = study.build_copy_tables([make_run(copies=copies)])
     assert [row["copy"] for row in rows(copied)] == ["HtoD"]
     assert [row["copy"] for row in rows(moved)] == ["unified HtoD"]
 
@@ -123,7 +123,7 @@ def test_operators_kernels_and_calls_of_the_system_have_a_table_each() -> None:
         Operation("gemm", "cuda_gpu_kern_sum", 1, None, None, 5, None, None),
         Operation("conv2d", "Conv2D", *figures),
     ]
-    tables = study.operators([make_run(operations=operations)])
+    tables = study.build_operator_tables([make_run(operations=operations)])
     assert {table.caption: [row[0].text for row in table.rows] for table in tables if table} == {
         "Framework operators, summed over each run": ["aten::mm", "conv2d"],
         "Operating system calls, summed over each run": ["poll"],

@@ -6,17 +6,17 @@ import re
 
 import pytest
 
-from perfctl.orchestrator.ledger.analysis import analyse
-from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.orchestrator.ledger.analysis import analyse_study
+from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.files.documents import (
     FORMS,
-    latex,
-    markdown,
-    markdown_text,
-    tex,
+    escape_latex,
+    escape_markdown,
+    write_latex,
+    write_markdown,
 )
-from perfctl.orchestrator.report.ledger.view import DOCUMENT, ledger_views
+from perfctl.orchestrator.report.ledger.view import DOCUMENT, build_run_group_views
 from perfctl.orchestrator.report.tables import Column, Table, text_cell
 from perfctl.orchestrator.report.view import View
 from tests.make import synthetic
@@ -63,31 +63,31 @@ def hostile(*rows: tuple[str, str]) -> View:
 
 
 def test_no_name_is_taken_for_a_command_of_latex() -> None:
-    document = tex(hostile((HOSTILE, "[1]"), ("[2pt]", "−1.5%")))
+    document = write_latex(hostile((HOSTILE, "[1]"), ("[2pt]", "−1.5%")))
     rows = sound(document)
     assert len(rows) == 3 and rows[2][1] == "$-$1.5\\%"
     assert "\\input" not in document and "\\textbackslash{}input" in document
-    assert "(U+4E2D)" in latex(HOSTILE), "what T1 fonts lack is named"
+    assert "(U+4E2D)" in escape_latex(HOSTILE), "what T1 fonts lack is named"
     assert not re.search(r"(\\\\|\\midrule|\\endhead|\\item) ?\n?\[", document), (
         "a bracket would be an argument"
     )
 
 
 def test_no_name_is_taken_for_markup_of_markdown() -> None:
-    text = markdown(hostile((HOSTILE, "1"), ("b", "2")))
+    text = write_markdown(hostile((HOSTILE, "1"), ("b", "2")))
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert [line.count("|") for line in table] == [3] * 4, "two cells in every row"
     assert "<b>" not in text and "\\[link\\]" in text
-    assert markdown_text("a_b") == "a\\_b"
+    assert escape_markdown("a_b") == "a\\_b"
 
 
 @pytest.mark.parametrize("form", ["md", "tex"])
 def test_a_ledger_has_every_layer_direction_and_batch_size_with_its_figures(form: str) -> None:
     runs = [*synthetic.gpu_pair(1, 64), *synthetic.gpu_pair(11, 128)]
-    found = [analyse(study) for study in studies(runs)]
+    found = [analyse_study(study) for study in group_into_studies(runs)]
     expected = {(row.layer, row.direction, row.batch) for one in found for row in one.ledger.rows}
     text = FORMS[form](
-        View(chapters=(view for one in found for view in ledger_views(one, DOCUMENT)))
+        View(chapters=(view for one in found for view in build_run_group_views(one, DOCUMENT)))
     )
     if form == "tex":
         rows = [[cell.removeprefix("{}") for cell in row] for row in sound(text)]
@@ -108,7 +108,9 @@ def test_a_ledger_has_every_layer_direction_and_batch_size_with_its_figures(form
 @pytest.mark.parametrize("form", FORMS)
 def test_a_run_has_its_facts_and_findings(form: str) -> None:
     run = synthetic.gpu_pair(1, 64)[1]
-    text = FORMS[form](View(chapters=terminal.run_views(run, is_whole=True, is_document=True)))
+    text = FORMS[form](
+        View(chapters=terminal.build_run_views(run, is_whole=True, is_document=True))
+    )
     if form == "tex":
         sound(text)
     assert (

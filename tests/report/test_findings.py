@@ -8,9 +8,14 @@ import pytest
 
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.findings import findings
-from perfctl.orchestrator.report.findings.rank import StepTime, measure_steps, rank, with_impact
-from perfctl.orchestrator.report.findings.step import throttle_findings
+from perfctl.orchestrator.report.findings import list_findings
+from perfctl.orchestrator.report.findings.rank import (
+    StepTime,
+    add_impact,
+    find_median_steps,
+    sort_findings,
+)
+from perfctl.orchestrator.report.findings.step import describe_throttling
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.records.report import (
     CPU_OTHERS,
@@ -31,7 +36,7 @@ from tests.report.outline import analysed
 
 
 def said(*runs: Run) -> list[Finding]:
-    return list(findings(analysed(*runs)))
+    return list(list_findings(analysed(*runs)))
 
 
 def texts(*runs: Run) -> list[str]:
@@ -285,7 +290,7 @@ def test_reduced_clocks_are_a_finding_of_the_run_with_most_of_them() -> None:
         sampled("throttle_reasons", ["none", "idle", *["idle+sw_power_cap"] * slow, *["none"] * 8])
         for slow in (2, 10)
     )
-    (found,) = throttle_findings([few, many])
+    (found,) = describe_throttling([few, many])
     assert f"{10 / 20:.1%} of 20 samples" in found.text
     assert "sw_power_cap" in found.text and "idle" not in found.text
 
@@ -348,26 +353,31 @@ def test_findings_are_ordered_by_their_share_of_the_step_then_those_without_then
     stated = [
         Finding("warning", "gaps", warning=True),
         Finding("no time", "ledger"),
-        with_impact(Finding("small", "ledger"), 0.01, step),
-        with_impact(Finding("large", "ledger"), 0.4, step),
+        add_impact(Finding("small", "ledger"), 0.01, step),
+        add_impact(Finding("large", "ledger"), 0.4, step),
     ]
-    assert [finding.text for finding in rank(stated)] == ["large", "small", "no time", "warning"]
-    large = with_impact(Finding("large", "ledger"), 0.4, step, fix="less")
+    assert [finding.text for finding in sort_findings(stated)] == [
+        "large",
+        "small",
+        "no time",
+        "warning",
+    ]
+    large = add_impact(Finding("large", "ledger"), 0.4, step, fix="less")
     assert (large.impact_ns, large.step_ns, large.share, large.fix) == (40.0, 100.0, 0.4, "less")
 
 
 def test_a_time_below_the_scatter_of_the_steps_is_not_ranked() -> None:
     noisy = StepTime(100.0, noise_ns=20.0)
-    assert with_impact(Finding("within", "ledger"), 0.2, noisy).impact_ns is None
-    assert with_impact(Finding("beyond", "ledger"), 0.3, noisy).impact_ns == 30.0
+    assert add_impact(Finding("within", "ledger"), 0.2, noisy).impact_ns is None
+    assert add_impact(Finding("beyond", "ledger"), 0.3, noisy).impact_ns == 30.0
 
 
 def test_nothing_is_ranked_by_the_steps_of_a_cpu_that_other_programs_kept_busy() -> None:
     quiet = [synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64)]
-    assert set(measure_steps(analysed(*quiet))) == {16, 64}
+    assert set(find_median_steps(analysed(*quiet))) == {16, 64}
     shares = (Summary(CPU_WAIT, 0.52, None), Summary(CPU_OTHERS, 0.9, None))
     busy = [synthetic.with_report(run, summaries=(*run.report.summaries, *shares)) for run in quiet]
-    assert not measure_steps(analysed(*busy))
+    assert not find_median_steps(analysed(*busy))
     assert not any("per sample" in text for text in texts(*busy))
     warning = the_one("cannot be compared", *busy)
     assert "threads waited for a core in 52%" in warning.text
@@ -423,9 +433,9 @@ def test_the_steady_part_of_a_capture_is_stated_next_to_the_capture() -> None:
 
 def test_the_shortest_span_holds_the_asked_length() -> None:
     intervals = Intervals([(0, 1), (10, 12), (13, 16), (40, 41)])
-    assert intervals.shortest_span(5) == (10, 16)
-    assert intervals.shortest_span(7) == (0, 41)
-    assert intervals.shortest_span(8) == (0, 0)
+    assert intervals.find_shortest_span(5) == (10, 16)
+    assert intervals.find_shortest_span(7) == (0, 41)
+    assert intervals.find_shortest_span(8) == (0, 0)
 
 
 def test_the_kernel_that_fills_the_time_comes_before_short_waits_and_copies() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from perfctl import ingest
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
-from perfctl.orchestrator.report.page.sections import page_view
+from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from tests.report.evidence import unproved
@@ -42,9 +42,9 @@ REPORTS = (
 
 def page(paths: list[Path], store: Path) -> View:
     ingest(paths, store, jobs=1)
-    with database.reading(store) as connection:
-        runs = read.load(connection, read.run_ids(connection, latest_of_each=True))
-    return page_view(runs, generated_at="2026-11-20T21:06:57Z", title=None)
+    with database.open_store_for_reading(store) as connection:
+        runs = read.load_runs(connection, read.list_run_ids(connection, latest_of_each=True))
+    return build_report_view(runs, generated_at="2026-11-20T21:06:57Z", title=None)
 
 
 def held_against(view: View) -> None:

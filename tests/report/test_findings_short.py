@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from perfctl.orchestrator.report.page.records import LONGEST, LONGEST_NOTE, Finding, divide_note
+from perfctl.orchestrator.report.page.records import LONGEST, LONGEST_NOTE, Finding, split_long_note
 
 PIECES = (
     "The runs at batch 16 failed",
@@ -60,6 +60,6 @@ def test_a_long_sentence_ends_after_a_clause_and_never_inside_of_brackets() -> N
     ],
 )
 def test_a_note_shows_the_sentences_that_fit_and_folds_the_others(text: str, shown: str) -> None:
-    first, folded = divide_note(text)
+    first, folded = split_long_note(text)
     assert first == shown and len(first) <= LONGEST_NOTE
     assert letters(first + folded) == letters(text)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.estimate.decoder import decoder_of_step
-from perfctl.orchestrator.estimate.mfu import by_hand
-from perfctl.orchestrator.ledger.analysis import analyse
-from perfctl.orchestrator.report.mfu import audit_step, view
+from perfctl.orchestrator.estimate.decoder import build_decoder_from_step
+from perfctl.orchestrator.estimate.mfu import build_decoder_by_hand
+from perfctl.orchestrator.ledger.analysis import analyse_study
+from perfctl.orchestrator.report.mfu import audit_recorded_step, build_mfu_view
 from perfctl.records.paper import LayerCall, OpShape
 from tests.make.synthetic import gpu_pair, study_of, with_report
 
@@ -54,10 +54,10 @@ def step(*, tied: bool = False, recomputed: bool = False) -> tuple[LayerCall, ..
 def test_a_recorded_step_has_the_terms_of_its_dimensions(
     tied: bool, recomputed: bool, mode: str
 ) -> None:
-    read = decoder_of_step("model", step(tied=tied, recomputed=recomputed), [LOOKUP])
+    read = build_decoder_from_step("model", step(tied=tied, recomputed=recomputed), [LOOKUP])
     assert read is not None
     decoder, tokens, recompute = read
-    model = by_hand(
+    model = build_decoder_by_hand(
         layers=LAYERS, hidden=HIDDEN, heads=HEADS, ffn=FFN, vocab=VOCAB, seq=SEQ, tied=tied
     )
     assert (decoder.exact(), decoder.parameters) == (model.exact(), model.parameters)
@@ -78,15 +78,15 @@ def test_a_recorded_step_has_the_terms_of_its_dimensions(
     ],
 )
 def test_a_step_that_is_not_of_a_dense_decoder_gives_no_model(calls: list[LayerCall]) -> None:
-    assert decoder_of_step("model", calls, [LOOKUP]) is None
+    assert build_decoder_from_step("model", calls, [LOOKUP]) is None
 
 
 def test_the_chapter_has_the_tokens_of_a_step_over_its_time() -> None:
     runs = [
         replace(with_report(run, ops=[LOOKUP]), layer_calls=step()) for run in gpu_pair(1, BATCH)
     ]
-    audit = audit_step(analyse(study_of(*runs)))
+    audit = audit_recorded_step(analyse_study(study_of(*runs)))
     assert audit is not None
-    (point,) = analyse(study_of(*runs)).roofline.at("run")
+    (point,) = analyse_study(study_of(*runs)).roofline.at("run")
     assert audit.tokens_per_second == TOKENS / (point.traffic.seconds or 0)
-    assert view(audit).title.startswith("MFU ")
+    assert build_mfu_view(audit).title.startswith("MFU ")

@@ -12,13 +12,13 @@ import pytest
 import perfctl
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import LedgerRow
-from perfctl.orchestrator.report.findings import findings
-from perfctl.orchestrator.report.ledger.page import ledger_view
-from perfctl.orchestrator.report.ledger.rows import ledger_rows
-from perfctl.orchestrator.report.ledger.view import LedgerShape, entries_views
-from perfctl.orchestrator.report.numbers import full
-from perfctl.orchestrator.report.page.about import missing_values
-from perfctl.orchestrator.report.view import View, on_terminal
+from perfctl.orchestrator.report.findings import list_findings
+from perfctl.orchestrator.report.ledger.page import build_ledger_view
+from perfctl.orchestrator.report.ledger.rows import list_ledger_rows
+from perfctl.orchestrator.report.ledger.view import LedgerViewOptions, build_ledger_row_views
+from perfctl.orchestrator.report.numbers import format_all_digits
+from perfctl.orchestrator.report.page.about import build_missing_values_table
+from perfctl.orchestrator.report.view import View, draw_view
 from perfctl.records.paper import LayerCall
 from perfctl.records.run import Run
 from tests.make import synthetic
@@ -101,7 +101,7 @@ def test_two_lower_bounds_make_no_ratio() -> None:
 
 
 def test_the_page_and_the_terminal_say_at_least_and_at_most(found: Analysis) -> None:
-    view = ledger_view(found)
+    view = build_ledger_view(found)
     assert view is not None
     (group,) = [
         group for group in view.groups if (group.layer, group.direction) == ("conv2", "forward")
@@ -109,23 +109,23 @@ def test_the_page_and_the_terminal_say_at_least_and_at_most(found: Analysis) -> 
     cells = group.lines[0].cells
     estimate, ratio, achieved = cells["estimate"], cells["ratio"], cells["achieved"]
     assert estimate.text.startswith("≥ ")
-    assert full(KNOWN["forward"], "FLOP") in (estimate.title or "")
+    assert format_all_digits(KNOWN["forward"], "FLOP") in (estimate.title or "")
     assert "without linalg_matrix_exp (forward)" in (estimate.title or "")
     assert ratio.text == "≤ 0.50" and "at most" in (ratio.title or "")
     assert achieved.value is None and achieved.title == "the estimate is a lower bound"
     assert group.note == f"the estimate is a lower bound: {WHY}"
     assert group.lines[0].bar is None
-    views = View(chapters=entries_views(found, LedgerShape()))
-    text = printed(on_terminal(views, 150), 150)
+    views = View(chapters=build_ledger_row_views(found, LedgerViewOptions()))
+    text = printed(draw_view(views, 150), 150)
     (line,) = [line for line in text.splitlines() if re.match("conv2 +forward", line)]
     assert "≥ 1.36 G" in line and "≤ 0.50" in line
 
 
 def test_the_findings_and_the_list_of_gaps_name_it(found: Analysis) -> None:
-    said = [item.text for item in findings(found) if item.warning]
+    said = [item.text for item in list_findings(found) if item.warning]
     where = "The estimated FLOPs of conv2 forward, conv2 backward are lower bounds"
     assert f"{where}: they do not include linalg_matrix_exp." in said
-    table = missing_values(found.study, found.ledger)
+    table = build_missing_values_table(found.study, found.ledger)
     assert table is not None
     shown = [[cell.text for cell in cells] for cells in table.rows]
     (row,) = [cells for cells in shown if cells[0] == "estimated FLOPs (lower bound)"]
@@ -142,13 +142,13 @@ def test_a_layer_of_which_nothing_is_known_has_no_figure_rather_than_0() -> None
     )
     assert (
         "The estimated FLOPs of twist forward are unknown: they do not include linalg_matrix_exp."
-        in [item.text for item in findings(found)]
+        in [item.text for item in list_findings(found)]
     )
 
 
 def test_json_and_data_frame_carry_the_bound_and_the_names(found: Analysis) -> None:
     frame = perfctl.ledger(runs(odd("conv2", "forward"), odd("conv2", "backward")))
-    for rows in (list(ledger_rows([found])), frame.to_dict("records")):
+    for rows in (list(list_ledger_rows([found])), frame.to_dict("records")):
         (one,) = [row for row in rows if (row["layer"], row["direction"]) == ("conv2", "forward")]
         assert (one["estimated_flops"], one["estimated_is_lower_bound"]) == (KNOWN["forward"], True)
         assert one["estimated_reason"] == f"without linalg_matrix_exp (forward); {WHY}"

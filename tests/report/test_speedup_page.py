@@ -5,25 +5,25 @@ from __future__ import annotations
 import re
 
 from perfctl.orchestrator.compare.speedup import (
-    Against,
+    AmdahlGain,
+    ArmComparison,
     Gain,
+    GainKey,
     GainLine,
-    IfOnly,
-    LineKey,
-    Reached,
-    Speedup,
+    NetworkSpeedup,
+    TimeToQuality,
 )
-from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch, Rate
+from perfctl.orchestrator.ledger.arm_figures import ArmFigures, EpochFigures, FlopRate
 from perfctl.orchestrator.report.page.page import render_view
-from perfctl.orchestrator.report.speedup import speedup_view, tables
-from perfctl.orchestrator.report.view import on_terminal
+from perfctl.orchestrator.report.speedup import build_speedup_tables, build_speedups_view
+from perfctl.orchestrator.report.view import draw_view
 from tests.report.outline import printed
 
 HOSTILE = "<script>alert(1)</script>"
 
 
-def facts(label: str, *epochs: Epoch, shortest: float = 9.0) -> ArmFacts:
-    return ArmFacts(
+def facts(label: str, *epochs: EpochFigures, shortest: float = 9.0) -> ArmFigures:
+    return ArmFigures(
         label=label,
         device="a device",
         precision="fp32",
@@ -38,7 +38,7 @@ def facts(label: str, *epochs: Epoch, shortest: float = 9.0) -> ArmFacts:
         memory={"peak host resident": 1000},
         top_operations=(),
         categories={"GEMM": 0.75, "other": 0.25},
-        rate=Rate(None, None, None, "no shapes"),
+        rate=FlopRate(None, None, None, "no shapes"),
         idle=None,
         overlap=None,
         launch_bound=None,
@@ -46,12 +46,17 @@ def facts(label: str, *epochs: Epoch, shortest: float = 9.0) -> ArmFacts:
     )
 
 
-def study(lines: tuple[GainLine, ...], refused: tuple[str, ...] = ()) -> Speedup:
-    epochs = (Epoch(0, 5.0, 5.0, 1.0, 0.9, 0.5, None), Epoch(1, 5.0, 10.0, 0.8, 0.7, 0.6, None))
+def study(lines: tuple[GainLine, ...], refused: tuple[str, ...] = ()) -> NetworkSpeedup:
+    epochs = (
+        EpochFigures(0, 5.0, 5.0, 1.0, 0.9, 0.5, None),
+        EpochFigures(1, 5.0, 10.0, 0.8, 0.7, 0.6, None),
+    )
     gain = Gain(2.0, 1.5, 2.5, "10 and 10 steps")
-    against = Against("gpu", refused, (), lines, (IfOnly("fc", 0.5, gain, 2.0),) if lines else ())
-    reached = (Reached("accuracy", 0.6, {HOSTILE: 10.0, "gpu": None}),)
-    return Speedup(
+    against = ArmComparison(
+        "gpu", refused, (), lines, (AmdahlGain("fc", 0.5, gain, 2.0),) if lines else ()
+    )
+    reached = (TimeToQuality("accuracy", 0.6, {HOSTILE: 10.0, "gpu": None}),)
+    return NetworkSpeedup(
         "net",
         8,
         HOSTILE,
@@ -62,22 +67,24 @@ def study(lines: tuple[GainLine, ...], refused: tuple[str, ...] = ()) -> Speedup
 
 
 LINES = (
-    GainLine(LineKey("step", "step"), 30.0, 10.0, gain=Gain(3.0, 2.5, 3.5, "10 and 10 steps")),
-    GainLine(LineKey("phase", "forward"), 20.0, 5.0, reason="one run each, and of 3 steps"),
-    GainLine(LineKey("layer", HOSTILE), 20.0, None, reason="on one side only"),
+    GainLine(GainKey("step", "step"), 30.0, 10.0, gain=Gain(3.0, 2.5, 3.5, "10 and 10 steps")),
+    GainLine(GainKey("phase", "forward"), 20.0, 5.0, reason="one run each, and of 3 steps"),
+    GainLine(GainKey("layer", HOSTILE), 20.0, None, reason="on one side only"),
 )
 
 
 def test_a_speedup_stands_with_its_interval_else_the_reason_and_what_was_never_reached_has_no_time() -> (
     None
 ):
-    (table,) = (one for one in tables(study(LINES)) if one.caption == "Speedup")
+    (table,) = (one for one in build_speedup_tables(study(LINES)) if one.caption == "Speedup")
     rows = {row[0].text: row for row in table.rows}
     assert [cell.text for cell in rows["step"][3:]] == ["3.00", "2.50 to 3.50"]
     assert [cell.style for cell in rows["forward"][3:]] == ["no", "no"]
     assert rows["forward"][3].title == "one run each, and of 3 steps"
     (table,) = (
-        one for one in tables(study(LINES)) if one.caption == "Training time to the same result"
+        one
+        for one in build_speedup_tables(study(LINES))
+        if one.caption == "Training time to the same result"
     )
     assert [cell.style for cell in table.rows[0]] == ["", ""]  # a column of dashes is a sentence
     assert any(note.endswith(": never reached.") for note in table.notes)
@@ -85,26 +92,26 @@ def test_a_speedup_stands_with_its_interval_else_the_reason_and_what_was_never_r
 
 def test_a_refused_speedup_shows_no_factor_and_says_why() -> None:
     found = study((), ("seed differs: cpu has 0, gpu has 1",))
-    page = render_view(speedup_view([found], has_charts=True))
+    page = render_view(build_speedups_view([found], has_charts=True))
     assert "gpu has no speedup: seed differs: cpu has 0, gpu has 1." in page
     assert ">Speedup<" not in page
     assert "Amdahl" not in page
 
 
 def test_names_are_escaped_and_the_same_study_gives_the_same_bytes() -> None:
-    page = render_view(speedup_view([study(LINES)], has_charts=True))
+    page = render_view(build_speedups_view([study(LINES)], has_charts=True))
     assert HOSTILE not in page
     assert "&lt;script&gt;alert(1)" in page
-    assert page == render_view(speedup_view([study(LINES)], has_charts=True))
+    assert page == render_view(build_speedups_view([study(LINES)], has_charts=True))
     assert not re.search(r"(?:src|href)=[\"']https?:", page), "the page works offline"
 
 
 def test_unsteady_steps_are_said_steady_ones_are_not_and_no_heading_is_broken_within_a_word() -> (
     None
 ):
-    view = speedup_view([study(LINES)])
+    view = build_speedups_view([study(LINES)])
     said = " ".join((*view.notes, *(note for part in view.chapters for note in part.notes)))
     assert "The steps of gpu took between 2.00 ns and 11.0 ns" in said
     assert f"The steps of {HOSTILE}" not in said
-    text = printed(list(on_terminal(view, 80)))
-    assert all(row[0].text in text for row in tables(study(LINES))[0].rows)
+    text = printed(list(draw_view(view, 80)))
+    assert all(row[0].text in text for row in build_speedup_tables(study(LINES))[0].rows)

@@ -10,14 +10,14 @@ import pytest
 from perfctl.orchestrator.commands import runs
 from perfctl.orchestrator.report import terminal, text_tables
 from perfctl.orchestrator.report.tables import (
+    build_complete_table,
     name_column,
     text_column,
     time_cell,
     time_column,
-    whole_table,
 )
-from perfctl.orchestrator.report.text_tables import wrapped
-from perfctl.orchestrator.report.view import View, on_terminal
+from perfctl.orchestrator.report.text_tables import wrap_text
+from perfctl.orchestrator.report.view import View, draw_view
 from perfctl.records.report import Summary
 from tests.make import synthetic
 from tests.report.outline import printed, terminal_run
@@ -34,9 +34,9 @@ def test_a_wide_terminal_shows_more_columns_of_the_list_of_runs() -> None:
     }
     facts |= {"device_name": "NVIDIA H100 80GB HBM3", "started_at": "2026-11-20T20:58:28.214+00:00"}
     facts |= {"status": "ok", "origin": "ingested", "duration_ns": 12_700_000_000}
-    answer = runs.view([runs.StoredRun(facts)])
-    assert "duration" not in printed(on_terminal(answer, 80))
-    wide = printed(on_terminal(answer, 120), 120)
+    answer = runs.build_runs_view([runs.StoredRun(facts)])
+    assert "duration" not in printed(draw_view(answer, 80))
+    wide = printed(draw_view(answer, 120), 120)
     assert "12.7 s" in wide and "H100 80GB HBM3" in wide
 
 
@@ -50,7 +50,7 @@ def test_a_run_shows_findings_and_the_ledger() -> None:
 
 def test_a_sweep_shows_one_row_a_batch_size() -> None:
     runs = [synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64), synthetic.failed_run(3, 256)]
-    text = printed(on_terminal(View(chapters=terminal.sweep_views(runs)), 80))
+    text = printed(draw_view(View(chapters=terminal.build_sweep_views(runs)), 80))
     assert [
         line.split()[0]
         for line in text.splitlines()
@@ -102,7 +102,7 @@ def test_a_rank_names_the_number_of_ranks_and_what_shows_them(
 ) -> None:
     run = synthetic.foreign_run(1)
     run = synthetic.with_report(run, rank=rank, world_size=world_size)
-    *_, about = terminal.run_views(run)
+    *_, about = terminal.build_run_views(run)
     facts = {row[0].text: row[1].text for row in about.tables[0].rows}
     assert facts.get("rank") == text
 
@@ -128,8 +128,8 @@ def test_no_word_of_a_table_is_broken_whatever_the_cells_hold(seed: int) -> None
     cells = [
         [" ".join(some.choices(WORDS, k=some.randint(1, 12))) for _ in range(4)] for _ in range(5)
     ]
-    table = text_tables.grid(("a", "left"), ("b", "left"), ("c", "left"), ("d", "left"))
-    shown = printed([text_tables.add_rows(table, cells)])
+    table = text_tables.make_rich_table(("a", "left"), ("b", "left"), ("c", "left"), ("d", "left"))
+    shown = printed([text_tables.add_text_rows(table, cells)])
     assert max(map(len, shown.splitlines())) <= 80
     assert sorted(shown.split()) == sorted(
         " ".join(["a b c d", *(cell for row in cells for cell in row)]).split()
@@ -143,7 +143,10 @@ def test_a_narrow_table_keeps_every_word_and_number_and_what_each_row_is_of(widt
     rows = [
         (name, "not judged: too few repeats", time_cell(1.5e6), time_cell(2.5e9)) for name in names
     ]
-    shown = printed([text_tables.draw_table(whole_table("", columns, rows), width=width)], width)
+    shown = printed(
+        [text_tables.draw_terminal_table(build_complete_table("", columns, rows), width=width)],
+        width,
+    )
     assert max(map(len, shown.splitlines())) <= width
     assert all(name[:6] in shown for name in names)
     for word in ("judged:", "repeats", "1.50 ms", "2.50 s"):
@@ -151,11 +154,11 @@ def test_a_narrow_table_keeps_every_word_and_number_and_what_each_row_is_of(widt
 
 
 def test_a_number_stays_beside_its_unit_and_a_name_is_cut_before_words_break() -> None:
-    table = text_tables.grid(
+    table = text_tables.make_rich_table(
         ("kernel", "code"), ("what", "left"), ("time", "right"), ("memory", "right")
     )
     long = "void_cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4"
-    text_tables.add_rows(
+    text_tables.add_text_rows(
         table, [(long, "convolution of three words", "1,234,567.89 ms", "1,234 MB")]
     )
     lines = printed([table], 60).splitlines()
@@ -166,16 +169,16 @@ def test_a_number_stays_beside_its_unit_and_a_name_is_cut_before_words_break() -
 
 def test_a_path_is_broken_after_its_marks_and_a_hash_nowhere_while_it_fits() -> None:
     path = "/scratch/users/someone/perfctl-runs/torch-mnist_cnn-1a2b3c4d/b16/report.sqlite"
-    lines = wrapped(path, 40)
+    lines = wrap_text(path, 40)
     assert "".join(lines) == path
     assert all(len(line) <= 40 for line in lines) and all(line[-1] in "/._-" for line in lines[:-1])
-    assert wrapped("sha " + 64 * "f", 64) == ["sha", 64 * "f"]
-    assert "".join(wrapped(100 * "f", 64)) == 100 * "f", (
+    assert wrap_text("sha " + 64 * "f", 64) == ["sha", 64 * "f"]
+    assert "".join(wrap_text(100 * "f", 64)) == 100 * "f", (
         "nothing is lost where a word is longer than any line"
     )
 
 
 def test_a_line_ends_between_no_number_and_its_unit() -> None:
-    assert wrapped("it took 24.7 ms", 13) == ["it took", "24.7 ms"]
-    assert wrapped("of 1.21 MFLOP more", 12) == ["of", "1.21 MFLOP", "more"]
-    assert wrapped("16 samples", 4) == ["16", "samp", "les"], "a noun is no unit"
+    assert wrap_text("it took 24.7 ms", 13) == ["it took", "24.7 ms"]
+    assert wrap_text("of 1.21 MFLOP more", 12) == ["of", "1.21 MFLOP", "more"]
+    assert wrap_text("16 samples", 4) == ["16", "samp", "les"], "a noun is no unit"

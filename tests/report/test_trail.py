@@ -7,13 +7,13 @@ import re
 from dataclasses import replace
 
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
+from perfctl.orchestrator.ledger.causes.judge import RowCauses, StudyCauses
 from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.causes.window_rules import WindowFacts
-from perfctl.orchestrator.report.findings import findings
+from perfctl.orchestrator.report.findings import list_findings
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
-from perfctl.orchestrator.report.ledger.matrix import matrix
-from perfctl.orchestrator.report.ledger.trail import Trail, TrailStep, trails
+from perfctl.orchestrator.report.ledger.matrix import build_ledger_matrix
+from perfctl.orchestrator.report.ledger.trail import Trail, TrailStep, build_trails
 from tests.make import synthetic
 from tests.report.outline import analysed
 
@@ -23,7 +23,7 @@ def swept() -> Analysis:
 
 
 def trail(found: Analysis, key: str) -> Trail:
-    (one,) = (item for item in trails(found) if item.key == key)
+    (one,) = (item for item in build_trails(found) if item.key == key)
     return one
 
 
@@ -38,8 +38,8 @@ def digits(text: str) -> list[int]:
 
 def test_every_row_of_the_ledger_has_a_trail_whose_key_stays_the_same() -> None:
     found = swept()
-    keys = [item.key for item in trails(found)]
-    assert keys == [item.key for item in trails(swept())] and len(set(keys)) == len(keys)
+    keys = [item.key for item in build_trails(found)]
+    assert keys == [item.key for item in build_trails(swept())] and len(set(keys)) == len(keys)
     assert {f"{row.place}/{row.direction}/{row.batch}" for row in found.ledger.rows} <= set(keys)
 
 
@@ -69,7 +69,7 @@ def test_the_first_step_is_the_ratio_of_the_ledger_and_the_sum_of_the_kernels_is
 
 def test_the_source_names_the_report_the_launches_and_a_query_for_their_rows() -> None:
     found = swept()
-    counting = found.study.at(64).counting
+    counting = found.study.at(64).counting_run
     assert counting is not None
     mine = [kernel.launch for kernel, key in counting.launches if key == ("conv2", "forward")]
     source = step(trail(found, "conv2/forward/64"), "Source")
@@ -95,16 +95,16 @@ def test_a_verdict_on_the_sweep_has_a_trail_and_the_finding_leads_to_it() -> Non
     facts = WindowFacts(name="conv2 forward", layer="conv2", first=16, last=64)
     verdict = Cause("wrong window", None, facts, ("nothing",), variant="sweep, row")
     row = Cause("skipped border", 0.5, explained=1.0, row="conv2 forward")
-    rows = {(64, "conv2", "forward"): RowJudgement((row,), 0.0)}
-    judged = replace(found, judgement=Judgement(rows, (verdict,)))
+    rows = {(64, "conv2", "forward"): RowCauses((row,), 0.0)}
+    judged = replace(found, judgement=StudyCauses(rows, (verdict,)))
     way = trail(judged, "sweep/wrong-window")
     assert way.steps[0].lines == (describe_cause(verdict), f"→ {describe_fix(verdict)}")
     paper = step(way, "conv2 forward, estimated")
     assert [digits(line)[-1] for line in paper.lines] == [
         2 * synthetic.macs("conv2", batch) for batch in (16, 64)
     ]
-    known = {item.key for item in trails(judged)}
-    shown = {item.trail for item in findings(judged)} - {None}
+    known = {item.key for item in build_trails(judged)}
+    shown = {item.trail for item in list_findings(judged)} - {None}
     assert "sweep/wrong-window" in shown and shown <= known
 
 
@@ -112,7 +112,7 @@ def test_the_matrix_shows_the_ratios_and_shares_of_the_ledger_and_colours_both_s
     None
 ):
     found = swept()
-    view = matrix(found)
+    view = build_ledger_matrix(found)
     assert view is not None and view.batches == ("16", "64")
     names = [name for name, _ in view.measures]
     assert names[0] == "ratio"
@@ -134,7 +134,7 @@ def test_the_matrix_shows_the_ratios_and_shares_of_the_ledger_and_colours_both_s
 
 def test_totals_are_sums_over_the_rows_that_have_both_figures_and_name_the_others() -> None:
     found = swept()
-    view = matrix(found)
+    view = build_ledger_matrix(found)
     assert view is not None and len(view.totals) == len(view.batches)
     for batch, total in zip((16, 64), view.totals, strict=True):
         rows = [row for row in found.ledger.rows if row.batch == batch and row.ratio is not None]
@@ -154,7 +154,7 @@ def test_a_total_with_a_lower_bound_says_at_least_and_one_without_figures_is_a_d
     row = next(row for row in found.ledger.rows if row.ratio)
     part = replace(row, executed=replace(row.executed, launches=1, of_launches=2))
     rows = tuple(part if one is row else one for one in found.ledger.rows)
-    view = matrix(replace(found, ledger=replace(found.ledger, rows=rows)))
+    view = build_ledger_matrix(replace(found, ledger=replace(found.ledger, rows=rows)))
     assert view is not None and [total[0].text[:1] for total in view.totals] == [
         "≥",
         view.totals[1][0].text[:1],
@@ -166,10 +166,13 @@ def test_a_total_with_a_lower_bound_says_at_least_and_one_without_figures_is_a_d
     without = tuple(
         replace(one, ratio=None) if one.batch == 16 else one for one in found.ledger.rows
     )
-    view = matrix(replace(found, ledger=replace(found.ledger, rows=without)))
+    view = build_ledger_matrix(replace(found, ledger=replace(found.ledger, rows=without)))
     assert view is not None and view.totals[0][0].style == "no" and view.totals[1][0].value
     assert "; without 8 rows." in view.total_note
 
 
 def test_no_matrix_is_drawn_where_nothing_was_counted_or_timed() -> None:
-    assert matrix(analysed(synthetic.make_run(1, layer_calls=synthetic.layer_calls(64)))) is None
+    assert (
+        build_ledger_matrix(analysed(synthetic.make_run(1, layer_calls=synthetic.layer_calls(64))))
+        is None
+    )

@@ -11,24 +11,24 @@ import pytest
 
 from perfctl.frames import ledger as frame
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
-from perfctl.orchestrator.ledger.causes.row_rules import WorkFacts
+from perfctl.orchestrator.ledger.causes.judge import RowCauses, StudyCauses
+from perfctl.orchestrator.ledger.causes.row_rules import ExtraWorkFacts
 from perfctl.orchestrator.ledger.causes.rule import Cause
-from perfctl.orchestrator.ledger.causes.study_rules import GpuFacts
+from perfctl.orchestrator.ledger.causes.study_rules import DifferentGpuFacts
 from perfctl.orchestrator.ledger.causes.tensor_rules import TensorFacts
 from perfctl.orchestrator.ledger.causes.window_rules import WindowFacts
 from perfctl.orchestrator.report.ledger.causes import (
     FIXES,
     SENTENCES,
     describe_cause,
-    describe_causes,
+    describe_causes_of_rows,
     describe_fix,
-    describe_unexplained,
+    describe_unexplained_share,
 )
-from perfctl.orchestrator.report.ledger.page import ledger_view
-from perfctl.orchestrator.report.ledger.rows import ledger_rows, sweep_causes
-from perfctl.orchestrator.report.ledger.view import LedgerShape, ledger_views
-from perfctl.orchestrator.report.view import View, on_terminal
+from perfctl.orchestrator.report.ledger.page import build_ledger_view
+from perfctl.orchestrator.report.ledger.rows import list_ledger_rows, list_sweep_causes
+from perfctl.orchestrator.report.ledger.view import LedgerViewOptions, build_run_group_views
+from perfctl.orchestrator.report.view import View, draw_view
 from tests.make import synthetic
 from tests.report.outline import analysed, printed
 
@@ -36,17 +36,17 @@ from tests.report.outline import analysed, printed
 def judged() -> Analysis:
     """conv2 forward has a made-up reason at batch 16 and 64; the sweep has one of its own."""
 
-    def winograd(batch: int, factor: float) -> RowJudgement:
+    def winograd(batch: int, factor: float) -> RowCauses:
         row = f"conv2 forward at batch {batch}"
         masked = Cause("skipped border", factor, explained=0.9, confidence="observed", row=row)
-        return RowJudgement((masked,), 0.1 if batch == 16 else 0.3)
+        return RowCauses((masked,), 0.1 if batch == 16 else 0.3)
 
     rows = {
         (16, "conv2", "forward"): winograd(16, 0.44),
         (64, "conv2", "forward"): winograd(64, 0.46),
     }
-    sweep = (Cause("other GPU", None, GpuFacts(("A", "B"), "ncu; nsys")),)
-    return replace(analysed(*synthetic.gpu_sweep(16, 64)), judgement=Judgement(rows, sweep))
+    sweep = (Cause("other GPU", None, DifferentGpuFacts(("A", "B"), "ncu; nsys")),)
+    return replace(analysed(*synthetic.gpu_sweep(16, 64)), judgement=StudyCauses(rows, sweep))
 
 
 def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judged_say_nothing() -> (
@@ -54,7 +54,7 @@ def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judg
 ):
     found = judged()
     rows = [row for row in found.ledger.rows if row.name == "conv2 forward"]
-    (reason,) = describe_causes(rows, found.judgement)
+    (reason,) = describe_causes_of_rows(rows, found.judgement)
     assert (
         reason.sentence
         == "conv2 forward at batch 16 skips the filter taps that fall on the padding: 0.440 "
@@ -63,19 +63,21 @@ def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judg
     assert reason.numbers == "predicts 0.440 times the estimate, explains 90.0% of the difference"
     assert reason.elsewhere == "also at batch 64 (predicts 0.440 to 0.460)"
     assert (
-        describe_unexplained(rows, found.judgement)
+        describe_unexplained_share(rows, found.judgement)
         == "Unexplained: 10.0% to 30.0% of the difference."
     )
     rows = [row for row in found.ledger.rows if row.name == "fc1 forward"]
     assert (
-        describe_causes(rows, found.judgement) == ()
-        and describe_unexplained(rows, found.judgement) is None
+        describe_causes_of_rows(rows, found.judgement) == ()
+        and describe_unexplained_share(rows, found.judgement) is None
     )
 
 
 def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_words() -> None:
     text = printed(
-        on_terminal(View(chapters=ledger_views(judged(), LedgerShape(is_explained=True))), 80)
+        draw_view(
+            View(chapters=build_run_group_views(judged(), LedgerViewOptions(is_explained=True))), 80
+        )
     )
     assert max(map(len, text.splitlines())) <= 80
     line = next(line for line in text.splitlines() if re.match("conv2 +forward", line))
@@ -90,7 +92,7 @@ def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_wo
         "→ Expected: the estimate includes every tap of every output." in flat
         and "unexplained: 10.0% to 30.0% of the difference" in flat
     )
-    view = ledger_view(judged())
+    view = build_ledger_view(judged())
     assert view is not None
     (group,) = (
         group for group in view.groups if (group.layer, group.direction) == ("conv2", "forward")
@@ -106,14 +108,14 @@ def test_the_terminal_prints_outside_of_layers_in_full() -> None:
     calls = synthetic.layer_calls(16)
     calls = (*calls, calls[0]._replace(layer=""))
     runs = (replace(run, layer_calls=calls) for run in synthetic.gpu_pair(1, 16))
-    shape = LedgerShape(has_all_rows=True)
-    text = printed(on_terminal(View(chapters=ledger_views(analysed(*runs), shape)), 80))
+    shape = LedgerViewOptions(has_all_rows=True)
+    text = printed(draw_view(View(chapters=build_run_group_views(analysed(*runs), shape)), 80))
     assert re.search("^outside of layers +forward", text, re.MULTILINE)
 
 
 def test_rows_for_programs_hold_full_values_and_null_for_unknown() -> None:
     found = judged()
-    rows = list(ledger_rows([found]))
+    rows = list(list_ledger_rows([found]))
     (row,) = (
         row
         for row in rows
@@ -127,7 +129,7 @@ def test_rows_for_programs_hold_full_values_and_null_for_unknown() -> None:
     assert [row["batch"] for row in rest] == [16, 64] and all(
         set(row) == set(rows[0]) for row in rest
     )
-    assert sweep_causes([found])[0].cause.rule == "other GPU"
+    assert list_sweep_causes([found])[0].cause.rule == "other GPU"
     assert json.loads(json.dumps(rows))[0]["batch"] == 16
 
 
@@ -148,23 +150,23 @@ def test_the_data_frame_has_the_rows_and_nan_for_unknown() -> None:
     ("facts", "sentence"),
     [
         (
-            WorkFacts(640, 0.01, "sum", slices=4),
+            ExtraWorkFacts(640, 0.01, "sum", slices=4),
             "conv splits its K dimension into 4 slices and adds the slices up in sum: 640 FLOP "
             "more, 1.0%.",
         ),
         (
-            WorkFacts(640, 0.01),
+            ExtraWorkFacts(640, 0.01),
             "conv splits its K dimension and adds the slices up itself: 640 FLOP more, 1.0%.",
         ),
     ],
 )
-def test_a_part_whose_fact_is_missing_is_left_out(facts: WorkFacts, sentence: str) -> None:
+def test_a_part_whose_fact_is_missing_is_left_out(facts: ExtraWorkFacts, sentence: str) -> None:
     cause = Cause("split-K", 1.01, facts, row="conv")
     assert describe_cause(cause) == sentence
 
 
 def test_brackets_in_the_name_of_a_kernel_stay() -> None:
-    facts = WorkFacts(kernel="f<a[2]>{}")
+    facts = ExtraWorkFacts(kernel="f<a[2]>{}")
     cause = Cause("split-K", None, facts, variant="by its name", row="conv")
     assert "according to the name of f<a[2]>{}. The counters" in describe_cause(cause)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.report.page.page import render
+from perfctl.orchestrator.report.page.page import render_run_report
 from perfctl.records.run import Run
 
 WHEN = "2026-11-20T20:40:00Z"
@@ -24,7 +24,7 @@ on_a_screen_and_a_phone = pytest.mark.parametrize(
 def write_page(folder: Path, runs: Sequence[Run]) -> Path:
     """Write the HTML report of these runs."""
     file = folder / "page.html"
-    file.write_text(render(runs, generated_at=WHEN), encoding="utf-8")
+    file.write_text(render_run_report(runs, generated_at=WHEN), encoding="utf-8")
     return file
 
 

@@ -10,23 +10,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.machines import Machine, by_hand, find_device
+from perfctl.orchestrator.counts.hardware.machines import Machine, find_device, parse_device_spec
 from perfctl.orchestrator.predict import generation
 from perfctl.orchestrator.predict.answer import ENGINES
-from perfctl.orchestrator.predict.generation import StepWork
-from perfctl.orchestrator.predict.published import table_machines
-from perfctl.orchestrator.predict.step_parts import peak_of
+from perfctl.orchestrator.predict.generation import GenerationStepWork
+from perfctl.orchestrator.predict.published import list_table_machines
+from perfctl.orchestrator.predict.step_parts import get_peak_flops
 from scripts.proof.accuracy.engines.engine_rows import SHAPES, Shape, at_once, rows, step
 
-FIT = generation.load_engines()
+FIT = generation.load_engine_fit()
 LLAMA = SHAPES["hf:meta-llama/Llama-3.1-8B"]
 SMALL = Shape("", 4, 256, 128, 3 * 512, 1000, 7)
 
 
-def seconds(work: StepWork, machine: Machine, precision: str = "fp16") -> float | None:
+def seconds(work: GenerationStepWork, machine: Machine, precision: str = "fp16") -> float | None:
     """None where the machine cannot compute in the precision."""
     try:
-        return generation.engine_seconds(FIT.costs, work, precision, machine)
+        return generation.predict_engine_seconds(FIT.costs, work, precision, machine)
     except ValueError:
         return None
 
@@ -34,7 +34,7 @@ def seconds(work: StepWork, machine: Machine, precision: str = "fp16") -> float 
 def machines(precision: str) -> list[Machine]:
     return [
         machine
-        for machine in table_machines()
+        for machine in list_table_machines()
         if seconds(step(SMALL, 1, 1, 9, precision), machine, precision)
     ]
 
@@ -65,7 +65,7 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(precision: 
     ]
     known = [
         (
-            (peak_of(one, precision), peak_of(one, "fp16"), one.bytes_per_second),
+            (get_peak_flops(one, precision), get_peak_flops(one, "fp16"), one.bytes_per_second),
             [seconds(work, one, precision) or 0.0 for work in works],
             one.name,
         )
@@ -95,7 +95,7 @@ def test_fp8_is_at_least_as_fast_as_fp16_and_refused_where_the_chip_has_none() -
             assert eight <= sixteen, machine.name
     assert compared > 30
     with pytest.raises(ValueError, match="A100 SXM4 80 GB has no fast fp8"):
-        generation.engine_seconds(
+        generation.predict_engine_seconds(
             FIT.costs, step(LLAMA, 1, 1, 9, "fp8"), "fp8", find_device("A100 SXM4 80 GB").machine
         )
 
@@ -118,7 +118,7 @@ def test_no_prediction_is_below_the_roofline() -> None:
         for machine in machines(precision):
             for batch, tokens, context in ((1, 1, 1), (512, 1, 4096), (8, 4096, 4096)):
                 work = step(LLAMA, batch, tokens, context, precision)
-                assert generation.engine_floor(work, precision, machine) <= (
+                assert generation.compute_engine_floor(work, precision, machine) <= (
                     seconds(work, machine, precision) or 0.0
                 )
 
@@ -126,7 +126,7 @@ def test_no_prediction_is_below_the_roofline() -> None:
 def test_each_part_of_a_step_costs_time() -> None:
     machine, work = find_device("H100 SXM5").machine, step(LLAMA, 64, 2048, 2048, "fp16")
     whole = seconds(work, machine) or 0.0
-    for field in fields(StepWork):
+    for field in fields(GenerationStepWork):
         if field.name not in (
             "prefill",
             "weight_bytes",
@@ -139,18 +139,23 @@ def test_each_part_of_a_step_costs_time() -> None:
 
 def test_the_range_is_wider_on_devices_that_were_not_measured_and_the_answer_says_why() -> None:
     known, alike = find_device("H100 SXM5").machine, find_device("H100 PCIe").machine
-    unlike = by_hand(
+    unlike = parse_device_spec(
         "name=X1,fp32_tflops=9,bandwidth_gbs=300,memory_gb=16,tensor_fp16_tflops=60,process_nm=28"
     ).machine
     work = step(LLAMA, 1, 1, 512, "fp16")
     for prefill in (True, False):
-        widths = [generation.width_of(FIT, machine, prefill) for machine in (known, alike, unlike)]
+        widths = [
+            generation.compute_engine_interval(FIT, machine, prefill)
+            for machine in (known, alike, unlike)
+        ]
         assert widths == sorted(set(widths))
-    assert generation.outside_engines(FIT, known, work, "fp16") == ()
-    assert generation.outside_engines(FIT, alike, work, "fp16") == (
+    assert generation.list_engine_extrapolations(FIT, known, work, "fp16") == ()
+    assert generation.list_engine_extrapolations(FIT, alike, work, "fp16") == (
         "the fit has no data for H100 PCIe",
     )
-    said = " ".join(generation.outside_engines(FIT, unlike, step(SMALL, 1, 1, 512, "fp16"), "fp16"))
+    said = " ".join(
+        generation.list_engine_extrapolations(FIT, unlike, step(SMALL, 1, 1, 512, "fp16"), "fp16")
+    )
     assert "28 nm" in said
     assert "300 GB/s" in said
     assert "billion weights" in said
@@ -160,7 +165,7 @@ def test_the_nearest_published_run_is_one_of_the_same_device_and_precision_where
     None
 ):
     asked = SimpleNamespace(batch=64, prompt=128, generate=127, parameters=6.05e9)
-    near = generation.nearest_engine(FIT, find_device("L40S").machine, "fp8", asked)
+    near = generation.find_nearest_engine_run(FIT, find_device("L40S").machine, "fp8", asked)
     assert near is not None
     assert (near.device, near.precision, near.prompt, near.generate, near.batch) == (
         "L40S",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.machines import GPUS, Gpu, flops_per_second
+from perfctl.orchestrator.counts.hardware.machines import GPUS, Gpu, compute_peak_flops
 
 FILE = Path(__file__).resolve().parents[2] / "scripts" / "proof" / "accuracy" / "published.csv"
 COLUMNS = (
@@ -73,7 +73,7 @@ NAMED = {gpu.name: gpu for gpu in GPUS}
 def peak(gpu: Gpu, precision: str) -> float:
     """Dense FLOP/s of the fastest path that takes ``precision``: libraries may do fp16 products
     in fp32."""
-    paths = flops_per_second(gpu)
+    paths = compute_peak_flops(gpu)
     return max(
         paths.get(path, 0.0)
         for path in (

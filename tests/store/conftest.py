@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
     """An empty store, open for writing."""
-    with database.writing(path) as connection:
+    with database.open_store_for_writing(path) as connection:
         yield connection
 
 

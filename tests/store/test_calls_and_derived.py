@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.store import database, query, read
-from perfctl.orchestrator.store.write import forget, write_derived
+from perfctl.orchestrator.store.write import delete_cascading, write_derived_counts
 from perfctl.parsers import ReportError, parse
-from perfctl.records.bulk import Columns, SqlKernels
+from perfctl.records.bulk import ColumnRecords, SqlKernels
 from perfctl.records.report import (
     CODE,
     Collective,
@@ -72,7 +72,7 @@ def test_operators_come_from_a_one_pass_iterator_and_what_they_share_is_kept_onc
 
     first, second = (write(writing, replace(EMPTY, op_calls=calls())).run_id for _ in range(2))
     for number in (first, second):
-        assert list(read.op_calls(writing, number)) == [call(number) for number in range(2500)]
+        assert list(read.read_op_calls(writing, number)) == [call(number) for number in range(2500)]
     assert (rows(writing, "op_call"), rows(writing, "op_signature"), rows(writing, "stack")) == (
         5000,
         2 * 3,
@@ -88,14 +88,14 @@ def test_derived_counts_come_back_by_launch_and_mark_what_no_counter_measured(wr
     with_kernels(writing)  # so that a launch's number is not its row's
     run_id = with_kernels(writing)
     ((name_id,),) = writing.execute("SELECT id FROM kernel_name WHERE run_id = ?", (run_id,))
-    assert write_derived(writing, run_id, iter(COUNTS), {name_id: "gemm"}) == 4
-    assert read.derived_counts(writing, run_id) == [*COUNTS[1:], COUNTS[0]]
+    assert write_derived_counts(writing, run_id, iter(COUNTS), {name_id: "gemm"}) == 4
+    assert read.read_derived_counts(writing, run_id) == [*COUNTS[1:], COUNTS[0]]
     assert rows(writing, "derived_rule") == 3
-    assert [kernel.source for kernel in read.load(writing, [run_id])[0].report.kernels] == [
+    assert [kernel.source for kernel in read.load_runs(writing, [run_id])[0].report.kernels] == [
         "derived",
         "counted",
     ]
-    assert read.load(writing, [run_id])[0].families == ("gemm", "gemm")
+    assert read.load_runs(writing, [run_id])[0].families == ("gemm", "gemm")
     found = writing.execute(
         "SELECT name, launch, value, verified_error FROM derived_count JOIN kernel ON kernel.id = "
         "kernel_id"
@@ -106,18 +106,18 @@ def test_derived_counts_come_back_by_launch_and_mark_what_no_counter_measured(wr
 def test_counts_that_an_earlier_release_read_from_code_come_back_with_their_run(writing):
     run_id = with_kernels(writing)
     of_code = DerivedCount(1, "FADD", 64, f"{CODE}: 1 per thread")
-    write_derived(writing, run_id, [*COUNTS, of_code])
-    assert read.load(writing, [run_id])[0].code_counts == (of_code,)
+    write_derived_counts(writing, run_id, [*COUNTS, of_code])
+    assert read.load_runs(writing, [run_id])[0].code_counts == (of_code,)
 
 
 def test_derived_counts_written_again_take_the_place_of_the_first(writing):
     other, run_id = with_kernels(writing), with_kernels(writing)
     for number in (other, run_id):
-        write_derived(writing, number, COUNTS)
-    write_derived(writing, run_id, COUNTS[:1])
-    assert read.derived_counts(writing, run_id) == COUNTS[:1]
-    assert len(read.derived_counts(writing, other)) == 4
-    assert [kernel.source for kernel in read.load(writing, [run_id])[0].report.kernels] == [
+        write_derived_counts(writing, number, COUNTS)
+    write_derived_counts(writing, run_id, COUNTS[:1])
+    assert read.read_derived_counts(writing, run_id) == COUNTS[:1]
+    assert len(read.read_derived_counts(writing, other)) == 4
+    assert [kernel.source for kernel in read.load_runs(writing, [run_id])[0].report.kernels] == [
         None,
         "counted",
     ]
@@ -129,10 +129,10 @@ def test_a_derived_count_of_a_launch_that_is_not_there_is_refused_and_nothing_is
 ):
     with_kernels(writing)
     run_id = with_kernels(writing)
-    write_derived(writing, run_id, COUNTS)
+    write_derived_counts(writing, run_id, COUNTS)
     before = list(writing.iterdump())
     with pytest.raises(ValueError, match=f"run {run_id} does not have"):
-        write_derived(writing, run_id, [DerivedCount(launch, "FFMA", 1, RULE)])
+        write_derived_counts(writing, run_id, [DerivedCount(launch, "FFMA", 1, RULE)])
     assert list(writing.iterdump()) == before
 
 
@@ -154,7 +154,7 @@ def test_counters_of_instructions_are_summed_by_line_or_where_no_line_is_known_b
         SourceCounter(2, 16, None, None, None, 6),
     ]
     run_id = write(writing, replace(EMPTY, kernels=launches, source_counters=counters)).run_id
-    assert read.source_lines(writing, run_id) == [
+    assert read.read_source_lines(writing, run_id) == [
         SourceLine("gemm(int)", "gemm", "a.cu", 4, 0, 2, 40, 2 * 630, 16, "FFMA", "barrier"),
         SourceLine("gemm(int)", "gemm", "b.cu", 4, 32, 1, 20, 640, 0, "EXIT", None),
         SourceLine("relu", None, None, None, 16, 1, 6, None, None, None, None),
@@ -175,7 +175,7 @@ def test_a_run_that_is_deleted_takes_operators_stacks_and_derived_counts_along(w
     report = replace(report, collectives=[Collective("all_reduce")], source_counters=counters)
     numbers = [write(writing, report).run_id for _ in range(2)]
     for number in numbers:
-        write_derived(writing, number, COUNTS)
+        write_derived_counts(writing, number, COUNTS)
     tables = (
         "op_instance",
         "op_signature",
@@ -188,11 +188,11 @@ def test_a_run_that_is_deleted_takes_operators_stacks_and_derived_counts_along(w
     )
     before = {table: rows(writing, table) for table in tables}
     if by_perfctl:
-        forget(writing, "run", "id = ?", numbers[:1])
+        delete_cascading(writing, "run", "id = ?", numbers[:1])
     else:
         writing.execute("DELETE FROM run WHERE id = ?", numbers[:1])
     assert {table: 2 * rows(writing, table) for table in tables} == before
-    assert read.derived_counts(writing, numbers[1])
+    assert read.read_derived_counts(writing, numbers[1])
     assert writing.execute("PRAGMA foreign_key_check").fetchall() == []
 
 
@@ -204,11 +204,11 @@ def test_the_new_tables_are_listed_with_their_columns_and_can_be_limited_to_runs
         collectives=[Collective("all_reduce", "tp")],
     )
     first, second = (write(writing, report).run_id for _ in range(2))
-    write_derived(writing, first, COUNTS)
+    write_derived_counts(writing, first, COUNTS)
     listed = {"api_call", "op_call", "collective", "advice", "derived_count", "stack"}
-    assert listed <= set(query.table_names())
+    assert listed <= set(query.list_table_names())
     assert not {"op_instance", "op_signature", "derived_value", "derived_rule"} & set(
-        query.table_names()
+        query.list_table_names()
     )
     counted = {table: query.count_rows(writing, table, [second]) for table in listed}
     assert counted == {
@@ -219,8 +219,8 @@ def test_the_new_tables_are_listed_with_their_columns_and_can_be_limited_to_runs
         "derived_count": 0,
         "stack": 1,
     }
-    (collective,) = query.table_rows(writing, "collective", [second])
-    names = [column.name for column, _ in query.columns_of("collective")]
+    (collective,) = query.read_table_rows(writing, "collective", [second])
+    names = [column.name for column, _ in query.list_table_columns("collective")]
     assert dict(zip(names, collective, strict=True))["group"] == "tp"
 
 
@@ -229,11 +229,11 @@ def test_a_parser_that_gives_only_the_first_columns_gives_the_others_as_unknown(
         ((0, 1), ("a", "b"), *[(None, None)] * 6, (0, 1)),
         ((2,), ("c",)),
     ]
-    columns = Columns(Kernel, lambda: iter(chunks))
+    columns = ColumnRecords(Kernel, lambda: iter(chunks))
     wanted = [Kernel(0, "a", device_index=0), Kernel(1, "b", device_index=1), Kernel(2, "c")]
     assert list(columns) == wanted
-    full: Columns[Kernel] = Columns(Kernel, lambda: iter(chunks[:1]))
-    (run,) = read.load(writing, [write(writing, replace(EMPTY, kernels=full)).run_id])
+    full: ColumnRecords[Kernel] = ColumnRecords(Kernel, lambda: iter(chunks[:1]))
+    (run,) = read.load_runs(writing, [write(writing, replace(EMPTY, kernels=full)).run_id])
     assert run.report.kernels == wanted[:2]
 
 
@@ -256,7 +256,7 @@ def export(path: Path) -> Path:
 
 
 def stored(connection: sqlite3.Connection, run_id: int) -> list[Kernel]:
-    (run,) = read.load(connection, [run_id])
+    (run,) = read.load_runs(connection, [run_id])
     return list(run.report.kernels)
 
 
@@ -346,7 +346,7 @@ def test_two_short_names_of_one_name_are_kept_apart(writing, tmp_path):
 def _die_after_the_copy(export_path: Path, store_path: Path) -> None:
     report = parse(export_path)
     assert isinstance(report.kernels, SqlKernels)
-    with database.writing(store_path) as connection:
+    with database.open_store_for_writing(store_path) as connection:
         steps = map(os.kill, [os.getpid()], [signal.SIGKILL])  # are asked for behind the kernels
         write(connection, replace(report, steps=steps))
 
@@ -356,7 +356,7 @@ def test_after_a_kill_behind_the_copy_the_store_holds_none_of_it_and_takes_it_ag
 ):
     export_path = export(tmp_path / "r.sqlite")
     is_killed(_die_after_the_copy, export_path, path)
-    with database.writing(path) as connection:
+    with database.open_store_for_writing(path) as connection:
         for table in ("run", "kernel_launch", "range"):
             assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
         assert write(connection, parse(export_path)).kernels == 8
@@ -378,7 +378,7 @@ def test_a_column_with_values_here_and_none_there_keeps_both(writing, tmp_path):
         for size, layer in ((1, None), (None, "conv1"), (0, ""), (None, None))
     ]
     report = Report("nsys", tmp_path, "a list", copies=copies)
-    (run,) = read.load(writing, [write(writing, report).run_id])
+    (run,) = read.load_runs(writing, [write(writing, report).run_id])
     assert run.report.copies == copies
 
 

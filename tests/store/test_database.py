@@ -10,8 +10,8 @@ import pytest
 from perfctl import __version__
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import database
-from perfctl.orchestrator.store.schema import VERSION, tables, views
-from perfctl.orchestrator.store.write import transaction
+from perfctl.orchestrator.store.schema import VERSION, describe_store_tables, describe_store_views
+from perfctl.orchestrator.store.write import write_in_transaction
 from tests.make.stored import execute
 
 
@@ -24,13 +24,15 @@ def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(writing):
 
 
 def test_a_schema_may_call_nothing_that_does_more_than_compute(writing, path):
-    with database.reading(path) as reading:
+    with database.open_store_for_reading(path) as reading:
         for connection in (reading, writing):
             assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)
             assert connection.execute("PRAGMA cell_size_check").fetchone() == (1,)
 
 
-@pytest.mark.parametrize(("kind", "described"), [("table", tables()), ("view", views())])
+@pytest.mark.parametrize(
+    ("kind", "described"), [("table", describe_store_tables()), ("view", describe_store_views())]
+)
 def test_every_column_of_the_schema_says_meaning_unit_and_when_null(kind, described, writing):
     names = [
         name
@@ -55,12 +57,12 @@ def test_counting_rows_of_a_run_reads_only_its_index(writing, view, index, names
     assert index in plan and names not in plan
 
 
-@pytest.mark.parametrize("mode", [database.writing, database.reading])
+@pytest.mark.parametrize("mode", [database.open_store_for_writing, database.open_store_for_reading])
 @pytest.mark.parametrize("written_by", [__version__, "9.8.0", "x'; --", None])
 def test_a_newer_database_asks_for_a_later_perfctl(path, written_by, mode):
     """A version under development writes the next schema under the number that was released
     before it."""
-    with database.writing(path) as connection:
+    with database.open_store_for_writing(path) as connection:
         connection.execute(
             "UPDATE store_info SET value = ? WHERE key = 'written_by'", (written_by,)
         )
@@ -79,25 +81,28 @@ def test_a_profilers_sqlite_file_and_what_is_no_database_are_refused_in_one_line
     remedy = "--store to another file, or move this file away and ingest the reports again"
     for file, said in ((path, "not a perfctl results database"), (other, remedy)):
         before = file.read_bytes()
-        for mode in (database.writing, database.reading):
+        for mode in (database.open_store_for_writing, database.open_store_for_reading):
             with pytest.raises(StoreError, match=said), mode(file):
                 pass
         assert file.read_bytes() == before
 
 
 def test_a_folder_and_a_file_that_is_not_there_are_no_stores(path):
-    with pytest.raises(StoreError, match="perfctl ingest FILE"), database.reading(path):
+    with (
+        pytest.raises(StoreError, match="perfctl ingest FILE"),
+        database.open_store_for_reading(path),
+    ):
         pass
     with (
         pytest.raises(StoreError, match="a folder, not a results database"),
-        database.reading(path.parent),
+        database.open_store_for_reading(path.parent),
     ):
         pass
     assert list(path.parent.iterdir()) == []
 
 
 def test_a_transaction_that_fails_leaves_nothing(writing):
-    with pytest.raises(KeyError), transaction(writing):
+    with pytest.raises(KeyError), write_in_transaction(writing):
         writing.execute("INSERT INTO store_info VALUES ('half', 'written')")
         raise KeyError
     assert writing.execute("SELECT count(*) FROM store_info WHERE key = 'half'").fetchone() == (0,)
@@ -107,27 +112,33 @@ def test_reading_changes_nothing_and_cannot_write_and_an_empty_file_is_no_store_
     path,
 ):
     path.touch()
-    with pytest.raises(StoreError, match="is not a results database yet"), database.reading(path):
+    with (
+        pytest.raises(StoreError, match="is not a results database yet"),
+        database.open_store_for_reading(path),
+    ):
         pass
     assert path.stat().st_size == 0
-    with database.writing(path):
+    with database.open_store_for_writing(path):
         pass
-    with pytest.raises(StoreError, match="readonly"), database.reading(path) as connection:
+    with (
+        pytest.raises(StoreError, match="readonly"),
+        database.open_store_for_reading(path) as connection,
+    ):
         connection.execute("DELETE FROM store_info")
 
 
 def _write(path: Path, name: str = "a device") -> None:
-    with database.writing(path) as connection:
+    with database.open_store_for_writing(path) as connection:
         connection.execute("INSERT INTO device (name, kind) VALUES (?, 'gpu')", (name,))
 
 
 def _write_nothing(path: Path) -> None:
-    with database.no_empty(path), database.writing(path):
+    with database.remove_if_empty(path), database.open_store_for_writing(path):
         pass
 
 
 def _names(path: Path) -> list[str]:
-    with database.reading(path) as connection:
+    with database.open_store_for_reading(path) as connection:
         return [name for (name,) in connection.execute("SELECT name FROM device")]
 
 
@@ -138,9 +149,9 @@ def test_a_new_store_in_which_nothing_was_stored_goes_again(path):
 
 def test_an_empty_store_stays_where_it_was_there_before_or_another_process_uses_it(path):
     first = ExitStack()
-    first.enter_context(database.no_empty(path))
-    first.enter_context(database.writing(path))
-    with database.writing(path) as second:
+    first.enter_context(database.remove_if_empty(path))
+    first.enter_context(database.open_store_for_writing(path))
+    with database.open_store_for_writing(path) as second:
         first.close()
         second.execute("INSERT INTO store_info VALUES ('a', 'b')")
     assert path.is_file()
@@ -149,10 +160,10 @@ def test_an_empty_store_stays_where_it_was_there_before_or_another_process_uses_
 
 
 def test_a_new_store_stays_with_its_first_row_and_in_wal_mode(path):
-    with database.no_empty(path), database.writing(path) as connection:
+    with database.remove_if_empty(path), database.open_store_for_writing(path) as connection:
         connection.execute("INSERT INTO device (name, kind) VALUES ('first', 'gpu')")
     assert _names(path) == ["first"]
-    with database.reading(path) as connection:
+    with database.open_store_for_reading(path) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
 
 

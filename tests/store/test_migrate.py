@@ -77,10 +77,10 @@ def schema_of(path: Path) -> list[Any]:
 
 def test_every_value_survives_and_the_schema_is_that_of_a_new_store(old):
     before = contents(old)
-    with database.reading(old) as connection:
+    with database.open_store_for_reading(old) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
     new = old.with_name("new.db")
-    with database.writing(new):
+    with database.open_store_for_writing(new):
         pass
     after = contents(old)
     parameters, *others = [after.pop(name) for name in migrate.ADDED]
@@ -115,7 +115,7 @@ def test_what_the_owner_made_survives(path):
         "UPDATE run SET mine = 'y' WHERE id = 2",
     )
     before, objects = contents(store), {row[:3] for row in schema_of(store)}
-    with database.writing(store):
+    with database.open_store_for_writing(store):
         pass
     after = contents(store)
     assert {name: after[name] for name in before} == without_dropped(before)
@@ -130,7 +130,7 @@ def test_what_the_owner_made_survives(path):
 def test_a_fraction_in_a_column_of_whole_numbers_is_rounded(path):
     store = unpack("recorded-cpu", path)
     execute(store, "UPDATE step SET duration_ns = 10.75 WHERE run_id = 1")
-    with database.reading(store) as connection:
+    with database.open_store_for_reading(store) as connection:
         values = connection.execute(
             "SELECT DISTINCT duration_ns, typeof(duration_ns) FROM step WHERE run_id = 1"
         )
@@ -153,7 +153,7 @@ def test_a_store_that_cannot_be_migrated_is_refused_in_one_line_and_stays_as_it_
     store = unpack("synthetic", path)
     execute(store, statement)
     before = contents(store, ()), schema_of(store)
-    for mode in (database.reading, database.writing):
+    for mode in (database.open_store_for_reading, database.open_store_for_writing):
         with (
             pytest.raises(StoreError, match=r"upgrade from perfctl 1\.0 failed") as raised,
             mode(store),
@@ -170,7 +170,7 @@ def test_a_read_only_store_is_refused_in_one_line_and_not_touched(path):
     before = store.read_bytes()
     with (
         pytest.raises(StoreError, match=r"it is read-only.*Copy it to a writable"),
-        database.reading(store),
+        database.open_store_for_reading(store),
     ):
         pass
     assert store.read_bytes() == before
@@ -182,7 +182,10 @@ def test_mode_and_links_stay_and_the_note_names_the_store(path):
     store.chmod(0o640)
     link = path.with_name("link.db")
     link.symlink_to(store)
-    with pytest.warns(StoreNote, match="perfctl.db: upgraded"), database.reading(link):
+    with (
+        pytest.warns(StoreNote, match="perfctl.db: upgraded"),
+        database.open_store_for_reading(link),
+    ):
         pass
     assert link.is_symlink()
     assert store.stat().st_mode & 0o777 == 0o640
@@ -197,7 +200,7 @@ def test_what_was_only_in_the_write_ahead_log_is_there_afterwards(path):
     writer.close()
     for name, content in files.items():
         Path(f"{store}{name}").write_bytes(content)
-    with database.reading(store) as connection:
+    with database.open_store_for_reading(store) as connection:
         names = connection.execute("SELECT DISTINCT name FROM sweep").fetchall()
         assert names == [("from the log",)]
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -210,16 +213,16 @@ def _die_in(path: Path, step: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     if step == "replaced":
-        replace = migrate._replace
+        replace = migrate._replace_with_copy
 
         def replace_and_die(*paths: Path) -> None:
             replace(*paths)
             die()
 
-        migrate._replace = replace_and_die
+        migrate._replace_with_copy = replace_and_die
     else:
         setattr(migrate, step, die)
-    migrate.migrate(path)
+    migrate.migrate_store(path)
 
 
 @pytest.mark.parametrize("step", ["_rebuild", "_rebuild_table", "_replace", "replaced"])
@@ -231,7 +234,7 @@ def test_a_kill_leaves_the_old_store_or_the_new_one_and_the_next_command_goes_on
     is_killed(_die_in, store, step)
     version = VERSION if step == "replaced" else migrate.OLD_VERSION
     assert rows(store, "PRAGMA user_version") == [(version,)]
-    with database.writing(store):
+    with database.open_store_for_writing(store):
         pass
     after = contents(store)
     assert {name: after[name] for name in before} == without_dropped(before)
@@ -245,7 +248,7 @@ def test_a_store_that_is_in_use_is_refused_and_left_alone(path, monkeypatch):
         other.execute("SELECT count(*) FROM run").fetchone()
         with (
             pytest.raises(StoreError, match="another process has been writing to this file"),
-            database.reading(store),
+            database.open_store_for_reading(store),
         ):
             pass
         assert other.execute("PRAGMA user_version").fetchone() == (migrate.OLD_VERSION,)
@@ -253,10 +256,10 @@ def test_a_store_that_is_in_use_is_refused_and_left_alone(path, monkeypatch):
 
 @pytest.mark.parametrize("version", [1, migrate.OLD_VERSION - 1])
 def test_a_store_of_perfctl_0_is_refused_in_one_line_and_left_alone(path, version):
-    with database.writing(path) as connection:
+    with database.open_store_for_writing(path) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
     before = path.read_bytes()
-    for mode in (database.writing, database.reading):
+    for mode in (database.open_store_for_writing, database.open_store_for_reading):
         with pytest.raises(StoreError) as raised, mode(path):
             pass
         assert str(raised.value) == (

@@ -13,7 +13,7 @@ import pytest
 
 from perfctl.orchestrator.errors import StoreError, StoreNote
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.write import transaction
+from perfctl.orchestrator.store.write import write_in_transaction
 from perfctl.records.report import (
     Counter,
     Gap,
@@ -48,7 +48,7 @@ def store(path: Path) -> Path:
 
 
 def write(path: Path, report: Report | None = REPORT, status: str = "ok") -> int:
-    with database.writing(path) as connection:
+    with database.open_store_for_writing(path) as connection:
         run = stored.write(connection, report, status=status, workload="net", batch_size=16)
         return run.run_id
 
@@ -62,8 +62,8 @@ def change(path: Path, *statements: str) -> bytes:
 
 
 def is_read_as_written(path: Path) -> bool:
-    with database.reading(path) as connection:
-        (run,) = read.load(connection, [1])
+    with database.open_store_for_reading(path) as connection:
+        (run,) = read.load_runs(connection, [1])
     kept = (run.report.kernels, run.report.counters, run.report.steps, run.report.gaps)
     assert [type(kernel.duration_ns) for kernel in run.report.kernels] == [int, float]
     return kept == (KERNELS, REPORT.counters, REPORT.steps, GAPS)
@@ -112,7 +112,7 @@ def test_triggers_of_tables_of_ones_own_stay_and_are_not_named(store):
 
 
 def _die_while_triggers_are_away(path: Path) -> None:
-    with database.writing(path) as connection, transaction(connection):
+    with database.open_store_for_writing(path) as connection, write_in_transaction(connection):
         connection.execute("DELETE FROM step")
         assert connection.execute(
             "SELECT count(*) FROM sqlite_master WHERE type = 'trigger'"
@@ -123,8 +123,8 @@ def _die_while_triggers_are_away(path: Path) -> None:
 def test_after_an_error_or_a_kill_in_the_middle_the_triggers_are_where_they_were(store, is_killed):
     change(store, "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM gap; END")
     before = rows(store, "SELECT name, sql FROM sqlite_master")
-    with database.writing(store) as connection:
-        with pytest.raises(KeyError), transaction(connection):
+    with database.open_store_for_writing(store) as connection:
+        with pytest.raises(KeyError), write_in_transaction(connection):
             connection.execute("DELETE FROM step")
             raise KeyError
         assert connection.execute("SELECT count(*) FROM step").fetchone() == (2,)
@@ -218,7 +218,7 @@ def test_what_perfctl_needs_and_does_not_find_is_said_in_one_line_and_nothing_is
     store, statements, said
 ):
     before = change(store, *statements)
-    for mode in (database.reading, database.writing):
+    for mode in (database.open_store_for_reading, database.open_store_for_writing):
         with pytest.raises(StoreError) as raised, mode(store):
             pass
         assert said in str(raised.value)
@@ -239,8 +239,8 @@ def test_the_same_table_in_another_order_of_columns_is_read_by_name(store):
     )
     assert is_read_as_written(store)
     number = write(store)
-    with database.reading(store) as connection:
-        assert read.load(connection, [number])[0].report.steps == REPORT.steps
+    with database.open_store_for_reading(store) as connection:
+        assert read.load_runs(connection, [number])[0].report.steps == REPORT.steps
 
 
 def test_rows_of_the_users_that_belong_to_a_run_go_with_it(store):
@@ -267,9 +267,9 @@ def test_a_rule_of_the_users_that_refuses_a_row_is_named_and_leaves_the_store_as
 
 def test_a_store_whose_name_is_not_utf_8_is_opened(tmp_path):
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/st\xff\n%3f.db"))
-    with database.writing(path):
+    with database.open_store_for_writing(path):
         pass
-    with database.reading(path) as connection:
+    with database.open_store_for_reading(path) as connection:
         assert connection.execute("SELECT count(*) FROM run").fetchone() == (0,)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from sqlite_utils.cli import cli
 
-from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.cli.main import run_command_line
 from tests.make.stored import rows
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -39,7 +39,7 @@ def perfctl(
         """What the command prints; ``wanted`` has to be among its notes, and no other note of
         the store's."""
         capsys.readouterr()
-        assert run([str(word) for word in words]) == 0
+        assert run_command_line([str(word) for word in words]) == 0
         said = capsys.readouterr()
         notes = [line for line in said.err.splitlines() if line.startswith("note: ")]
         assert len(notes) == bool(wanted), notes
@@ -53,8 +53,11 @@ def perfctl(
 def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ingested")
     with chdir(folder):
-        assert run(["ingest", *(str(DATA / name) for name in FILES)]) == 0
-        assert run(["replay", "--batches", "16", str(DATA / "recorded-cpu" / "torch")]) == 0
+        assert run_command_line(["ingest", *(str(DATA / name) for name in FILES)]) == 0
+        assert (
+            run_command_line(["replay", "--batches", "16", str(DATA / "recorded-cpu" / "torch")])
+            == 0
+        )
     return folder / "perfctl.db"
 
 
@@ -64,7 +67,7 @@ def before(ingested: Path) -> dict[str, Any]:
 
     def call(*words: object) -> str:
         with redirect_stdout(StringIO()) as said:
-            assert run([str(word) for word in words]) == 0
+            assert run_command_line([str(word) for word in words]) == 0
         return said.getvalue()
 
     with chdir(ingested.parent):

@@ -11,7 +11,7 @@ import pytest
 
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.read import TABLES
-from perfctl.orchestrator.store.write import NUMBERED, Written
+from perfctl.orchestrator.store.write import NUMBERED, WrittenRun
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Counter, Device, Kernel, Report
@@ -103,7 +103,7 @@ def write(
     *,
     again: bool = False,
     **facts: Any,
-) -> Written:
+) -> WrittenRun:
     calls = CALLS if report else ()
     return stored.write(connection, report, calls, again=again, **{**FACTS, **facts})
 
@@ -112,7 +112,7 @@ def test_everything_that_goes_in_comes_out_again(writing):
     # so that ids do not start at 1
     write(writing, full_report(), artifact_sha256="cd" * 32)
     written = write(writing, full_report(), parameters=PARAMETERS, expectations=EXPECTATIONS)
-    (run,) = read.load(writing, [written.run_id])
+    (run,) = read.load_runs(writing, [written.run_id])
     expected = full_report()
     for field in Report.__dataclass_fields__:
         if field in ("path", "workload", "batch_size"):
@@ -120,12 +120,12 @@ def test_everything_that_goes_in_comes_out_again(writing):
         got, want = getattr(run.report, field), getattr(expected, field)
         if field == "op_calls":  # millions of them are never read at once
             assert got == ()
-            got = list(read.op_calls(writing, written.run_id))
+            got = list(read.read_op_calls(writing, written.run_id))
         assert list(got) == want if isinstance(want, list) else got == want, field
     assert run.layer_calls == CALLS
     assert run.parameters == (*PARAMETERS, Parameter("batch", "16", 16.0))
     assert run.expectations == EXPECTATIONS
-    assert read.outline(writing, written.run_id).parameters == run.parameters
+    assert read.load_run_outline(writing, written.run_id).parameters == run.parameters
     assert run.families == (None,) * 3  # derived later
     assert (written.op_calls, run.host) == (3, "node7")
     assert (run.workload, run.batch_size, run.device) == ("mnist_cnn", 16, expected.devices[0])
@@ -144,7 +144,7 @@ def test_everything_that_goes_in_comes_out_again(writing):
 
 def test_the_same_artifact_goes_in_once_unless_asked_again(writing):
     first = write(writing, full_report())
-    assert write(writing, full_report()) == Written(first.run_id, new=False)
+    assert write(writing, full_report()) == WrittenRun(first.run_id, new=False)
     assert write(writing, full_report(), again=True).new
     # foreign keys are checked again once a run is written
     with pytest.raises(sqlite3.IntegrityError):
@@ -183,13 +183,13 @@ def test_the_newest_run_of_each_kind_stands_for_the_older_ones(writing):
         ).run_id
         for number, value in enumerate(("256", "512", "512"))
     ]
-    assert read.run_ids(writing, latest_of_each=True) == [new, other, *foreign, small, large]
-    assert read.repeat_ids(writing, large) == [large - 1]
-    assert read.run_ids(writing)[:2] == [old, new]
+    assert read.list_run_ids(writing, latest_of_each=True) == [new, other, *foreign, small, large]
+    assert read.list_repeat_ids(writing, large) == [large - 1]
+    assert read.list_run_ids(writing)[:2] == [old, new]
 
 
 def _write_many(path: Path, mark: str) -> None:
-    with database.writing(path) as connection:
+    with database.open_store_for_writing(path) as connection:
         for number in range(10):
             write(connection, full_report(), artifact_sha256=f"{mark}{number}")
 
@@ -202,7 +202,7 @@ def test_two_processes_write_one_store_and_nothing_is_lost(path):
     for writer in writers:
         writer.join(120)
         assert writer.exitcode == 0
-    with database.reading(path) as connection:
+    with database.open_store_for_reading(path) as connection:
         assert connection.execute("SELECT count(*) FROM run").fetchone() == (20,)
         assert connection.execute("SELECT count(*) FROM counter").fetchone() == (60,)
         assert connection.execute("SELECT count(*) FROM sweep").fetchone() == (1,)
@@ -233,7 +233,7 @@ def test_a_run_that_is_replaced_takes_all_its_rows_with_it_and_no_row_of_another
         found.run_id,
     ]
     assert lost.run_id != kept.run_id
-    assert read.load(writing, [found.run_id])[0].reason == "out of memory"
+    assert read.load_runs(writing, [found.run_id])[0].reason == "out of memory"
     write(writing, full_report(), artifact_sha256="ef" * 32)
     assert writing.execute("SELECT status FROM run ORDER BY id").fetchall() == [("ok",), ("ok",)]
     assert writing.execute("PRAGMA foreign_key_check").fetchall() == []

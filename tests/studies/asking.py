@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.launch.sweep.study import StudyRequest, read_study
+from perfctl.orchestrator.launch.sweep.study import StudyRequest, read_study_definition
 from perfctl.orchestrator.report.tables import Table
 from perfctl.orchestrator.report.view import View
 
@@ -20,7 +20,7 @@ def ask(
     **typed: Any,
 ) -> StudyRequest:
     """A request with these options typed."""
-    return StudyRequest(read_study(name), typed, out, quick, source, words=words)
+    return StudyRequest(read_study_definition(name), typed, out, quick, source, words=words)
 
 
 def find_table(study: View, start: str) -> Table:

@@ -12,29 +12,29 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli.main import run
-from perfctl.orchestrator.commands.bench import bench_points
-from perfctl.orchestrator.commands.study import bench_request_of
-from perfctl.orchestrator.launch.sweep.study import parts_of
+from perfctl.orchestrator.cli.main import run_command_line
+from perfctl.orchestrator.commands.bench import load_bench_points
+from perfctl.orchestrator.commands.study import plan_study_bench
+from perfctl.orchestrator.launch.sweep.study import split_study_into_parts
 from perfctl.orchestrator.predict.bench import (
     FLOPS,
     MEMORY,
     TIME,
-    Observation,
-    observations,
-    relation,
-    relations,
+    SizeObservation,
+    list_observations,
+    relate_all_sizes,
+    relate_size,
 )
-from perfctl.orchestrator.statistics import fisher_interval
+from perfctl.orchestrator.statistics import compute_fisher_interval
 from tests.studies.asking import ask
 
 BENCH = Path(__file__).resolve().parent.parent / "data" / "bench-cpu" / "bench.json"
 
 
-def observed(count: int, family: str = "vgg") -> list[Observation]:
+def observed(count: int, family: str = "vgg") -> list[SizeObservation]:
     """Time is 3e-9 s x parameters^2; the width falls as the parameters grow."""
     return [
-        Observation(
+        SizeObservation(
             family,
             f"{family}:{n}",
             4,
@@ -46,29 +46,29 @@ def observed(count: int, family: str = "vgg") -> list[Observation]:
 
 
 def test_a_power_law_has_rank_correlation_1_its_exponent_and_no_interval() -> None:
-    found = relation("vgg", TIME, "parameters", observed(12))
+    found = relate_size("vgg", TIME, "parameters", observed(12))
     assert found.ranked is not None
     assert (found.ranked.value, found.ranked.interval) == (pytest.approx(1.0), None)
     assert found.exponent == pytest.approx(2)
     assert (found.points, found.networks, found.few) == (12, 12, False)
-    falling = relation("vgg", TIME, "width", observed(9)).ranked
+    falling = relate_size("vgg", TIME, "width", observed(9)).ranked
     assert falling is not None
     assert (falling.value, falling.interval) == (pytest.approx(-1.0), None)
 
 
 def test_fewer_than_10_points_are_marked_and_what_does_not_vary_has_a_reason() -> None:
-    assert relation("vgg", TIME, "parameters", observed(9)).few
-    found = relation("vgg", TIME, "batch", observed(9))
+    assert relate_size("vgg", TIME, "parameters", observed(9)).few
+    found = relate_size("vgg", TIME, "batch", observed(9))
     assert (found.ranked, found.linear, found.reason) == (
         None,
         None,
         "it is equal in every point",
     )
-    assert relation("vgg", MEMORY, "batch", observed(9)).reason == "no point has both values"
+    assert relate_size("vgg", MEMORY, "batch", observed(9)).reason == "no point has both values"
 
 
 def test_depth_and_width_are_not_compared_across_families() -> None:
-    rows = relations([*observed(5), *observed(5, "mlp")])
+    rows = relate_all_sizes([*observed(5), *observed(5, "mlp")])
     assert {row.size for row in rows if row.family == "vgg"} == {"parameters", "width", "batch"}
     assert "width" not in {row.size for row in rows if row.family == "all"}
     assert next(row.points for row in rows if (row.family, row.size) == ("all", "parameters")) == 10
@@ -76,13 +76,17 @@ def test_depth_and_width_are_not_compared_across_families() -> None:
 
 def test_fishers_interval_is_that_of_his_z() -> None:
     reach = 1.959964 / math.sqrt(25 - 3)
-    low, high = fisher_interval(0.5, 25, ranked=False) or (0, 0)
+    low, high = compute_fisher_interval(0.5, 25, ranked=False) or (0, 0)
     assert (math.atanh(low), math.atanh(high)) == pytest.approx(
         (math.atanh(0.5) - reach, math.atanh(0.5) + reach)
     )
-    wide = fisher_interval(0.5, 25, ranked=True) or (0, 0)
+    wide = compute_fisher_interval(0.5, 25, ranked=True) or (0, 0)
     assert math.atanh(wide[1]) - math.atanh(0.5) == pytest.approx(reach * math.sqrt(1 + 0.5**2 / 2))
-    assert fisher_interval(0.5, 3, ranked=False) is fisher_interval(1.0, 9, ranked=True) is None
+    assert (
+        compute_fisher_interval(0.5, 3, ranked=False)
+        is compute_fisher_interval(1.0, 9, ranked=True)
+        is None
+    )
 
 
 def test_the_interval_holds_the_true_correlation_19_times_of_20() -> None:
@@ -92,16 +96,16 @@ def test_the_interval_holds_the_true_correlation_19_times_of_20() -> None:
         for number in range(20):
             x = dice.gauss(0, 1)
             y = true * x + math.sqrt(1 - true**2) * dice.gauss(0, 1)
-            made.append(Observation("vgg", str(number), 1, {"width": x + 9}, {TIME: y + 9}))
-        interval = (relation("vgg", TIME, "width", made).linear or (0, None))[1]
+            made.append(SizeObservation("vgg", str(number), 1, {"width": x + 9}, {TIME: y + 9}))
+        interval = (relate_size("vgg", TIME, "width", made).linear or (0, None))[1]
         assert interval is not None
         held += interval[0] <= true <= interval[1]
     assert abs(held / 400 - 0.95) < 3 * math.sqrt(0.05 * 0.95 / 400)
 
 
 def test_sizes_of_a_point_are_its_plans_and_memory_is_what_the_steps_added() -> None:
-    point = next(one for one in bench_points(file=BENCH) if one.family == "vgg")
-    (found,) = observations([point])
+    point = next(one for one in load_bench_points(file=BENCH) if one.family == "vgg")
+    (found,) = list_observations([point])
     settings = dict(word.split("=") for word in point.model.partition(":")[2].split(","))
     assert (found.sizes["depth"], found.sizes["width"]) == (
         float(settings["depth"]),
@@ -115,7 +119,7 @@ def test_the_points_of_48_networks_give_the_whole_page_with_all_families_in_one_
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "st"
-    assert run(["study", "cost", "--from", str(BENCH), "--out", str(out)]) == 0
+    assert run_command_line(["study", "cost", "--from", str(BENCH), "--out", str(out)]) == 0
     assert "the fit and the calculator: a file of perfctl bench export has no peaks" in " ".join(
         capsys.readouterr().err.split()
     )
@@ -135,16 +139,18 @@ def test_the_points_of_48_networks_give_the_whole_page_with_all_families_in_one_
 def test_the_quick_design_has_all_families_two_batch_sizes_and_enough_steps_for_a_fit(
     tmp_path: Path,
 ) -> None:
-    request = bench_request_of(ask("cost", tmp_path, quick=True))
+    request = plan_study_bench(ask("cost", tmp_path, quick=True))
     families = {
         family: {p.batch for p in request.points if p.family == family}
         for family in ("vgg", "resnet", "inception", "mlp")
     }
     assert all(len(batches) == 2 for batches in families.values())
     assert len(request.points) == 24 >= 20, "a fit needs 20"
-    commands = [words for _, words in parts_of(ask("cost", tmp_path, quick=True)).parts]
+    commands = [
+        words for _, words in split_study_into_parts(ask("cost", tmp_path, quick=True)).parts
+    ]
     assert [words[-2:] for words in commands] == [("--part", f"{n}/4") for n in (1, 2, 3, 4)]
-    part = bench_request_of(replace(ask("cost", tmp_path, quick=True), part="2/4"))
+    part = plan_study_bench(replace(ask("cost", tmp_path, quick=True), part="2/4"))
     assert part.part == (2, 4)
     assert len(part.points) == 6
 
@@ -152,5 +158,5 @@ def test_the_quick_design_has_all_families_two_batch_sizes_and_enough_steps_for_
 def test_a_design_of_ones_own_holds_in_the_quick_form_too(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text("batches = [2]\n[families.mlp]\ndepth = [2]\nwidth = [64]\nimage = [16]\n")
-    request = bench_request_of(ask("cost", tmp_path, quick=True, design=own))
+    request = plan_study_bench(ask("cost", tmp_path, quick=True, design=own))
     assert {point.family for point in request.points} == {"mlp"}

@@ -13,17 +13,17 @@ import pytest
 from perfctl.orchestrator.commands import study as actions
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.ingest import sweep as sweeps
-from perfctl.orchestrator.launch.sweep.folders import Setting
+from perfctl.orchestrator.launch.sweep.folders import SweepSetting
 from perfctl.orchestrator.launch.sweep.request import RunResult
-from perfctl.orchestrator.launch.sweep.study import parts_of, sweeps_of
-from perfctl.orchestrator.ledger.network import networks_of
+from perfctl.orchestrator.launch.sweep.study import list_study_sweeps, split_study_into_parts
+from perfctl.orchestrator.ledger.network import group_into_networks
 from perfctl.orchestrator.report.tables import Table
 from perfctl.orchestrator.report.view import View
-from perfctl.orchestrator.stored_runs import newest_runs
+from perfctl.orchestrator.stored_runs import load_newest_runs
 from perfctl.workloads.data import mnist
 from perfctl.workloads.models import mnist_cnn
 from perfctl.workloads.run import loop
-from perfctl.workloads.spec import Options
+from perfctl.workloads.spec import WorkloadOptions
 from tests.studies.asking import ask, find_table
 
 BATCH, EPOCHS = 4, 2
@@ -66,7 +66,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, shape in (("first", FIRST), ("second", SECOND)):
             place = folder / name / f"b{BATCH}"
             place.mkdir(parents=True)
-            options = Options(
+            options = WorkloadOptions(
                 BATCH,
                 steps=2,
                 warmup=1,
@@ -74,7 +74,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 epochs=EPOCHS,
                 record=place / "workload.json",
             )
-            loop.run(mnist_cnn, options, argparse.Namespace(conv2=shape))
+            loop.run_workload(mnist_cnn, options, argparse.Namespace(conv2=shape))
             record = {
                 "perfctl_run": 1,
                 "profiler": "none",
@@ -191,7 +191,7 @@ def test_the_published_counter_stands_beside_paper_and_what_its_launch_executed(
 ) -> None:
     asked = ask("flops", tmp_path, layer="conv2", source=EXAMPLE)
     actions.run_study(asked)
-    (first, *_) = networks_of(newest_runs(tmp_path / "perfctl.db"))
+    (first, *_) = group_into_networks(load_newest_runs(tmp_path / "perfctl.db"))
     adds = 1000 * 64 * 24 * 24  # one per output of a test batch of 1,000
     for point in first.points("conv2"):
         assert point.estimated.value == 2 * conv2_macs(FIRST, point.batch)
@@ -260,7 +260,7 @@ def test_another_request_in_the_same_folder_is_refused(recorded: Path, tmp_path:
 def test_the_parts_are_clock_training_profile_and_counts_of_each_shape(tmp_path: Path) -> None:
     typed = {"batches": (16, 64), "epochs": 3, "conv2": "32,128,5,1"}
     asked = ask("flops", tmp_path, device="cuda", **typed)
-    found = {one.label: one for one in sweeps_of(asked)}
+    found = {one.label: one for one in list_study_sweeps(asked)}
     assert list(found) == [
         f"{part}{tail}"
         for tail in ("", " 32,128,5,1")
@@ -269,8 +269,8 @@ def test_the_parts_are_clock_training_profile_and_counts_of_each_shape(tmp_path:
     assert (found["clock"].options.batches, found["training"].options.batches) == ((16,), (64,))
     assert found["training"].arguments[-2:] == ("--epochs", "3")
     assert found["counts 32,128,5,1"].arguments == ("--conv2", "32,128,5,1")
-    assert [label for label, _ in parts_of(asked).parts] == list(found)
-    on_cpu = parts_of(ask("flops", tmp_path, device="cpu", **typed)).parts
+    assert [label for label, _ in split_study_into_parts(asked).parts] == list(found)
+    on_cpu = split_study_into_parts(ask("flops", tmp_path, device="cpu", **typed)).parts
     assert [label for label, _ in on_cpu] == [
         label for label in found if not label.startswith("counts")
     ]
@@ -279,15 +279,15 @@ def test_the_parts_are_clock_training_profile_and_counts_of_each_shape(tmp_path:
 def test_a_part_that_fails_leaves_the_others_and_is_named(
     recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from perfctl.orchestrator.ingest.ingest import ingest
+    from perfctl.orchestrator.ingest.ingest import ingest_paths
 
     def run_sweep(request: Any, events: Any) -> sweeps.Swept:
         results: tuple[RunResult, ...] = ()
         if request.profiler.name == "torch":
             failed = {"status": "failed", "reason": "no memory"}
-            results = (RunResult(setting=Setting(BATCH), folder=request.folder, **failed),)
+            results = (RunResult(setting=SweepSetting(BATCH), folder=request.folder, **failed),)
         else:
-            ingest([recorded / "first"], request.store_path)
+            ingest_paths([recorded / "first"], request.store_path)
         return sweeps.Swept(request, request.store_path, results)
 
     monkeypatch.setattr(sweeps, "run_sweep", run_sweep)

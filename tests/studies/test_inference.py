@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.cli.main import run as run_command
-from perfctl.orchestrator.launch.sweep.study import parts_of, read_study, sweeps_of
+from perfctl.orchestrator.cli.main import run_command_line as run_command
+from perfctl.orchestrator.launch.sweep.study import (
+    list_study_sweeps,
+    read_study_definition,
+    split_study_into_parts,
+)
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.studies import inference_findings
-from perfctl.orchestrator.report.studies.inference import subject
-from perfctl.orchestrator.report.studies.records import study_view
-from perfctl.orchestrator.report.studies.written import markdown
+from perfctl.orchestrator.report.studies.inference import build_inference_subject
+from perfctl.orchestrator.report.studies.records import assemble_study_view
+from perfctl.orchestrator.report.studies.written import write_study_markdown
 from perfctl.orchestrator.report.view import View
 from perfctl.records.report import Gap, Step, Summary
 from tests.make import synthetic
@@ -55,8 +59,10 @@ def answers(
 
 
 def page(*runs: Any) -> View:
-    content = read_study("inference").content
-    return study_view("inference", content, {"inference": subject(runs, {})})
+    content = read_study_definition("inference").content
+    return assemble_study_view(
+        "inference", content, {"inference": build_inference_subject(runs, {})}
+    )
 
 
 def table(study: View, start: str) -> list[dict[str, str]]:
@@ -103,7 +109,9 @@ def test_findings_are_short_and_point_at_a_chapter_of_the_page() -> None:
     keys = {chapter.key for chapter in study.chapters}
     assert study.findings
     assert all(len(one.text) <= LONGEST and one.evidence in keys for one in study.findings)
-    names = re.findall(r"charts/(\S+)-", markdown(study, [f"{key}-x.png" for key in keys]))
+    names = re.findall(
+        r"charts/(\S+)-", write_study_markdown(study, [f"{key}-x.png" for key in keys])
+    )
     assert set(names) == keys
 
 
@@ -241,7 +249,7 @@ def test_requests_that_make_no_sense_leave_nothing_behind(
 
 def test_every_batch_size_is_timed_and_only_the_ends_are_profiled(tmp_path: Path) -> None:
     asked = ask("inference", tmp_path, quick=True, models="resnet18", device="cpu")
-    planned = [(one.profiler, one.options.batches) for one in sweeps_of(asked)]
+    planned = [(one.profiler, one.options.batches) for one in list_study_sweeps(asked)]
     assert planned == [("none", (1, 5, 20)), ("torch", (1, 20))]
 
 
@@ -254,7 +262,7 @@ def test_a_source_without_inference_is_refused(perfctl: Any) -> None:
 
 def test_the_parts_for_a_batch_system_are_commands_that_exist(perfctl: Any) -> None:
     asked = ask("inference", Path("study"), quick=True, models="resnet18,vgg11", device="cpu")
-    parts = parts_of(asked).parts
+    parts = split_study_into_parts(asked).parts
     assert [label for label, _ in parts] == [
         f"{model} {how}" for model in ("resnet18", "vgg11") for how in ("timed", "under torch")
     ]
@@ -268,7 +276,7 @@ def test_one_real_study_is_measured_resumed_and_written(
 ) -> None:
     pytest.importorskip("torchvision")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(inference_findings, "busy_with_others", lambda runs: None)
+    monkeypatch.setattr(inference_findings, "explain_busy_cpu", lambda runs: None)
     words = [
         "--quick",
         "--models",

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.cli.main import run_command_line
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.sweep.study import SEEDS, parts_of, read_study, sweeps_of
+from perfctl.orchestrator.launch.sweep.study import (
+    SEEDS,
+    list_study_sweeps,
+    read_study_definition,
+    split_study_into_parts,
+)
 from tests.studies.asking import ask
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "recorded-cpu" / "torch"
@@ -49,24 +54,24 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_value_has_its_sweeps_and_a_typed_option_goes_before_the_files(own: Path) -> None:
-    first, second = sweeps_of(ask(str(own), Path("out"), quick=True, steps=7))
+    first, second = list_study_sweeps(ask(str(own), Path("out"), quick=True, steps=7))
     assert (first.label, second.label) == ("kernel 3", "kernel 5")
     assert second.arguments == ("--conv2", "32,64,5,1", "--seed", "1")
     assert (second.options.batches, second.options.steps) == ((2,), 7)
-    assert sweeps_of(ask(str(own), Path("out")))[0].options.steps == 3
+    assert list_study_sweeps(ask(str(own), Path("out")))[0].options.steps == 3
 
 
 def test_its_parts_are_commands_of_the_same_file(own: Path) -> None:
-    parts = parts_of(ask(str(own), Path("out"), seed=2))
+    parts = split_study_into_parts(ask(str(own), Path("out"), seed=2))
     assert [words for _, words in parts.parts] == [
         ("study", "kernels.toml", "--out", "out", "--seed", "2", "--part", f"kernel {size}")
         for size in (3, 5)
     ]
-    assert run(["slurm", "render", "study", "kernels.toml", "--dry-run"]) == 0
+    assert run_command_line(["slurm", "render", "study", "kernels.toml", "--dry-run"]) == 0
 
 
 def test_its_page_has_the_chapters_of_the_file(own: Path) -> None:
-    assert run(["study", "kernels.toml", "--from", str(RECORDED)]) == 0
+    assert run_command_line(["study", "kernels.toml", "--from", str(RECORDED)]) == 0
     summary = Path("study-kernels/summary.md").read_text()
     assert summary.startswith("# Kernel sizes of mnist\\_cnn\n")
     assert "## The networks\n\nBoth." in summary
@@ -76,7 +81,7 @@ def test_its_page_has_the_chapters_of_the_file(own: Path) -> None:
 
 def test_a_file_that_does_not_exist_is_refused_without_a_python_error() -> None:
     with pytest.raises(UsageError) as refused:
-        read_study("missing.toml")
+        read_study_definition("missing.toml")
     assert str(refused.value) == "missing.toml: file not found. Check the path"
 
 
@@ -97,7 +102,7 @@ def test_a_file_that_makes_no_sense_is_refused_in_one_line(
     own: Path, before: str, after: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own.write_text(OWN.replace(before, after))
-    assert run(["study", "kernels.toml"]) == 2
+    assert run_command_line(["study", "kernels.toml"]) == 2
     printed = capsys.readouterr().err
     assert said in printed
     assert printed.count("\n") == 1
@@ -106,11 +111,11 @@ def test_a_file_that_makes_no_sense_is_refused_in_one_line(
 
 @pytest.mark.parametrize("name", SEEDS)
 def test_the_studies_of_perfctl_describe_all_their_options(name: str) -> None:
-    assert all(field.option.help for field in read_study(name).options.values())
+    assert all(field.option.help for field in read_study_definition(name).options.values())
 
 
 def test_the_help_of_an_option_names_the_default_of_the_study() -> None:
-    batches = read_study("inference").options["batches"]
+    batches = read_study_definition("inference").options["batches"]
     assert (batches.default, batches.option.help) == (
         (1, 5, 10, 15, 20),
         "Batch sizes, one process each. Default: 1,5,10,15,20.",

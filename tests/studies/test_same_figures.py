@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.cli.main import run_command_line
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 EXAMPLE = DATA.parents[1] / "examples" / "mnist_v100_study"
@@ -146,7 +146,10 @@ def test_page_summary_csv_and_terminal_have_the_same_figures(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "study"
-    assert run(["study", kind.split()[0], *recorded(kind, tmp_path), "--out", str(out)]) == 0
+    assert (
+        run_command_line(["study", kind.split()[0], *recorded(kind, tmp_path), "--out", str(out)])
+        == 0
+    )
     printed = re.findall(r"^(?:\d+|!)  (.+)$", capsys.readouterr().out, re.MULTILINE)
     summary, page = (out / "summary.md").read_text(), (out / "study.html").read_text()
     section = summary.partition("\n## ")[0]

@@ -10,22 +10,27 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.cli.main import run_command_line
 from perfctl.orchestrator.commands.study import resolve_devices, run_study
 from perfctl.orchestrator.compare import speedup as compared
 from perfctl.orchestrator.compare.speedup import (
-    Against,
+    ArmComparison,
     Gain,
+    GainKey,
     GainLine,
-    LineKey,
-    Speedup,
-    Unsettled,
-    compare_quantity,
+    NetworkSpeedup,
+    UncertainGain,
+    compute_gain_line,
 )
-from perfctl.orchestrator.launch.sweep.study import parts_of
-from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Rate
+from perfctl.orchestrator.launch.sweep.study import split_study_into_parts
+from perfctl.orchestrator.ledger.arm_figures import ArmFigures, FlopRate
 from perfctl.orchestrator.report.page.records import LONGEST
-from perfctl.orchestrator.report.speedup import WHICH, gain_cells, headline, notes
+from perfctl.orchestrator.report.speedup import (
+    WHICH,
+    build_gain_cells,
+    build_speedup_finding,
+    list_speedup_notes,
+)
 from tests.studies.asking import ask
 
 SMALL = (
@@ -43,7 +48,7 @@ SMALL = (
 def quiet() -> Iterator[None]:
     """Other programs beside the tests are no matter of the study."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compared, "busy_with_others", lambda runs: None)
+        patch.setattr(compared, "explain_busy_cpu", lambda runs: None)
         yield
 
 
@@ -56,7 +61,7 @@ def made(
     before = Path.cwd()
     os.chdir(folder)
     try:
-        assert run(["study", "speedup", *SMALL, "--out", "st"]) == 0
+        assert run_command_line(["study", "speedup", *SMALL, "--out", "st"]) == 0
     finally:
         os.chdir(before)
     return folder / "st"
@@ -108,20 +113,22 @@ def test_a_gpu_that_is_not_here_is_said_and_ways_of_the_cpu_are_compared(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nowhere = str(tmp_path / "nowhere")
-    assert run(["study", "speedup", "--from", nowhere, "--out", str(tmp_path / "x")]) == 2
+    assert (
+        run_command_line(["study", "speedup", "--from", nowhere, "--out", str(tmp_path / "x")]) == 2
+    )
     assert f"--from: {nowhere} does not exist" in capsys.readouterr().err
     asked = ask("speedup", tmp_path, quick=True, devices="cpu,cuda")
     request, _ = resolve_devices(asked, is_planned=True)
-    labels = [label for label, _ in parts_of(request).parts]
+    labels = [label for label, _ in split_study_into_parts(request).parts]
     assert labels == ["unet on cpu", "unet on cuda", "lstm on cpu", "lstm on cuda"], (
         "commands for a machine with a GPU"
     )
 
 
-def speedup_of(*lines: GainLine) -> tuple[Speedup, Against]:
-    other = Against("cuda", (), (), lines, ())
+def speedup_of(*lines: GainLine) -> tuple[NetworkSpeedup, ArmComparison]:
+    other = ArmComparison("cuda", (), (), lines, ())
     arms = tuple(
-        ArmFacts(
+        ArmFigures(
             label,
             None,
             None,
@@ -136,7 +143,7 @@ def speedup_of(*lines: GainLine) -> tuple[Speedup, Against]:
             {},
             (),
             None,
-            Rate(None, None, None, ""),
+            FlopRate(None, None, None, ""),
             None,
             None,
             None,
@@ -144,24 +151,24 @@ def speedup_of(*lines: GainLine) -> tuple[Speedup, Against]:
         )
         for label in ("cpu", "cuda")
     )
-    return Speedup("unet", 16, "cpu", arms, (other,), ()), other
+    return NetworkSpeedup("unet", 16, "cpu", arms, (other,), ()), other
 
 
 STEP = GainLine(
-    LineKey("step", "step"),
+    GainKey("step", "step"),
     113.0,
     10.0,
     gain=Gain(11.3, 9.8, 12.9, "9 and 8 steps of one run each"),
 )
-LOADING = GainLine(LineKey("phase", "data"), 4.0, 4.1)
-BACKWARD = GainLine(LineKey("phase", "backward"), 60.0, 4.5)
+LOADING = GainLine(GainKey("phase", "data"), 4.0, 4.1)
+BACKWARD = GainLine(GainKey("phase", "backward"), 60.0, 4.5)
 
 
 def test_the_headline_says_how_many_times_faster_and_what_the_rest_waits_for() -> None:
-    said = headline(*speedup_of(STEP, LOADING, BACKWARD), "unet").text
+    said = build_speedup_finding(*speedup_of(STEP, LOADING, BACKWARD), "unet").text
     times = "U-Net: GPU is 11.30 times faster than CPU by steps (9.80 to 12.90, 9 and 8 steps)"
     assert said == f"{times}; data loading then takes 41.0% of a step."
-    said = headline(*speedup_of(STEP, BACKWARD), "unet").text
+    said = build_speedup_finding(*speedup_of(STEP, BACKWARD), "unet").text
     assert said.endswith("; backward then takes 45.0% of a step.")
 
 
@@ -174,19 +181,19 @@ def test_the_headline_says_how_many_times_faster_and_what_the_rest_waits_for() -
 )
 def test_slower_and_no_different_are_called_so(low: float, high: float, words: str) -> None:
     line = GainLine(
-        LineKey("step", "step"), 1.0, 1.0, gain=Gain((low * high) ** 0.5, low, high, "5 and 5 runs")
+        GainKey("step", "step"), 1.0, 1.0, gain=Gain((low * high) ** 0.5, low, high, "5 and 5 runs")
     )
-    assert words in headline(*speedup_of(line), "unet").text
+    assert words in build_speedup_finding(*speedup_of(line), "unet").text
 
 
 def line(level: str, low: float, high: float) -> GainLine:
     return GainLine(
-        LineKey(level, level), 80.0, 10.0, gain=Gain((low * high) ** 0.5, low, high, "5 and 5 runs")
+        GainKey(level, level), 80.0, 10.0, gain=Gain((low * high) ** 0.5, low, high, "5 and 5 runs")
     )
 
 
 def test_whole_epochs_are_the_answer_and_steps_that_say_otherwise_follow_with_a_warning() -> None:
-    found = headline(*speedup_of(STEP, line("epoch", 7.7, 8.6)), "unet")
+    found = build_speedup_finding(*speedup_of(STEP, line("epoch", 7.7, 8.6)), "unet")
     assert found.warning
     assert found.text == (
         "U-Net: GPU is 8.14 times faster than CPU by complete epochs (7.70 to 8.60, 5 and 5 runs); steps under "
@@ -198,16 +205,18 @@ def test_steps_that_see_no_difference_do_not_hide_what_whole_epochs_show() -> No
     """The epochs' interval is above 1, and the steps' holds 1: it is wider and meets the other, so
     they do not disagree."""
     study, other = speedup_of(line("step", 0.94, 1.15), line("epoch", 1.12, 1.21))
-    found = headline(study, other, "unet")
+    found = build_speedup_finding(study, other, "unet")
     assert not found.warning
     assert (
         "GPU is 1.16 times faster than CPU by complete epochs (1.12 to 1.21, 5 and 5 runs)"
         in found.text
     )
     assert found.text.endswith("; steps under the profiler give 1.04 (0.94 to 1.15).")
-    assert WHICH in notes(study), "one sentence says which of the two answers which question"
+    assert WHICH in list_speedup_notes(study), (
+        "one sentence says which of the two answers which question"
+    )
     assert "Complete epochs show how much sooner training ends" in WHICH
-    assert WHICH not in notes(speedup_of(STEP)[0]), "nothing to choose from"
+    assert WHICH not in list_speedup_notes(speedup_of(STEP)[0]), "nothing to choose from"
 
 
 def test_a_headline_has_at_most_140_characters_and_a_warning_stays_complete() -> None:
@@ -215,16 +224,18 @@ def test_a_headline_has_at_most_140_characters_and_a_warning_stays_complete() ->
     long = replace(
         other, label="cuda:bf16 (NVIDIA GeForce RTX 4090 Laptop GPU of a very long product name)"
     )
-    assert len(headline(study, long, "unet").text) <= LONGEST
+    assert len(build_speedup_finding(study, long, "unet").text) <= LONGEST
     reason = "word " * 60 + "end"
-    assert headline(study, replace(long, reasons=(reason,)), "unet").text.endswith(f"{reason}.")
+    assert build_speedup_finding(study, replace(long, reasons=(reason,)), "unet").text.endswith(
+        f"{reason}."
+    )
 
 
 def gain(
     level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
-) -> Gain | Unsettled | str | None:
+) -> Gain | UncertainGain | str | None:
     """What the line of one quantity says: its gain, that it is not settled, or the reason."""
-    line = compare_quantity(LineKey(level, level), a, b)
+    line = compute_gain_line(GainKey(level, level), a, b)
     return line.gain or line.uncertain or line.reason
 
 
@@ -233,22 +244,22 @@ def test_an_interval_wider_than_a_factor_of_3_is_not_known_and_says_what_would_s
     found = gain("step", noisy, [[value / 2 for value in noisy[0]]])
     assert isinstance(found, Gain), "20 steps of this spread are enough"
     found = gain("step", [noisy[0][:10]], [[value / 2 for value in noisy[0][:10]]])
-    assert isinstance(found, Unsettled)
+    assert isinstance(found, UncertainGain)
     needed = 10 + found.more
     enough = gain("step", [noisy[0][:needed]], [[value / 2 for value in noisy[0][:needed]]])
     fewer = gain(
         "step", [noisy[0][: needed - 2]], [[value / 2 for value in noisy[0][: needed - 2]]]
     )
     assert isinstance(enough, Gain)
-    assert isinstance(fewer, Unsettled)
-    wide = GainLine(LineKey("step", "step"), 1.0, 1.0, reason=found.judged.reason, uncertain=found)
-    said = headline(*speedup_of(wide), "unet")
+    assert isinstance(fewer, UncertainGain)
+    wide = GainLine(GainKey("step", "step"), 1.0, 1.0, reason=found.judged.reason, uncertain=found)
+    said = build_speedup_finding(*speedup_of(wide), "unet")
     assert said.warning
     settle = f"about {found.more} more steps would suffice"
     assert said.text.endswith(
         f"is unknown: the 95% interval is wider than a factor of 3; {settle}."
     )
-    shown = [cell.text for cell in gain_cells(wide)]
+    shown = [cell.text for cell in build_gain_cells(wide)]
     assert shown[1:] == ["unknown", f"needs about {found.more} more steps"], (
         "the ends themselves are not printed"
     )

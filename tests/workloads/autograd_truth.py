@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from perfctl.records.ranges import read_range_name
+from perfctl.records.ranges import parse_range_name
 
 LEAF = 2**64 - 1
 
@@ -39,7 +39,7 @@ class Seen:
 
     def layer(self) -> str | None:
         """Layer of the innermost range that is open."""
-        return read_range_name(self.open[-1]).layer if self.open else None
+        return parse_range_name(self.open[-1]).layer if self.open else None
 
 
 class Made(nn.Module):

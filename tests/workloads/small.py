@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from perfctl.workloads.interface import Parts
+from perfctl.workloads.interface import WorkloadParts
 from perfctl.workloads.run import loop
-from perfctl.workloads.run.record import Record
-from perfctl.workloads.spec import Options
+from perfctl.workloads.run.record import WorkloadRecord
+from perfctl.workloads.spec import WorkloadOptions
 
 
 class Small:
@@ -22,12 +22,15 @@ class Small:
     ABOUT = "one linear layer"
 
     def __init__(self, fail_at: int = -1, error: BaseException | None = None) -> None:
-        self._fail_at, self._error = fail_at, error or RuntimeError("the layer broke\nand more")
+        self._fail_at, self._make_error = (
+            fail_at,
+            error or RuntimeError("the layer broke\nand more"),
+        )
 
     class Own:
         """It has none."""
 
-    def build(self, options: Options, own: Any) -> Parts:
+    def build(self, options: WorkloadOptions, own: Any) -> WorkloadParts:
         outer, passes = self, iter(range(10**9))
 
         class Layer(nn.Module):
@@ -37,19 +40,21 @@ class Small:
 
             def forward(self, x: Tensor) -> Tensor:
                 if next(passes) == outer._fail_at:
-                    raise outer._error
+                    raise outer._make_error
                 return self.fc(x)
 
         model = Layer()
         dataset = TensorDataset(torch.randn(20, 6), torch.arange(20) % 3)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-        return Parts(model, nn.functional.cross_entropy, optimizer, dataset, dataset, scheduler)
+        return WorkloadParts(
+            model, nn.functional.cross_entropy, optimizer, dataset, dataset, scheduler
+        )
 
 
-def run(tmp_path: Path, workload: Any = None, **changes: Any) -> Record:
+def run(tmp_path: Path, workload: Any = None, **changes: Any) -> WorkloadRecord:
     """Two warm-up steps and three measured ones, or as many as there is time for."""
-    options = Options(
+    options = WorkloadOptions(
         **{"batch_size": 4, "steps": 3, "warmup": 2, "record": tmp_path / "record.json"} | changes
     )
-    return loop.run(workload or Small(), options, Small.Own())
+    return loop.run_workload(workload or Small(), options, Small.Own())

@@ -10,7 +10,7 @@ import pytest
 
 from perfctl.workloads.__main__ import main
 from perfctl.workloads.models import mnist_cnn
-from perfctl.workloads.spec import Options
+from perfctl.workloads.spec import WorkloadOptions
 from tests.workloads.started import PERFCTL, start
 
 
@@ -61,7 +61,7 @@ def test_help_lists_workloads_and_options(capsys):
     assert "mnist_cnn" in capsys.readouterr().out
     assert main(["mnist_cnn", "--help"]) == 0
     text = capsys.readouterr().out
-    names = [field.name for owner in (Options, mnist_cnn.Own) for field in fields(owner)]
+    names = [field.name for owner in (WorkloadOptions, mnist_cnn.Own) for field in fields(owner)]
     flags = {f"--{name.replace('_', '-')}" for name in names} - {"--batch-size"}
     assert all(flag in text for flag in (*flags, "--batch"))
     assert main([]) == 2

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from perfctl.workloads.data.matfile import MatError, read_structs
-from perfctl.workloads.spec import WorkloadError, first_line
+from perfctl.workloads.spec import WorkloadError, get_first_error_line
 
 _MOST_NAME = 1 << 20
 """Bytes of a header with a long name or attributes, which Python reads into memory."""
@@ -57,7 +57,7 @@ class BoundedTarInfo(tarfile.TarInfo):
         return member
 
 
-def members_of(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+def iterate_members_bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """The members in order. Raises tarfile.ReadError when there are too many."""
     for number, member in enumerate(archive):
         if number >= _MOST_MEMBERS:
@@ -65,7 +65,7 @@ def members_of(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         yield member
 
 
-def read_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
+def read_archive_files(path: Path, names: Collection[str]) -> dict[str, bytes]:
     """Contents of the regular files with these names in any folder of the archive; the last of each
     name wins.
 
@@ -75,7 +75,7 @@ def read_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     read = 0
     with tarfile.open(path, "r|*", tarinfo=BoundedTarInfo) as archive:
-        for member in members_of(archive):
+        for member in iterate_members_bounded(archive):
             read += member.size
             if read > _MOST_READ:
                 raise tarfile.ReadError(f"it unpacks to more than {_MOST_READ >> 20:,} MiB")
@@ -97,7 +97,7 @@ Tick = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class DevKit:
+class ImagenetDevKit:
     folders: tuple[str, ...]
     """Class folder of image 1, 2, ..."""
     classes: tuple[str, ...]
@@ -105,7 +105,7 @@ class DevKit:
 
 
 @dataclass(slots=True)
-class Sorted:
+class SortedImages:
     total: int
     """Images that the development kit knows."""
     written: int = 0
@@ -119,7 +119,7 @@ class Sorted:
         return self.written + self.already
 
 
-def check_sum(path: Path, tick: Tick = lambda done, total: None) -> bool:
+def has_published_md5(path: Path, tick: Tick = lambda done, total: None) -> bool:
     """Compare a published file with its MD5; False when its name is none of ARCHIVES. Raises
     WorkloadError."""
     published = ARCHIVES.get(path.name)
@@ -140,7 +140,7 @@ def check_sum(path: Path, tick: Tick = lambda done, total: None) -> bool:
     return True
 
 
-def read_devkit(path: Path, synsets: Path | None = None) -> DevKit:
+def read_devkit(path: Path, synsets: Path | None = None) -> ImagenetDevKit:
     """From the development kit's archive. ``synsets``: "ID WNID" lines to use instead of
     its meta.mat.
 
@@ -148,9 +148,9 @@ def read_devkit(path: Path, synsets: Path | None = None) -> DevKit:
     """
     kit = "name ILSVRC2012_devkit_t12.tar.gz"
     try:
-        contents = read_members(path, (_TRUTH, _META))
+        contents = read_archive_files(path, (_TRUTH, _META))
     except (*_TAR_ERRORS, OSError) as error:
-        problem = f"`devkit` {path} cannot be read ({_reason_of(error)})"
+        problem = f"`devkit` {path} cannot be read ({_describe_error(error)})"
         raise WorkloadError(f"{problem}: {kit}") from error
     if (truth := contents.get(_TRUTH)) is None:
         raise WorkloadError(f"`devkit` {path} has no {_TRUTH}: {kit}")
@@ -158,9 +158,13 @@ def read_devkit(path: Path, synsets: Path | None = None) -> DevKit:
     try:
         numbers = [int(line) for line in truth.decode("ascii").split()]
         source = synsets or path
-        names = _from_lines(synsets) if synsets is not None else _from_meta(contents.get(_META))
+        names = (
+            _read_class_folder_lines(synsets)
+            if synsets is not None
+            else _parse_class_folders(contents.get(_META))
+        )
     except (ValueError, OverflowError) as error:
-        problem = f"the classes cannot be read ({first_line(error)})"
+        problem = f"the classes cannot be read ({get_first_error_line(error)})"
         raise WorkloadError(f"{source}: {problem}") from error
     if unknown := sorted(set(numbers) - set(names)):
         raise WorkloadError(
@@ -168,10 +172,10 @@ def read_devkit(path: Path, synsets: Path | None = None) -> DevKit:
         )
     if not numbers:
         raise WorkloadError(f"{path}: {_TRUTH} is empty")
-    return DevKit(tuple(names[number] for number in numbers), tuple(sorted(names.values())))
+    return ImagenetDevKit(tuple(names[number] for number in numbers), tuple(sorted(names.values())))
 
 
-def _from_meta(meta: bytes | None) -> dict[int, str]:
+def _parse_class_folders(meta: bytes | None) -> dict[int, str]:
     """Class number -> folder, of the classes that have none below them (the rest of WordNet's tree
     is in it, too)."""
     if meta is None:
@@ -184,45 +188,45 @@ def _from_meta(meta: bytes | None) -> dict[int, str]:
             and isinstance(name, str)
             and not row.get("num_children")
         ):
-            names[int(number)] = _checked(name)
+            names[int(number)] = _check_wordnet_id(name)
     return names
 
 
-def _from_lines(path: Path) -> dict[int, str]:
+def _read_class_folder_lines(path: Path) -> dict[int, str]:
     names: dict[int, str] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         match line.split():
             case [number, name, *_]:
-                names[int(number)] = _checked(name)
+                names[int(number)] = _check_wordnet_id(name)
             case [_]:
                 raise ValueError(f"{path}: '{line.strip()}' is not 'ID WNID'")
     return names
 
 
-def _checked(name: str) -> str:
+def _check_wordnet_id(name: str) -> str:
     """A name goes into a path only when it looks like one of WordNet's."""
     if not _CLASS.fullmatch(name):
         raise ValueError(f"{name!r} is not the name of a class such as n01440764")
     return name
 
 
-def sort_archive(
-    archive: Path, kit: DevKit, out: Path, tick: Tick = lambda done, total: None
-) -> Sorted:
+def sort_archive_into_classes(
+    archive: Path, kit: ImagenetDevKit, out: Path, tick: Tick = lambda done, total: None
+) -> SortedImages:
     """Write each image to ``out``/CLASS/NAME; what is there already, and as long, is left. Stopped,
     it goes on later.
 
     Only the number in a member's name is used, so no member can write anywhere else. Raises
     WorkloadError.
     """
-    result = Sorted(total=len(kit.folders))
+    result = SortedImages(total=len(kit.folders))
     for name in kit.classes:
         (out / name).mkdir(parents=True, exist_ok=True)
     sorted_numbers: set[int] = set()
     try:
         with tarfile.open(archive, "r|*", tarinfo=BoundedTarInfo) as members:
-            for member in members_of(members):
-                number = _number(member, len(kit.folders))
+            for member in iterate_members_bounded(members):
+                number = _parse_validation_number(member, len(kit.folders))
                 if number is None or number in sorted_numbers:
                     if not member.isdir():
                         result.ignored.append(member.name)
@@ -231,10 +235,10 @@ def sort_archive(
                 content = members.extractfile(member)
                 path = out / kit.folders[number - 1] / f"ILSVRC2012_val_{number:08d}.JPEG"
                 if content is not None:
-                    _put(content, member.size, path, result)
+                    _write_image(content, member.size, path, result)
                 tick(result.images, result.total)
     except _TAR_ERRORS as error:
-        reason = f"after {result.images} images ({_reason_of(error)})"
+        reason = f"after {result.images} images ({_describe_error(error)})"
         raise WorkloadError(
             f"{archive} is truncated or damaged {reason}. perfctl keeps them. Repeat the command "
             "with the complete archive"
@@ -254,7 +258,7 @@ def sort_archive(
     return result
 
 
-def _number(member: tarfile.TarInfo, largest: int) -> int | None:
+def _parse_validation_number(member: tarfile.TarInfo, largest: int) -> int | None:
     """Number of a validation image; None for anything else."""
     match = _IMAGE.fullmatch(member.name)
     if match is None or not member.isfile() or member.size > _LARGEST_IMAGE:
@@ -263,7 +267,7 @@ def _number(member: tarfile.TarInfo, largest: int) -> int | None:
     return number if 1 <= number <= largest else None
 
 
-def _put(content: IO[bytes], size: int, path: Path, result: Sorted) -> None:
+def _write_image(content: IO[bytes], size: int, path: Path, result: SortedImages) -> None:
     if path.is_file() and path.stat().st_size == size:
         result.already += 1
         return
@@ -279,7 +283,7 @@ def _put(content: IO[bytes], size: int, path: Path, result: Sorted) -> None:
     result.written += 1
 
 
-def strays(out: Path, kit: DevKit) -> Iterator[Path]:
+def find_misplaced_images(out: Path, kit: ImagenetDevKit) -> Iterator[Path]:
     """Images below ``out`` that are not where the development kit puts them: left by
     something else."""
     for path in out.glob("*/*.JPEG"):
@@ -289,5 +293,5 @@ def strays(out: Path, kit: DevKit) -> Iterator[Path]:
             yield path
 
 
-def _reason_of(error: BaseException) -> str:
-    return getattr(error, "strerror", None) or first_line(error)
+def _describe_error(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or get_first_error_line(error)

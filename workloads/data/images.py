@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from perfctl.records.report import Gap, Summary
 from perfctl.workloads.data.imagenet import CLASS_LIST
-from perfctl.workloads.data.mnist import size
-from perfctl.workloads.spec import WorkloadError, first_line
+from perfctl.workloads.data.mnist import count_samples
+from perfctl.workloads.spec import WorkloadError, get_first_error_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,7 @@ _NAMED = 5
 """Unreadable images to name; more are only counted."""
 
 
-class ClassFolders(Dataset[tuple[Tensor, int]]):
+class ClassFolderImages(Dataset[tuple[Tensor, int]]):
     """``paths`` with their class numbers. An unreadable file gives a blank image with target -1
     - index."""
 
@@ -73,18 +73,18 @@ class ClassFolders(Dataset[tuple[Tensor, int]]):
             with Image.open(path) as image:
                 image.convert("RGB")
         except (*_UNREADABLE, Image.DecompressionBombError) as error:
-            reason = first_line(error).replace(str(path), "it")
+            reason = get_first_error_line(error).replace(str(path), "it")
         return f"{path.parent.name}/{path.name}: {reason}"
 
-    def sample(self, count: int, seed: int) -> ClassFolders:
+    def sample(self, count: int, seed: int) -> ClassFolderImages:
         """``count`` images drawn with ``seed``, the same for every model and batch size."""
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(self), generator=generator)[:count].tolist()
         paths, labels = ([part[index] for index in order] for part in (self.paths, self.labels))
-        return ClassFolders(paths, labels, self._transforms)
+        return ClassFolderImages(paths, labels, self._transforms)
 
 
-class Noise(Dataset[tuple[Tensor, int]]):
+class NoiseImages(Dataset[tuple[Tensor, int]]):
     """``count`` images (or clips) of random pixels, preprocessed like photographs; all of
     class 0."""
 
@@ -103,7 +103,7 @@ class Noise(Dataset[tuple[Tensor, int]]):
         return self._transforms(pixels), 0
 
 
-def read_folder(folder: Path, classes: int, transforms: Transforms) -> ClassFolders:
+def read_class_folders(folder: Path, classes: int, transforms: Transforms) -> ClassFolderImages:
     """All images in the class folders of ``folder``.
 
     The number of a class is its index in ``classes.txt`` (written by perfctl prepare), else among
@@ -148,10 +148,10 @@ def read_folder(folder: Path, classes: int, transforms: Transforms) -> ClassFold
             f"no images in the {len(names)} class folders of {folder} ({', '.join(SUFFIXES[:3])}, "
             "...)"
         )
-    return ClassFolders(paths, labels, transforms)
+    return ClassFolderImages(paths, labels, transforms)
 
 
-class Score:
+class ClassificationScore:
     """Sums over the images so far. Images with a target below 0 were unreadable and do
     not count."""
 
@@ -216,7 +216,7 @@ class ImageFeed:
     """Index of an unreadable image -> its file and the reason."""
     notes: tuple[Gap, ...] = ()
     """Gaps known beforehand."""
-    score: Score = field(default_factory=Score)
+    score: ClassificationScore = field(default_factory=ClassificationScore)
     seen: int = 0
     skipped: list[int] = field(default_factory=list)
     """Indices of unreadable images."""
@@ -224,9 +224,9 @@ class ImageFeed:
 
     @property
     def steps(self) -> int:
-        return size(self.dataset) // self.batch_size
+        return count_samples(self.dataset) // self.batch_size
 
-    def warm_up(self, count: int) -> Iterator[Batch]:
+    def load_warmup_batches(self, count: int) -> Iterator[Batch]:
         """``count`` batches, repeating the first full ones; loaded in this process."""
         images = min(count, self.steps) * self.batch_size
         loader = DataLoader(Subset(self.dataset, range(images)), self.batch_size)
@@ -251,20 +251,20 @@ class ImageFeed:
         return self.score.add(outputs.to(torch.float32).numpy(), labels)
 
     @property
-    def _scored(self) -> bool:
+    def _has_scores(self) -> bool:
         return self.no_accuracy is None and self.score.images > 0
 
     @property
-    def _few_classes(self) -> bool:
+    def _has_few_classes(self) -> bool:
         return self.classes is not None and self.classes <= TOP
 
     def summaries(self) -> list[Summary]:
         """Images, unreadable images, and, when scored, top-1, top-5 (0..1) and mean loss."""
         score = self.score
         values: list[float | None] = [None] * len(FIGURES)
-        if self._scored:
+        if self._has_scores:
             clear = score.images - score.unclear
-            among = None if self._few_classes else score.among / score.images
+            among = None if self._has_few_classes else score.among / score.images
             values = [score.first / score.images, among, score.loss / clear if clear else None]
         skipped = len(self.skipped)
         return [
@@ -276,10 +276,10 @@ class ImageFeed:
     def gaps(self) -> list[Gap]:
         """Why figures are missing, and which images were skipped."""
         gaps = list(self.notes)
-        if not self._scored:
+        if not self._has_scores:
             reason = self.no_accuracy or "no image could be read"
             gaps += [Gap(name, "not_available", reason) for name in FIGURES]
-        elif self._few_classes:
+        elif self._has_few_classes:
             reason = f"the model has only {self.classes} classes"
             gaps.append(Gap(f"top{TOP}", "not_available", reason))
         if self.score.unclear:

@@ -88,11 +88,15 @@ def main(arguments: list[str]) -> int:
     if not rows or not all(isinstance(row, dict) for row in rows):
         print(f"it has no array of structs called {variable}", end="")
         return _UNREADABLE
-    print(json.dumps([{str(name): _value(value) for name, value in row.items()} for row in rows]))
+    print(
+        json.dumps(
+            [{str(name): _convert_mat_value(value) for name, value in row.items()} for row in rows]
+        )
+    )
     return 0
 
 
-def _value(value: object) -> Value:
+def _convert_mat_value(value: object) -> Value:
     """A text or a number; None for arrays, nested structs and empty cells."""
     if isinstance(value, str):
         return value or None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
-from perfctl.workloads.spec import Options, WorkloadError, first_line
+from perfctl.workloads.spec import WorkloadError, WorkloadOptions, get_first_error_line
 
 MEAN, DEVIATION = 0.1307, 0.3081
 """Of the pixels of MNIST's training images; both data sets are normalised with them."""
@@ -39,7 +39,7 @@ _CORNERS = {
 _DIGITS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abcdfg")
 
 
-def load_digits(options: Options) -> tuple[Dataset[Any], Dataset[Any]]:
+def load_digits(options: WorkloadOptions) -> tuple[Dataset[Any], Dataset[Any]]:
     """(train, test) of float32 images 1x28x28, normalised, and int64 labels 0..9. Raises
     WorkloadError."""
     if options.data == "synthetic":
@@ -58,34 +58,38 @@ def draw_digits(count: int, seed: int) -> TensorDataset:
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % CLASSES
     labels = labels[torch.randperm(count, generator=generator)]
-    chunks = [_draw(part, generator) for part in labels.split(256)]
+    chunks = [_draw_digit_images(part, generator) for part in labels.split(256)]
     images = (torch.cat(chunks) - MEAN) / DEVIATION
     return TensorDataset(images.unsqueeze(1), labels)
 
 
-def _draw(labels: Tensor, generator: torch.Generator) -> Tensor:
+def _draw_digit_images(labels: Tensor, generator: torch.Generator) -> Tensor:
     """n x 28 x 28 pixels in 0..1: bright near a bar of the digit."""
     n = len(labels)
 
-    def between(low: float, high: float) -> Tensor:
+    def draw_uniform(low: float, high: float) -> Tensor:
         return (low + (high - low) * torch.rand(n, generator=generator)).view(n, 1, 1)
 
-    turn, size = between(-0.2, 0.2), between(6.5, 9.0)
-    shift_x, shift_y = between(-2.5, 2.5), between(-2.0, 2.0)
-    thickness, brightness = between(0.12, 0.22), between(0.7, 1.0)
+    turn, size = draw_uniform(-0.2, 0.2), draw_uniform(6.5, 9.0)
+    shift_x, shift_y = draw_uniform(-2.5, 2.5), draw_uniform(-2.0, 2.0)
+    thickness, brightness = draw_uniform(0.12, 0.22), draw_uniform(0.7, 1.0)
     grid = torch.arange(IMAGE) - (IMAGE - 1) / 2
     x, y = (grid.view(1, 1, -1) - shift_x) / size, (grid.view(1, -1, 1) - shift_y) / size
     across, down = x * turn.cos() + y * turn.sin(), y * turn.cos() - x * turn.sin()
     nearest = torch.full((n, IMAGE, IMAGE), math.inf)
     for name, bar in _CORNERS.items():
         lit = torch.tensor([name in digit for digit in _DIGITS])[labels].view(n, 1, 1)
-        nearest = torch.where(lit, torch.minimum(nearest, _distance(across, down, bar)), nearest)
+        nearest = torch.where(
+            lit, torch.minimum(nearest, _measure_distance_to_bar(across, down, bar)), nearest
+        )
     ink = (1.5 - nearest / thickness).clamp(0.0, 1.0) * brightness
     noise = 0.1 * torch.randn(n, IMAGE, IMAGE, generator=generator)
     return (ink + noise).clamp(0.0, 1.0)
 
 
-def _distance(x: Tensor, y: Tensor, bar: tuple[float, float, float, float]) -> Tensor:
+def _measure_distance_to_bar(
+    x: Tensor, y: Tensor, bar: tuple[float, float, float, float]
+) -> Tensor:
     """Distance of each point to the line from (x0, y0) to (x1, y1)."""
     x0, y0, x1, y1 = bar
     along = ((x - x0) * (x1 - x0) + (y - y0) * (y1 - y0)) / ((x1 - x0) ** 2 + (y1 - y0) ** 2)
@@ -114,20 +118,20 @@ def load_mnist(folder: Path, download: bool) -> tuple[TensorDataset, TensorDatas
         )
     except (RuntimeError, OSError, ValueError, AssertionError) as error:
         problem = "cannot be downloaded" if missing else "cannot be read"
-        raise WorkloadError(f"MNIST in {raw} {problem}: {first_line(error)}") from error
-    return _as_tensors(train), _as_tensors(test)
+        raise WorkloadError(f"MNIST in {raw} {problem}: {get_first_error_line(error)}") from error
+    return _normalize_digits(train), _normalize_digits(test)
 
 
-def _as_tensors(digits: Any) -> TensorDataset:
+def _normalize_digits(digits: Any) -> TensorDataset:
     images = digits.data.to(torch.float32).div_(255).sub_(MEAN).div_(DEVIATION)
     return TensorDataset(images.unsqueeze(1), digits.targets.to(torch.int64))
 
 
-def size(dataset: Dataset[Any]) -> int:
+def count_samples(dataset: Dataset[Any]) -> int:
     return len(dataset)  # type: ignore[arg-type]
 
 
-def collate(dataset: Dataset[Any], indices: Tensor) -> tuple[Tensor, Tensor]:
+def collate_batch(dataset: Dataset[Any], indices: Tensor) -> tuple[Tensor, Tensor]:
     """One batch on the host: (samples, labels) at ``indices``."""
     if isinstance(dataset, TensorDataset):
         inputs, labels = dataset[indices]
@@ -136,11 +140,13 @@ def collate(dataset: Dataset[Any], indices: Tensor) -> tuple[Tensor, Tensor]:
     return inputs, labels
 
 
-def fixed_batches(dataset: Dataset[Any], batch_size: int, most: int) -> list[tuple[Tensor, Tensor]]:
+def make_fixed_batches(
+    dataset: Dataset[Any], batch_size: int, most: int
+) -> list[tuple[Tensor, Tensor]]:
     """Up to ``most`` full batches in the data's order; samples repeat when there are too few."""
-    samples = size(dataset)
+    samples = count_samples(dataset)
     count = min(most, max(1, samples // batch_size))
     return [
-        collate(dataset, (torch.arange(batch_size) + i * batch_size) % samples)
+        collate_batch(dataset, (torch.arange(batch_size) + i * batch_size) % samples)
         for i in range(count)
     ]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from perfctl.workloads.spec import WorkloadError, first_line
+from perfctl.workloads.spec import WorkloadError, get_first_error_line
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 TEST_SHARE = 5
@@ -25,33 +25,36 @@ def draw_shapes(count: int, side: int, seed: int) -> TensorDataset:
     gives the same images to the bit on one machine.
     """
     generator = torch.Generator().manual_seed(seed)
-    parts = [_draw(min(64, count - start), side, generator) for start in range(0, count, 64)]
+    parts = [
+        _draw_images_and_masks(min(64, count - start), side, generator)
+        for start in range(0, count, 64)
+    ]
     return TensorDataset(
         torch.cat([image for image, _ in parts]), torch.cat([mask for _, mask in parts])
     )
 
 
-def _draw(n: int, side: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    def between(low: float, high: float, *shape: int) -> Tensor:
+def _draw_images_and_masks(n: int, side: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def draw_uniform(low: float, high: float, *shape: int) -> Tensor:
         return low + (high - low) * torch.rand(n, *shape, generator=generator)
 
     line = (torch.arange(side) + 0.5) / side
     x, y = line.view(1, 1, -1), line.view(1, -1, 1)
-    images = between(-0.5, 0.0, 3, 1, 1).expand(n, 3, side, side).clone()
+    images = draw_uniform(-0.5, 0.0, 3, 1, 1).expand(n, 3, side, side).clone()
     mask = torch.full((n, side, side), _BACKGROUND, dtype=torch.int64)
     for kind in (_DISC, _SQUARE):
-        across, down = x - between(0.25, 0.75, 1, 1), y - between(0.25, 0.75, 1, 1)
-        reach = between(0.14, 0.24, 1, 1)
+        across, down = x - draw_uniform(0.25, 0.75, 1, 1), y - draw_uniform(0.25, 0.75, 1, 1)
+        reach = draw_uniform(0.14, 0.24, 1, 1)
         distance = (
             torch.hypot(across, down) if kind == _DISC else torch.maximum(across.abs(), down.abs())
         )
         inside = distance < reach
         mask[inside] = kind
-        images = torch.where(inside.unsqueeze(1), between(0.3, 1.0, 3, 1, 1), images)
+        images = torch.where(inside.unsqueeze(1), draw_uniform(0.3, 1.0, 3, 1, 1), images)
     return images + 0.1 * torch.randn(n, 3, side, side, generator=generator), mask
 
 
-class Masked(Dataset[tuple[Tensor, Tensor]]):
+class MaskedImages(Dataset[tuple[Tensor, Tensor]]):
     """Images and masks with equal names, resized to ``side`` x ``side`` when loaded."""
 
     def __init__(self, pairs: list[tuple[Path, Path]], side: int, classes: int) -> None:
@@ -66,8 +69,8 @@ class Masked(Dataset[tuple[Tensor, Tensor]]):
         from PIL import Image
 
         image_file, mask_file = self._pairs[index]
-        image = _open(image_file, "RGB", self._side, Image.Resampling.BILINEAR)
-        mask = _open(mask_file, None, self._side, Image.Resampling.NEAREST)
+        image = _open_resized_image(image_file, "RGB", self._side, Image.Resampling.BILINEAR)
+        mask = _open_resized_image(mask_file, None, self._side, Image.Resampling.NEAREST)
         if mask.ndim != 2 or int(mask.max()) >= self._classes:
             problem = f"values up to {int(mask.max())}" if mask.ndim == 2 else "several channels"
             raise WorkloadError(
@@ -77,7 +80,7 @@ class Masked(Dataset[tuple[Tensor, Tensor]]):
         return image.permute(2, 0, 1).float() / 127.5 - 1, mask.long()
 
 
-def _open(file: Path, mode: str | None, side: int, resampling: Any) -> Tensor:
+def _open_resized_image(file: Path, mode: str | None, side: int, resampling: Any) -> Tensor:
     import numpy
     from PIL import Image
 
@@ -87,14 +90,16 @@ def _open(file: Path, mode: str | None, side: int, resampling: Any) -> Tensor:
             return torch.from_numpy(numpy.array(converted.resize((side, side), resampling)))
     except (OSError, ValueError, SyntaxError, TypeError) as error:
         raise WorkloadError(
-            f"{file} cannot be read as an image ({first_line(error)}). Remove or replace it"
+            f"{file} cannot be read as an image ({get_first_error_line(error)}). Remove or replace it"
         ) from error
 
 
-def read_masks(folder: Path, side: int, classes: int) -> tuple[Masked, Masked]:
+def read_images_and_masks(
+    folder: Path, side: int, classes: int
+) -> tuple[MaskedImages, MaskedImages]:
     """(train, test) of ``folder``/images and ``folder``/masks, paired by name without suffix.
     Raises WorkloadError."""
-    images, masks = (_by_name(folder / part) for part in ("images", "masks"))
+    images, masks = (_map_names_to_files(folder / part) for part in ("images", "masks"))
     lonely = sorted(set(images) ^ set(masks))
     if lonely:
         raise WorkloadError(
@@ -106,10 +111,10 @@ def read_masks(folder: Path, side: int, classes: int) -> tuple[Masked, Masked]:
         raise WorkloadError(
             f"{folder} has {len(pairs)} images with masks: too few to train and test"
         )
-    return Masked(train, side, classes), Masked(pairs[::TEST_SHARE], side, classes)
+    return MaskedImages(train, side, classes), MaskedImages(pairs[::TEST_SHARE], side, classes)
 
 
-def _by_name(folder: Path) -> dict[str, Path]:
+def _map_names_to_files(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
         raise WorkloadError(
             f"{folder} does not exist. Set `data_dir` to a folder with images/ and masks/"

@@ -16,7 +16,7 @@ TEST_SHARE = 5
 """Every fifth row is a test row when there is no test.csv."""
 
 
-def write_texts(count: int, length: int, classes: int, seed: int) -> TensorDataset:
+def draw_texts(count: int, length: int, classes: int, seed: int) -> TensorDataset:
     """``count`` texts of lower-case letters, each with a pair of capitals; the classes are AB, BA,
     CD, DC, ...
 
@@ -46,10 +46,10 @@ def read_texts(path: Path, length: int, classes: int) -> tuple[TensorDataset, Te
     alphabetical order of the training labels. Raises WorkloadError naming file and row.
     """
     train_file = path / "train.csv" if path.is_dir() else path
-    rows = _rows(train_file)
+    rows = _read_label_text_rows(train_file)
     test_file = path / "test.csv"
     if test_file.is_file():
-        test = _rows(test_file)
+        test = _read_label_text_rows(test_file)
     else:
         test, rows = (
             rows[::TEST_SHARE],
@@ -59,13 +59,13 @@ def read_texts(path: Path, length: int, classes: int) -> tuple[TensorDataset, Te
         raise WorkloadError(
             f"{train_file} has too few rows to train and test: it needs at least {TEST_SHARE}"
         )
-    numbers = _numbers([label for _, label in rows], classes, train_file)
-    return _as_tensors(rows, length, numbers, train_file), _as_tensors(
+    numbers = _number_labels([label for _, label in rows], classes, train_file)
+    return _encode_rows(rows, length, numbers, train_file), _encode_rows(
         test, length, numbers, test_file
     )
 
 
-def _rows(file: Path) -> list[tuple[str, str]]:
+def _read_label_text_rows(file: Path) -> list[tuple[str, str]]:
     try:
         with file.open(encoding="utf-8-sig", newline="") as opened:
             reader = csv.DictReader(opened)
@@ -87,7 +87,7 @@ def _rows(file: Path) -> list[tuple[str, str]]:
     return rows
 
 
-def _numbers(labels: list[str], classes: int, file: Path) -> dict[str, int]:
+def _number_labels(labels: list[str], classes: int, file: Path) -> dict[str, int]:
     names = sorted(set(labels))
     counted = all(name.isdecimal() for name in names)
     numbers = {name: int(name) if counted else index for index, name in enumerate(names)}
@@ -98,7 +98,7 @@ def _numbers(labels: list[str], classes: int, file: Path) -> dict[str, int]:
     return numbers
 
 
-def _as_tensors(
+def _encode_rows(
     rows: list[tuple[str, str]], length: int, numbers: dict[str, int], file: Path
 ) -> TensorDataset:
     unknown = sorted({label for _, label in rows} - set(numbers))
@@ -106,11 +106,11 @@ def _as_tensors(
         raise WorkloadError(
             f"{file} has labels that are missing from the training rows: {', '.join(unknown[:3])}"
         )
-    codes = torch.stack([encode(text, length) for text, _ in rows])
+    codes = torch.stack([encode_characters(text, length) for text, _ in rows])
     return TensorDataset(codes, torch.tensor([numbers[label] for _, label in rows]))
 
 
-def encode(text: str, length: int) -> Tensor:
+def encode_characters(text: str, length: int) -> Tensor:
     """``length`` codes 0..127: the text, cut or padded with 0; non-ASCII characters become 127."""
     codes = [min(ord(letter), 127) for letter in text[:length]]
     return torch.tensor(codes + [0] * (length - len(codes)), dtype=torch.int64)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.records.decoder import DecoderFacts
 from perfctl.workloads.models import libraries
-from perfctl.workloads.models.inputs import size_in, text_config_of
+from perfctl.workloads.models.inputs import get_text_config, read_config_size
 from perfctl.workloads.models.source import ModelError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _HEADS = ("AutoModelForCausalLM", "AutoModelForImageTextToText")
 """Lists of transformers in which the class with an LM head is looked for."""
 
 
-def with_head(reference: str) -> str:
+def add_lm_head(reference: str) -> str:
     """The reference with the class that has an LM head, where a name or config of transformers
     leaves the class open.
 
@@ -32,15 +32,15 @@ def with_head(reference: str) -> str:
         or "class" in reference_parts.settings
     ):
         return reference
-    if reference_parts.config is not None and libraries.read_config(reference_parts.config).get(
-        "architectures"
-    ):
+    if reference_parts.config is not None and libraries.read_model_config(
+        reference_parts.config
+    ).get("architectures"):
         return reference
-    model = libraries.transformers_model(reference_parts, "meta", _HEADS).model
+    model = libraries.build_transformers_model(reference_parts, "meta", _HEADS).model
     return f"{reference}{',' if reference_parts.settings else ':'}class={type(model).__name__}"
 
 
-def facts_of(model: torch.nn.Module, name: str) -> DecoderFacts:
+def read_decoder_facts(model: torch.nn.Module, name: str) -> DecoderFacts:
     """Raises ModelError for a model without a table of tokens: it is no language model."""
     import torch
 
@@ -50,7 +50,7 @@ def facts_of(model: torch.nn.Module, name: str) -> DecoderFacts:
         for module in modules.values()
         if isinstance(module, torch.nn.Embedding)
     }
-    tokens = _embeddings_of(model, "get_input_embeddings") or max(
+    tokens = _get_embeddings(model, "get_input_embeddings") or max(
         tables.values(), key=lambda table: table.weight.numel(), default=None
     )
     if tokens is None or getattr(tokens, "weight", None) is None:
@@ -58,7 +58,7 @@ def facts_of(model: torch.nn.Module, name: str) -> DecoderFacts:
             f"{name}: it has no token embedding, and the MFU formulas apply to language models only"
         )
         raise ModelError(text, "Use a language model: hf:llama or a config.json")
-    head = _embeddings_of(model, "get_output_embeddings")
+    head = _get_embeddings(model, "get_output_embeddings")
     if head is None and not hasattr(model, "get_output_embeddings"):
         for module in modules.values():
             if (
@@ -67,9 +67,9 @@ def facts_of(model: torch.nn.Module, name: str) -> DecoderFacts:
             ):
                 head = module
     config: Any = getattr(model, "config", None)
-    text_config = text_config_of(config)
-    windows, notes = _windows(text_config)
-    if _is_encoder(config):
+    text_config = get_text_config(config)
+    windows, notes = _read_attention_windows(text_config)
+    if _is_masked_language_encoder(config):
         notes += ("an encoder has no causal mask, so the causal rows do not apply to it",)
     return DecoderFacts(
         embedding=tokens.weight.numel(),
@@ -78,15 +78,15 @@ def facts_of(model: torch.nn.Module, name: str) -> DecoderFacts:
         ),
         tied=head is not None and head.weight is tokens.weight,
         head=next((path for path, module in modules.items() if module is head), None),
-        hidden=size_in(text_config, "hidden_size"),
-        heads=size_in(text_config, "num_attention_heads"),
-        kv_heads=size_in(text_config, "num_key_value_heads"),
+        hidden=read_config_size(text_config, "hidden_size"),
+        heads=read_config_size(text_config, "num_attention_heads"),
+        kv_heads=read_config_size(text_config, "num_key_value_heads"),
         windows=windows,
         notes=notes,
     )
 
 
-def _is_encoder(config: Any) -> bool:
+def _is_masked_language_encoder(config: Any) -> bool:
     """Whether transformers has the model for masked words and it is not told to be a decoder."""
     if config is None or getattr(config, "is_decoder", False):
         return False
@@ -94,7 +94,7 @@ def _is_encoder(config: Any) -> bool:
     return lists is not None and type(config) in lists._model_mapping
 
 
-def _embeddings_of(model: Any, method: str) -> Any:
+def _get_embeddings(model: Any, method: str) -> Any:
     """What a method of transformers' models gives; None where there is none."""
     try:
         return getattr(model, method)()
@@ -102,16 +102,16 @@ def _embeddings_of(model: Any, method: str) -> Any:
         return None
 
 
-def _windows(config: Any) -> tuple[tuple[int | None, ...] | None, tuple[str, ...]]:
+def _read_attention_windows(config: Any) -> tuple[tuple[int | None, ...] | None, tuple[str, ...]]:
     """The window of each attention layer; and what of the config is not taken into account."""
-    size, kinds = size_in(config, "sliding_window"), getattr(config, "layer_types", None)
+    size, kinds = read_config_size(config, "sliding_window"), getattr(config, "layer_types", None)
     if isinstance(kinds, (list, tuple)) and kinds:
         with_scores = [kind for kind in kinds if "linear" not in str(kind)]
         windows = tuple(size if kind == "sliding_attention" else None for kind in with_scores)
         if "chunked_attention" in kinds:
             return windows, ("attention in chunks counts as the full square",)
         return windows, ()
-    layers = size_in(config, "num_hidden_layers")
+    layers = read_config_size(config, "num_hidden_layers")
     if size is not None and layers is not None and getattr(config, "use_sliding_window", True):
         return (size,) * layers, ()
     return None, ()

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfctl.records.paper import Plan
-from perfctl.workloads.interface import Parts
-from perfctl.workloads.models.plan import plan
-from perfctl.workloads.spec import Options, SpecError, declare, declare_number
+from perfctl.workloads.interface import WorkloadParts
+from perfctl.workloads.models.plan import plan_model
+from perfctl.workloads.spec import SpecError, WorkloadOptions, declare_number_option, declare_option
 
 if TYPE_CHECKING:
     import torch
@@ -26,34 +26,34 @@ SAME_NETWORK = ("samples",)
 
 @dataclass
 class Own:
-    model: str = declare(
+    model: str = declare_option(
         MODEL, "FAMILY:NAME=VALUE,... (default: %(default)s)", heading=NAME, metavar="SPEC"
     )
-    samples: int = declare_number(1, 64, "random images, reused as needed (64)")
+    samples: int = declare_number_option(1, 64, "random images, reused as needed (64)")
 
 
-def check(options: Options, model_options: Own) -> Options:
+def check(options: WorkloadOptions, model_options: Own) -> WorkloadOptions:
     """The options, with ``own.model`` as full specification. Raises SpecError for an
     impossible model."""
     if options.data != "synthetic":
         raise SpecError(f"{NAME} uses random images: `data` must be synthetic, got {options.data}")
-    model_options.model = plan(model_options.model).spec
+    model_options.model = plan_model(model_options.model).spec
     return options
 
 
-def build(options: Options, model_options: Own) -> Parts:
+def build(options: WorkloadOptions, model_options: Own) -> WorkloadParts:
     """Model, loss, optimizer and data on the CPU. Raises SpecError for an impossible model."""
     import torch
     from torch.nn.functional import cross_entropy
 
-    planned = plan(model_options.model)
-    model = make_model(planned)
+    planned = plan_model(model_options.model)
+    model = build_planned_model(planned)
     generator = torch.Generator().manual_seed(options.seed)
     train, test = (
-        _draw(planned, count, generator)
+        _draw_samples_by_class(planned, count, generator)
         for count in (model_options.samples, max(model_options.samples // 4, 1))
     )
-    return Parts(model, cross_entropy, make_optimizer(planned, model), train, test)
+    return WorkloadParts(model, cross_entropy, make_optimizer(planned, model), train, test)
 
 
 def make_optimizer(planned: Plan, model: nn.Module) -> torch.optim.Optimizer:
@@ -67,15 +67,15 @@ def make_optimizer(planned: Plan, model: nn.Module) -> torch.optim.Optimizer:
     )
 
 
-def make_model(planned: Plan) -> nn.Module:
+def build_planned_model(planned: Plan) -> nn.Module:
     """Input: batch x channels x height x width; output: batch x classes. Modules have the names of
     the plan's layers."""
-    from perfctl.workloads.models.planned import Planned
+    from perfctl.workloads.models.planned import PlannedModel
 
-    return Planned(planned)
+    return PlannedModel(planned)
 
 
-def _draw(planned: Plan, count: int, generator: torch.Generator) -> Any:
+def _draw_samples_by_class(planned: Plan, count: int, generator: torch.Generator) -> Any:
     """Noise whose mean depends on the class, so that there is something to learn."""
     import torch
     from torch.utils.data import TensorDataset

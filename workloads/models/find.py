@@ -18,46 +18,54 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from perfctl.workloads.models import WORKLOADS, families
-from perfctl.workloads.models.inputs import of_first_layer
+from perfctl.workloads.models.inputs import infer_inputs_from_first_layer
 from perfctl.workloads.models.libraries import LIBRARIES, find_in_library, read_library_or_config
-from perfctl.workloads.models.plan import family_of, plan
-from perfctl.workloads.models.source import MODEL_ERRORS, Inputs, ModelError, Source, build_model
-from perfctl.workloads.models.torchvision import build_torchvision, torchvision_size
+from perfctl.workloads.models.plan import find_family, plan_model
+from perfctl.workloads.models.source import (
+    MODEL_ERRORS,
+    ModelError,
+    ModelInputs,
+    ModelSource,
+    build_model,
+)
+from perfctl.workloads.models.torchvision import build_torchvision, find_torchvision_input_shape
 from perfctl.workloads.spec import (
-    Options,
-    Parser,
+    RaisingArgumentParser,
     SpecError,
     WorkloadError,
-    add_options,
-    first_line,
+    WorkloadOptions,
+    add_declared_options,
+    get_first_error_line,
 )
 
 if TYPE_CHECKING:
     import torch
 
 
-def find(
+def find_model(
     reference: str,
     device: str = "meta",
     model_arguments: Sequence[str] = (),
     seq: int | None = None,
-) -> Source:
+) -> ModelSource:
     """Build the model ``reference`` on ``device``; ``own``: options of a built-in workload.
     Raises ModelError.
 
     seq: length of its sequences (tokens, samples of a waveform), for a library's model; None takes
     a usual one.
     """
-    if (built_in := workload_of(reference)) is not None:
+    if (built_in := split_workload_reference(reference)) is not None:
         name, options = built_in
-        return replace(_from_workload(name, device, (*model_arguments, *options)), name=reference)
-    if family_of(reference) is not None:
-        return _from_family(reference, device)
+        return replace(
+            _build_from_workload(name, device, (*model_arguments, *options)), name=reference
+        )
+    if find_family(reference) is not None:
+        return _build_from_family(reference, device)
     if (reference_parts := read_library_or_config(reference)) is not None:
         return find_in_library(reference_parts, device, seq)
     module, colon, factory = reference.rpartition(":")
     if module == "torchvision" or (not colon and _is_of_torchvision(reference)):
-        return _from_torchvision(factory, device)
+        return _build_from_torchvision(factory, device)
     if not colon:
         libraries = f"torchvision:NAME, {':NAME, '.join(LIBRARIES)}:NAME"
         remedy = (
@@ -67,8 +75,8 @@ def find(
         raise ModelError(
             f"unknown model '{reference}'; built-in models: {', '.join(WORKLOADS)}", remedy
         )
-    model = build_model(_factory(module, factory), reference, device)
-    return Source(model, reference, of_first_layer(model))
+    model = build_model(_load_model_factory(module, factory), reference, device)
+    return ModelSource(model, reference, infer_inputs_from_first_layer(model))
 
 
 def _is_of_torchvision(name: str) -> bool:
@@ -79,7 +87,7 @@ def _is_of_torchvision(name: str) -> bool:
     return False
 
 
-def workload_of(reference: str) -> tuple[str, tuple[str, ...]] | None:
+def split_workload_reference(reference: str) -> tuple[str, tuple[str, ...]] | None:
     """("mnist_cnn", its own options as words of a command line) for a built-in workload; None for
     anything else.
 
@@ -87,7 +95,7 @@ def workload_of(reference: str) -> tuple[str, tuple[str, ...]] | None:
     """
     name, colon, settings = reference.partition(":")
     if name not in WORKLOADS or (
-        colon and (family_of(name) or name in ("torchvision", "families") or "=" not in settings)
+        colon and (find_family(name) or name in ("torchvision", "families") or "=" not in settings)
     ):
         return None
     options: list[str] = []
@@ -100,10 +108,10 @@ def workload_of(reference: str) -> tuple[str, tuple[str, ...]] | None:
     return name, tuple(options)
 
 
-def _from_workload(name: str, device: str, model_arguments: Sequence[str]) -> Source:
+def _build_from_workload(name: str, device: str, model_arguments: Sequence[str]) -> ModelSource:
     import torch
 
-    workload, parser = WORKLOADS[name], Parser(add_help=False)
+    workload, parser = WORKLOADS[name], RaisingArgumentParser(add_help=False)
     parameters = [option.name for option in fields(workload.Own)]
     for option in model_arguments:
         parameter = option.removeprefix("--").partition("=")[0].replace("-", "_")
@@ -111,11 +119,11 @@ def _from_workload(name: str, device: str, model_arguments: Sequence[str]) -> So
             problem = f"{name} has no parameter '{parameter}'"
             raise ModelError(problem, f"It has {', '.join(parameters) or 'none'}")
     try:
-        add_options(parser, workload.Own)
+        add_declared_options(parser, workload.Own)
         settings = workload.Own(**vars(parser.parse_args(list(model_arguments))))
         if hasattr(settings, "samples"):
             settings.samples = min(settings.samples, 4)  # only the shape of one is needed
-        parts = workload.build(Options(batch_size=1), settings)
+        parts = workload.build(WorkloadOptions(batch_size=1), settings)
     except (WorkloadError, SpecError) as error:
         problem = str(error).removeprefix("argument --")
         raise ModelError(f"{name}: {problem}", "Or use torchvision:NAME") from error
@@ -123,22 +131,22 @@ def _from_workload(name: str, device: str, model_arguments: Sequence[str]) -> So
         (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
         for tensor in map(torch.as_tensor, parts.train_data[0])
     ]
-    inputs = Inputs.by_position([shape], dtype)
+    inputs = ModelInputs.by_position([shape], dtype)
     optimizer = None if parts.optimizer is None else _describe_optimizer(parts.optimizer)
-    return Source(parts.model.to(device), name, inputs, parts.loss, target, optimizer)
+    return ModelSource(parts.model.to(device), name, inputs, parts.loss, target, optimizer)
 
 
-def _from_family(reference: str, device: str) -> Source:
+def _build_from_family(reference: str, device: str) -> ModelSource:
     from torch.nn.functional import cross_entropy
 
     try:
-        planned = plan(reference)
+        planned = plan_model(reference)
     except SpecError as error:
         raise ModelError(str(error), "For example vgg:depth=11,kernel=5") from error
-    model = build_model(lambda: families.make_model(planned), planned.spec, device)
+    model = build_model(lambda: families.build_planned_model(planned), planned.spec, device)
     optimizer = _describe_optimizer(families.make_optimizer(planned, model))
-    inputs = Inputs.by_position([planned.given])
-    return Source(model, planned.spec, inputs, cross_entropy, ((), "int64"), optimizer)
+    inputs = ModelInputs.by_position([planned.given])
+    return ModelSource(model, planned.spec, inputs, cross_entropy, ((), "int64"), optimizer)
 
 
 def _describe_optimizer(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, Any]]:
@@ -148,26 +156,26 @@ def _describe_optimizer(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str
     }
 
 
-def _from_torchvision(name: str, device: str) -> Source:
+def _build_from_torchvision(name: str, device: str) -> ModelSource:
     try:
         from torchvision import models
     except ImportError as error:
-        text = f"torchvision cannot be imported ({first_line(error)})"
+        text = f"torchvision cannot be imported ({get_first_error_line(error)})"
         raise ModelError(text, "pip install 'perfctl[torch]'") from error
     if name not in models.list_models():
         close = get_close_matches(name, models.list_models(), 5)
         remedy = f"Similar: {', '.join(close)}" if close else "Check the name"
         raise ModelError(f"torchvision has no model '{name}'", remedy)
-    size = torchvision_size(name)
+    size = find_torchvision_input_shape(name)
     images = 2 if name.startswith("raft") else 1
-    inputs = Inputs.by_position((size,) * images if size else ())
-    return Source(build_torchvision(name, device), f"torchvision:{name}", inputs)
+    inputs = ModelInputs.by_position((size,) * images if size else ())
+    return ModelSource(build_torchvision(name, device), f"torchvision:{name}", inputs)
 
 
-def _factory(path: str, name: str) -> Callable[[], Any]:
+def _load_model_factory(path: str, name: str) -> Callable[[], Any]:
     import torch
 
-    module = load_file(Path(path)) if path.endswith(".py") else _load_module(path)
+    module = load_python_file(Path(path)) if path.endswith(".py") else _load_module(path)
     factory = getattr(module, name, None)
     if factory is None:
         names = [
@@ -188,11 +196,11 @@ def _load_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except MODEL_ERRORS as error:
-        text = f"module {name} cannot be imported ({type(error).__name__}: {first_line(error)})"
+        text = f"module {name} cannot be imported ({type(error).__name__}: {get_first_error_line(error)})"
         raise ModelError(text, "Check the name and the environment", True) from error
 
 
-def load_file(path: Path) -> ModuleType:
+def load_python_file(path: Path) -> ModuleType:
     """Run a Python file as a module; its own folder comes first where it imports.
     Raises ModelError."""
     if not path.is_file():
@@ -205,6 +213,6 @@ def load_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except MODEL_ERRORS as error:
-        text = f"{path} cannot be run ({type(error).__name__}: {first_line(error)})"
+        text = f"{path} cannot be run ({type(error).__name__}: {get_first_error_line(error)})"
         raise ModelError(text, "Run it with python to see the traceback", True) from error
     return module

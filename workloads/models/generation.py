@@ -15,8 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.workloads.models import libraries
-from perfctl.workloads.models.find import find
-from perfctl.workloads.models.inputs import batch_shape, of_transformers, size_in, text_config_of
+from perfctl.workloads.models.find import find_model
+from perfctl.workloads.models.inputs import (
+    format_batch_shape,
+    get_text_config,
+    infer_transformers_inputs,
+    read_config_size,
+)
 from perfctl.workloads.models.source import ModelError
 
 if TYPE_CHECKING:
@@ -35,7 +40,7 @@ HEADS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Generator:
+class TextGenerator:
     """A model, and what its forward is called with. ``model(arguments)`` takes all arguments as
     one dictionary."""
 
@@ -83,16 +88,16 @@ class Generator:
         goes on."""
         import torch
 
-        def zeros(shape: Sequence[int], dtype: str) -> Any:
+        def make_zeros(shape: Sequence[int], dtype: str) -> Any:
             return torch.zeros((batch, *shape), dtype=getattr(torch, dtype), device=device)
 
-        inputs = {self.ids: zeros((tokens,), "int64")}
+        inputs = {self.ids: make_zeros((tokens,), "int64")}
         if "use_cache" in self.takes:
             inputs["use_cache"] = cached
         if "logits_to_keep" in self.takes:
             inputs["logits_to_keep"] = 1
         if after is not None and cached and self.cache is not None:
-            inputs[self.cache] = self.cache_of(after)
+            inputs[self.cache] = self.get_cache(after)
         if self.encoder and after is not None:
             from transformers.modeling_outputs import BaseModelOutput
 
@@ -100,10 +105,10 @@ class Generator:
             inputs["encoder_outputs"] = BaseModelOutput(last_hidden_state=state)
         else:
             for name, (shape, dtype) in self.encoder.items():
-                inputs[name] = zeros((prompt,) if shape is None else shape, dtype)
+                inputs[name] = make_zeros((prompt,) if shape is None else shape, dtype)
         return inputs
 
-    def cache_of(self, output: Any) -> Any:
+    def get_cache(self, output: Any) -> Any:
         """The cache in what the model gave; None where there is none."""
         if self.cache is None:
             return None
@@ -116,15 +121,15 @@ class Generator:
 
 def find_generator(
     reference: str, device: str = "meta", model_arguments: Sequence[str] = (), prompt: int = 1
-) -> Generator:
+) -> TextGenerator:
     """The model ``reference``, ready to generate. Raises ModelError; also for a model that takes
     no cache."""
     reference_parts = libraries.read_library_or_config(reference)
     if reference_parts is not None and reference_parts.name and reference_parts.library == "hf":
-        return _of_transformers(reference_parts, device, prompt)
-    source = find(reference, device, model_arguments)
+        return _make_transformers_generator(reference_parts, device, prompt)
+    source = find_model(reference, device, model_arguments)
     parameters = inspect.signature(source.model.forward).parameters
-    cache = _find_cache(parameters)
+    cache = _find_cache_parameter(parameters)
     ids = next((name for name in parameters if name not in CACHES), None)
     if cache is None or ids is None:
         remedy = (
@@ -132,25 +137,27 @@ def find_generator(
             "past_key_values or cache"
         )
         raise ModelError(f"{reference}: its forward accepts none of {', '.join(CACHES)}", remedy)
-    libraries.call_by_name(source.model, dict)
-    notes = (*source.notes, _describe_logits(parameters))
-    return Generator(
+    libraries.pass_inputs_by_name(source.model, dict)
+    notes = (*source.notes, _find_logits_parameter(parameters))
+    return TextGenerator(
         source.model, reference, ids, cache, frozenset(parameters), notes, files=source.files
     )
 
 
-def _of_transformers(reference: libraries.Reference, device: str, prompt: int) -> Generator:
-    source = libraries.transformers_model(reference, device, HEADS)
+def _make_transformers_generator(
+    reference: libraries.LibraryReference, device: str, prompt: int
+) -> TextGenerator:
+    source = libraries.build_transformers_model(reference, device, HEADS)
     model, title, kind = source.model, source.name, type(source.model).__name__
     parameters = inspect.signature(type(model).forward).parameters
     config: Any = model.config
-    inputs = of_transformers(model, prompt)
+    inputs = infer_transformers_inputs(model, prompt)
     tensors = inputs.tensors if inputs is not None else {}
     ids = "decoder_input_ids" if "decoder_input_ids" in tensors else "input_ids"
     if ids not in tensors:
         remedy = f"Set the class: {title}:class=NAME"
         raise ModelError(f"{title}: {kind} does not accept tokens", remedy)
-    cache = _find_cache(parameters)
+    cache = _find_cache_parameter(parameters)
     if cache is None or config.is_encoder_decoder != (ids == "decoder_input_ids"):
         text = f"{title}: {kind} does not accept a KV cache"
         raise ModelError(text, "Use a model that generates: hf:llama, hf:t5")
@@ -159,11 +166,11 @@ def _of_transformers(reference: libraries.Reference, device: str, prompt: int) -
         for name, (shape, dtype) in tensors.items()
         if name != ids
     }
-    libraries.call_by_name(model, dict)
+    libraries.pass_inputs_by_name(model, dict)
     class_note, *notes = source.notes
     if encoder:
         listed = ", ".join(
-            f"{name} {dtype} {batch_shape(shape or (prompt,))}"
+            f"{name} {dtype} {format_batch_shape(shape or (prompt,))}"
             for name, (shape, dtype) in encoder.items()
         )
         begins = (
@@ -173,17 +180,17 @@ def _of_transformers(reference: libraries.Reference, device: str, prompt: int) -
         )
         notes.append(f"encoder: {listed}, once, in prefill; {begins}")
     weights = sorted({str(weight.dtype).removeprefix("torch.") for weight in model.parameters()})
-    text_config = text_config_of(config)
-    return Generator(
+    text_config = get_text_config(config)
+    return TextGenerator(
         model,
         title,
         ids,
         cache,
         frozenset(parameters),
-        (*notes, _describe_logits(parameters)),
+        (*notes, _find_logits_parameter(parameters)),
         encoder,
-        size_in(text_config, "max_position_embeddings"),
-        _latent(text_config),
+        read_config_size(text_config, "max_position_embeddings"),
+        _read_latent_sizes(text_config),
         source.files,
         class_note,
         f"weights: {' and '.join(weights)}, as built here; add dtype=bfloat16 after the name for "
@@ -191,17 +198,17 @@ def _of_transformers(reference: libraries.Reference, device: str, prompt: int) -
     )
 
 
-def _find_cache(parameters: Mapping[str, Any]) -> str | None:
+def _find_cache_parameter(parameters: Mapping[str, Any]) -> str | None:
     return next((name for name in CACHES if name in parameters), None)
 
 
-def _describe_logits(parameters: Mapping[str, Any]) -> str:
+def _find_logits_parameter(parameters: Mapping[str, Any]) -> str:
     if "logits_to_keep" in parameters:
         return "logits: of the last token only, as in generate() of transformers (logits_to_keep=1)"
     return "logits: of every input token; the forward does not accept logits_to_keep"
 
 
-def _latent(config: Any) -> tuple[int, int] | None:
+def _read_latent_sizes(config: Any) -> tuple[int, int] | None:
     """Source: DeepSeek-V2, 2024, section 2.1: kv_lora_rank + rope, against heads x (nope + rope
     + value)."""
     names = (
@@ -211,7 +218,7 @@ def _latent(config: Any) -> tuple[int, int] | None:
         "v_head_dim",
         "num_attention_heads",
     )
-    sizes = [size_in(config, name) for name in names]
+    sizes = [read_config_size(config, name) for name in names]
     if None in sizes:
         return None
     rank, rope, nope, value, heads = (size or 0 for size in sizes)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfctl.workloads.models.source import MODEL_ERRORS, Inputs
+from perfctl.workloads.models.source import MODEL_ERRORS, ModelInputs
 
 if TYPE_CHECKING:
     import torch
@@ -24,100 +24,113 @@ IMAGES = (224, 32, 28, 64, 96, 128, 227, 256, 299)
 the image."""
 
 
-def _with_note(inputs: Inputs, suffix: str) -> Inputs | None:
+def _add_inputs_note(inputs: ModelInputs, suffix: str) -> ModelInputs | None:
     """The inputs with a note that lists them; None without any."""
     listed = (
-        f"{name} {dtype} {batch_shape(shape)}" for name, (shape, dtype) in inputs.tensors.items()
+        f"{name} {dtype} {format_batch_shape(shape)}"
+        for name, (shape, dtype) in inputs.tensors.items()
     )
     inputs.note = f"inputs: {', '.join(listed)}{suffix}"
     return inputs if inputs.tensors else None
 
 
-def batch_shape(shape: Sequence[int]) -> str:
+def format_batch_shape(shape: Sequence[int]) -> str:
     """Text such as "batch x 3 x 224 x 224"."""
     return " x ".join(("batch", *map(str, shape)))
 
 
-def of_transformers(model: Any, seq: int | None) -> Inputs | None:
+def infer_transformers_inputs(model: Any, seq: int | None) -> ModelInputs | None:
     """The inputs of a model of transformers, from its ``config`` and the parameters of ``forward``;
     None: not known."""
-    inputs, config = Inputs(), model.config
+    inputs, config = ModelInputs(), model.config
     parameters = inspect.signature(type(model).forward).parameters
-    text = text_config_of(config)
+    text = get_text_config(config)
     has_image_tokens = any(
-        size_in(config, name) is not None for name in ("image_token_id", "image_token_index")
+        read_config_size(config, name) is not None
+        for name in ("image_token_id", "image_token_index")
     )
     suffix = ""
     if "input_ids" in parameters:
-        length = seq or min(TOKENS, size_in(text, "max_position_embeddings") or TOKENS)
-        inputs.add_sequence("input_ids", length)
+        length = seq or min(TOKENS, read_config_size(text, "max_position_embeddings") or TOKENS)
+        inputs.add_sequence_input("input_ids", length)
         suffix = (
             "; text alone, without images"
             if has_image_tokens and "pixel_values" in parameters
             else "; `seq` sets the length"
         )
     if "pixel_values" in parameters and not has_image_tokens:
-        inputs.add("pixel_values", _image_shape(getattr(config, "vision_config", None) or config))
-    bins = size_in(config, "num_mel_bins")
-    positions, frames = size_in(config, "max_source_positions"), size_in(config, "max_length")
+        inputs.add(
+            "pixel_values", _read_image_shape(getattr(config, "vision_config", None) or config)
+        )
+    bins = read_config_size(config, "num_mel_bins")
+    positions, frames = (
+        read_config_size(config, "max_source_positions"),
+        read_config_size(config, "max_length"),
+    )
     if "input_features" in parameters and bins and positions:
         inputs.add("input_features", (bins, 2 * positions))
     if "input_values" in parameters and bins and frames:
         inputs.add("input_values", (frames, bins))
     elif "input_values" in parameters:
-        inputs.add_sequence("input_values", seq or WAVEFORM, dtype="float32")
+        inputs.add_sequence_input("input_values", seq or WAVEFORM, dtype="float32")
         suffix = "; `seq` sets the samples"
     if (
         inputs.tensors
         and "decoder_input_ids" in parameters
         and getattr(config, "is_encoder_decoder", False)
     ):
-        length = seq or min(TOKENS, size_in(text, "max_target_positions") or TOKENS)
-        inputs.add_sequence("decoder_input_ids", length)
+        length = seq or min(TOKENS, read_config_size(text, "max_target_positions") or TOKENS)
+        inputs.add_sequence_input("decoder_input_ids", length)
         suffix = "; `seq` sets the lengths"
-    return _with_note(inputs, suffix)
+    return _add_inputs_note(inputs, suffix)
 
 
-def text_config_of(config: Any) -> Any:
+def get_text_config(config: Any) -> Any:
     """The part of a config that describes the language model."""
     return getattr(config, "text_config", None) or config
 
 
-def size_in(config: Any, name: str) -> int | None:
+def read_config_size(config: Any, name: str) -> int | None:
     """A size in a config; None where it has none of that name."""
     value = getattr(config, name, None)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _image_shape(config: Any) -> tuple[int, ...]:
+def _read_image_shape(config: Any) -> tuple[int, ...]:
     # a convolutional network has no size: it takes images of any, those of ImageNet by default
     size = getattr(config, "image_size", None) or IMAGES[0]
-    frames = size_in(config, "num_frames")
-    return (*filter(None, [frames]), size_in(config, "num_channels") or 3, *_sides(size))
+    frames = read_config_size(config, "num_frames")
+    return (
+        *filter(None, [frames]),
+        read_config_size(config, "num_channels") or 3,
+        *_expand_image_size(size),
+    )
 
 
-def _sides(size: Any) -> tuple[int, ...]:
+def _expand_image_size(size: Any) -> tuple[int, ...]:
     """(height, width) of a config's size, which is one number for a square."""
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
-def of_diffusers(model: Any, seq: int | None) -> Inputs | None:
+def infer_diffusers_inputs(model: Any, seq: int | None) -> ModelInputs | None:
     """The inputs of a model of diffusers, from its ``config`` and the parameters of ``forward``;
     None: not known."""
-    inputs, config = Inputs(), model.config
+    inputs, config = ModelInputs(), model.config
     parameters = inspect.signature(type(model).forward).parameters
     channels, size = config.get("in_channels"), config.get("sample_size")
     sample = next((name for name in ("sample", "hidden_states", "x") if name in parameters), None)
     # positions of the patches: the pipeline makes them
     if sample is None or not channels or "img_ids" in parameters:
         return None
-    inputs.add(sample, (channels, *_sides(size or 64)))
+    inputs.add(sample, (channels, *_expand_image_size(size or 64)))
     if "timestep" in parameters:
         inputs.add("timestep", (), "int64")
     names = ("caption_channels", "cross_attention_dim", "joint_attention_dim")
     widths = [width for name in names if (width := config.get(name)) and isinstance(width, int)]
     if "encoder_hidden_states" in parameters and widths:
-        inputs.add_sequence("encoder_hidden_states", seq or PROMPT, widths[0], dtype="float32")
+        inputs.add_sequence_input(
+            "encoder_hidden_states", seq or PROMPT, widths[0], dtype="float32"
+        )
     if "pooled_projections" in parameters and (width := config.get("pooled_projection_dim")):
         inputs.add("pooled_projections", (width,))
     if "class_labels" in parameters and (
@@ -132,18 +145,18 @@ def of_diffusers(model: Any, seq: int | None) -> Inputs | None:
         and name not in ("self", *inputs.tensors)
     ]
     suffix = "" if size else "; the config has no sample_size, 64 taken"
-    return None if unknown else _with_note(inputs, suffix)
+    return None if unknown else _add_inputs_note(inputs, suffix)
 
 
-def of_waveform(channels: int | None, seq: int | None) -> Inputs:
+def make_waveform_inputs(channels: int | None, seq: int | None) -> ModelInputs:
     """A waveform of ``seq`` samples; None of channels: without that dimension."""
     samples = seq or WAVEFORM
     shape = (samples,) if channels is None else (channels, samples)
-    note = f"inputs: a waveform {batch_shape(shape)} at 16 kHz; `seq` sets the samples"
-    return Inputs.by_position([shape], sequence=samples, note=note)
+    note = f"inputs: a waveform {format_batch_shape(shape)} at 16 kHz; `seq` sets the samples"
+    return ModelInputs.by_position([shape], sequence=samples, note=note)
 
 
-def of_first_layer(model: torch.nn.Module) -> Inputs:
+def infer_inputs_from_first_layer(model: torch.nn.Module) -> ModelInputs:
     """The input of a model whose first layer fixes it; empty where it does not.
 
     A network of linear layers takes the features of its first; one that begins with a 2-dimensional
@@ -160,26 +173,28 @@ def of_first_layer(model: torch.nn.Module) -> Inputs:
     ]
     # a trial would give lazy modules the shapes of its own input
     if not layers or any(map(is_lazy, model.parameters())):
-        return Inputs()
+        return ModelInputs()
     (name, first), plain = layers[0], (nn.Linear, nn.BatchNorm1d, nn.LayerNorm, nn.PReLU)
     if isinstance(first, nn.Linear) and all(isinstance(layer, plain) for _, layer in layers):
         features = first.in_features
-        if _runs(model, first, (features,)):
+        if _accepts_input_shape(model, first, (features,)):
             note = f"inputs: {features} features, by the first layer"
-            return Inputs.by_position([(features,)], note=note)
+            return ModelInputs.by_position([(features,)], note=note)
     if isinstance(first, nn.Conv2d):
         for side in IMAGES:
             shape = (first.in_channels, side, side)
-            if _runs(model, first, shape):
+            if _accepts_input_shape(model, first, shape):
                 note = (
                     f"inputs: {first.in_channels} channels by {name or 'the layer'}; "
                     f"{side} x {side} assumed, which works. `inputs` sets another size"
                 )
-                return Inputs.by_position([shape], note=note)
-    return Inputs()
+                return ModelInputs.by_position([shape], note=note)
+    return ModelInputs()
 
 
-def _runs(model: torch.nn.Module, first: torch.nn.Module, shape: Sequence[int]) -> bool:
+def _accepts_input_shape(
+    model: torch.nn.Module, first: torch.nn.Module, shape: Sequence[int]
+) -> bool:
     """Whether a forward of two samples works, and the first layer gets them as they are. Changes
     nothing of the model."""
     import torch

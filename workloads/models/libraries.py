@@ -23,9 +23,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from unittest.mock import patch
 
-from perfctl.workloads.models.inputs import of_diffusers, of_transformers, of_waveform
-from perfctl.workloads.models.source import MODEL_ERRORS, Inputs, ModelError, Source, build_model
-from perfctl.workloads.spec import first_line
+from perfctl.workloads.models.inputs import (
+    infer_diffusers_inputs,
+    infer_transformers_inputs,
+    make_waveform_inputs,
+)
+from perfctl.workloads.models.source import (
+    MODEL_ERRORS,
+    ModelError,
+    ModelInputs,
+    ModelSource,
+    build_model,
+)
+from perfctl.workloads.spec import get_first_error_line
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +59,7 @@ _RANDOM = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop", "apply_spec_au
 """Settings that skip layers or mask inputs by chance in training."""
 
 
-class Reference(NamedTuple):
+class LibraryReference(NamedTuple):
     """A model as a library names it, or the path of a config."""
 
     prefix: str
@@ -66,26 +76,28 @@ class Reference(NamedTuple):
         that cannot be read."""
         if self.prefix or self.config is None:
             return self.prefix
-        return "diffusers" if "_class_name" in read_config(self.config) else "hf"
+        return "diffusers" if "_class_name" in read_model_config(self.config) else "hf"
 
     def __str__(self) -> str:
         settings = ",".join(f"{key}={value}" for key, value in self.settings.items())
         return f"{self.library}:{self.name}{':' if settings else ''}{settings}"
 
 
-def read_library_or_config(text: str) -> Reference | None:
+def read_library_or_config(text: str) -> LibraryReference | None:
     """The parts of a library's name or of the path of a config; None for anything else. Raises
     ModelError for overrides that are none."""
     library, colon, name_and_settings = text.partition(":")
     prefix = library if colon and library in LIBRARIES else ""
-    name, settings = split(name_and_settings if prefix else text)
+    name, settings = split_library_name(name_and_settings if prefix else text)
     path = Path(name)
     path = path / "config.json" if path.is_dir() else path
     config = path if path.suffix == ".json" and path.is_file() else None
-    return Reference(prefix, name, settings, config) if prefix or config is not None else None
+    return (
+        LibraryReference(prefix, name, settings, config) if prefix or config is not None else None
+    )
 
 
-def find_in_library(reference: Reference, device: str, seq: int | None) -> Source:
+def find_in_library(reference: LibraryReference, device: str, seq: int | None) -> ModelSource:
     """The model that a library makes of a reference. Raises ModelError."""
     if not reference.name:
         library = reference.library
@@ -93,7 +105,7 @@ def find_in_library(reference: Reference, device: str, seq: int | None) -> Sourc
     return LIBRARIES[reference.library](reference, device, seq)
 
 
-def split(text: str) -> tuple[str, Settings]:
+def split_library_name(text: str) -> tuple[str, Settings]:
     """ "bert:hidden_size=512,num_hidden_layers=4" -> ("bert", {"hidden_size": 512,
     "num_hidden_layers": 4})."""
     name, colon, written = text.rpartition(":")
@@ -109,11 +121,11 @@ def split(text: str) -> tuple[str, Settings]:
             )
         if key in settings:
             raise ModelError(f"{key} is given twice in '{text}'", "Set it once")
-        settings[key] = _value(value)
+        settings[key] = _parse_setting_value(value)
     return name, settings
 
 
-def _value(text: str) -> Any:
+def _parse_setting_value(text: str) -> Any:
     if text in _WORDS:
         return _WORDS[text]
     try:
@@ -122,12 +134,12 @@ def _value(text: str) -> Any:
         return text
 
 
-def read_config(path: Path) -> Settings:
+def read_model_config(path: Path) -> Settings:
     """A config.json. Raises ModelError for one that cannot be read."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        text = f"{path} cannot be read as a config ({first_line(error)})"
+        text = f"{path} cannot be read as a config ({get_first_error_line(error)})"
         raise ModelError(text, "Use a config.json of transformers or diffusers") from error
     if not isinstance(config, dict):
         raise ModelError(
@@ -136,7 +148,7 @@ def read_config(path: Path) -> Settings:
     return cast(Settings, config)
 
 
-def _import(package: str) -> Any:
+def _import_model_library(package: str) -> Any:
     """The package. Raises ModelError when it is missing or does not work with this torch."""
     import torch
 
@@ -145,13 +157,13 @@ def _import(package: str) -> Any:
     try:
         return importlib.import_module(package)
     except MODEL_ERRORS as error:
-        text = f"{package} cannot be imported ({first_line(error)})"
+        text = f"{package} cannot be imported ({get_first_error_line(error)})"
         raise ModelError(
             text, f"Install a {package} that fits torch {torch.__version__}", True
         ) from error
 
 
-def _lazy(package: Any, look: Callable[[], Any]) -> Any:
+def _look_up_lazy_part(package: Any, look: Callable[[], Any]) -> Any:
     """What ``look`` takes from a package that imports its parts late; None when it is not there.
     Raises ModelError."""
     try:
@@ -162,33 +174,35 @@ def _lazy(package: Any, look: Callable[[], Any]) -> Any:
         first: BaseException = error
         while first.__cause__ is not None:
             first = first.__cause__
-        text = f"{package.__name__} {package.__version__} cannot import it ({_in_one_line(first)})"
+        text = f"{package.__name__} {package.__version__} cannot import it ({_format_error_line(first)})"
         raise ModelError(
             text, "Install what is missing, or remove the package that does not fit", True
         ) from error
 
 
-def _unknown(problem: str, name: str, names: Iterable[str]) -> ModelError:
+def _make_unknown_name_error(problem: str, name: str, names: Iterable[str]) -> ModelError:
     close = get_close_matches(name, list(names), 5, 0.5)
     return ModelError(
         f"{problem} '{name}'", f"Similar: {', '.join(close)}" if close else "Check the name"
     )
 
 
-def call_by_name(model: torch.nn.Module, name_inputs: Callable[..., Mapping[str, Any]]) -> None:
+def pass_inputs_by_name(
+    model: torch.nn.Module, name_inputs: Callable[..., Mapping[str, Any]]
+) -> None:
     """From now on, calls of the model pass its inputs as the parameters that ``name_inputs`` says.
     The model and its layers keep their types."""
     forward = model.forward
 
     def forward_by_name(*inputs: Any) -> Any:
-        with one_sequence():
+        with treat_samples_as_one_sequence():
             return forward(**name_inputs(*inputs))
 
     model.forward = forward_by_name
 
 
 @contextmanager
-def one_sequence() -> Iterator[None]:
+def treat_samples_as_one_sequence() -> Iterator[None]:
     """During the block, transformers takes each sample for one whole sequence, as it is here,
     without looking at values.
 
@@ -202,7 +216,7 @@ def one_sequence() -> Iterator[None]:
 
     isfinite = torch.isfinite
 
-    def is_finite(value: torch.Tensor) -> Any:
+    def skip_finite_check(value: torch.Tensor) -> Any:
         if not value.is_meta:
             return isfinite(value)
         return isfinite(value.new_zeros((1,), device="cpu")).expand(value.shape)
@@ -214,7 +228,7 @@ def one_sequence() -> Iterator[None]:
         sys.modules.get(f"transformers.{name}") for name in ("masking_utils", "modeling_utils")
     )
     replacements: list[tuple[Any, str, Callable[..., Any]]] = [
-        (torch, "isfinite", is_finite),
+        (torch, "isfinite", skip_finite_check),
         (
             getattr(models, "PreTrainedModel", None),
             "warn_if_padding_and_no_attention_mask",
@@ -230,11 +244,11 @@ def one_sequence() -> Iterator[None]:
         yield
 
 
-def _timm(reference: Reference, device: str, seq: int | None) -> Source:
-    timm = _import("timm")
+def _find_timm_model(reference: LibraryReference, device: str, seq: int | None) -> ModelSource:
+    timm = _import_model_library("timm")
     name, settings = reference.name, reference.settings
     if not timm.is_model(name):
-        raise _unknown("timm has no model", name, timm.list_models())
+        raise _make_unknown_name_error("timm has no model", name, timm.list_models())
     model = build_model(
         lambda: timm.create_model(name, pretrained=False, **settings),
         str(reference),
@@ -245,35 +259,39 @@ def _timm(reference: Reference, device: str, seq: int | None) -> Source:
     if (side := settings.get("img_size")) is not None:
         sides = (side, side) if isinstance(side, int) else side
     shape = (settings.get("in_chans", channels), *sides)
-    return Source(model, str(reference), Inputs.by_position([shape]))
+    return ModelSource(model, str(reference), ModelInputs.by_position([shape]))
 
 
-def _transformers(reference: Reference, device: str, seq: int | None) -> Source:
-    source = transformers_model(reference, device)
-    return _with_inputs(source, of_transformers(source.model, seq))
+def _find_transformers_model(
+    reference: LibraryReference, device: str, seq: int | None
+) -> ModelSource:
+    source = build_transformers_model(reference, device)
+    return _add_named_inputs(source, infer_transformers_inputs(source.model, seq))
 
 
-def _with_inputs(source: Source, inputs: Inputs | None) -> Source:
+def _add_named_inputs(source: ModelSource, inputs: ModelInputs | None) -> ModelSource:
     """The model with its inputs, which it takes by name from now on."""
     if inputs is None:
         return source
-    call_by_name(source.model, lambda *values: dict(zip(inputs.tensors, values, strict=False)))
+    pass_inputs_by_name(
+        source.model, lambda *values: dict(zip(inputs.tensors, values, strict=False))
+    )
     return replace(source, inputs=inputs)
 
 
-def transformers_model(
-    reference: Reference, device: str, lists: tuple[str, ...] = ("AutoModel",)
-) -> Source:
+def build_transformers_model(
+    reference: LibraryReference, device: str, lists: tuple[str, ...] = ("AutoModel",)
+) -> ModelSource:
     """A model of transformers, without its inputs. The first of its notes names its class. Raises
     ModelError.
 
     lists: where its class is looked for when neither ``class=`` nor the config names one.
     """
-    library = _import("transformers")
+    library = _import_model_library("transformers")
     library.logging.set_verbosity_error()
     title, settings = str(reference), dict(reference.settings)
     class_name = settings.pop("class", None)
-    raw, origin, files = _hf_config(reference, library.CONFIG_MAPPING)
+    raw, origin, files = _load_hf_config(reference, library.CONFIG_MAPPING)
     kind = raw.get("model_type")
     if kind not in library.CONFIG_MAPPING:
         problem = (
@@ -285,13 +303,15 @@ def transformers_model(
             f"hf:{reference.name}: {problem}",
             "perfctl does not run code from the hub. Use file.py:factory for such a model",
         )
-    config = _configured(library.CONFIG_MAPPING[kind], raw, settings, title)
+    config = _make_config(library.CONFIG_MAPPING[kind], raw, settings, title)
     text_config = getattr(config, "text_config", None)
-    switched_off = sorted({name for part in (config, text_config) for name in _switch_off(part)})
+    switched_off = sorted(
+        {name for part in (config, text_config) for name in _disable_cache_and_dropout(part)}
+    )
     class_name = class_name or next(iter(raw.get("architectures") or ()), None)
     headless = lists == ("AutoModel",)
     if class_name:
-        model_class = _lazy(library, lambda: getattr(library, class_name))
+        model_class = _look_up_lazy_part(library, lambda: getattr(library, class_name))
     else:
         # An encoder-decoder is in the list of decoders too, as its decoder alone.
         is_encoder_decoder = bool(getattr(config, "is_encoder_decoder", False))
@@ -306,14 +326,14 @@ def transformers_model(
                 f"{title}: transformers names no model {kind_of_model} for it",
                 f"Set it: {title}:class=NAME",
             )
-        model_class = _lazy(
+        model_class = _look_up_lazy_part(
             library, lambda: getattr(library, list_name)._model_mapping[type(config)]
         )
     if isinstance(model_class, tuple):
         model_class = model_class[0]
     if not hasattr(model_class, "_from_config"):
         problem = f"transformers {library.__version__} has no model class"
-        raise _unknown(problem, str(class_name), dir(library))
+        raise _make_unknown_name_error(problem, str(class_name), dir(library))
     model = build_model(lambda: model_class._from_config(config), title, device, _SETTING)
     choice = (
         ""
@@ -323,10 +343,10 @@ def transformers_model(
     notes = [f"model: {type(model).__name__}{choice}, from {origin}"]
     if switched_off:
         notes.append(_OFF.format(", ".join(switched_off)))
-    return Source(model, title, notes=tuple(notes), files=files)
+    return ModelSource(model, title, notes=tuple(notes), files=files)
 
 
-def _switch_off(config: Any) -> Iterator[str]:
+def _disable_cache_and_dropout(config: Any) -> Iterator[str]:
     """Set a config for one whole pass: no cache of keys and values, nothing by chance. The names of
     what was by chance."""
     if getattr(config, "use_cache", False):
@@ -337,7 +357,7 @@ def _switch_off(config: Any) -> Iterator[str]:
             yield name
 
 
-def _configured(kind: Any, raw: Settings, settings: Settings, title: str) -> Any:
+def _make_config(kind: Any, raw: Settings, settings: Settings, title: str) -> Any:
     """The config with ``settings`` in it, made at once, so that what follows from them follows."""
     try:
         base = kind.from_dict(dict(raw))
@@ -346,7 +366,7 @@ def _configured(kind: Any, raw: Settings, settings: Settings, title: str) -> Any
             for name in key.split("."):
                 if not hasattr(part, name):
                     problem = f"{title}: the config of {kind.model_type} has no"
-                    raise _unknown(problem, key, vars(part))
+                    raise _make_unknown_name_error(problem, key, vars(part))
                 part = getattr(part, name)
         merged = copy.deepcopy(raw)
         for key in ("dtype", "torch_dtype"):
@@ -361,24 +381,26 @@ def _configured(kind: Any, raw: Settings, settings: Settings, title: str) -> Any
     except ModelError:
         raise
     except MODEL_ERRORS as error:
-        text = f"{title}: its config is invalid ({type(error).__name__}: {_in_one_line(error)})"
+        text = (
+            f"{title}: its config is invalid ({type(error).__name__}: {_format_error_line(error)})"
+        )
         raise ModelError(
             text, "Check that the sizes fit together, for example heads and hidden_size"
         ) from error
 
 
-def _in_one_line(error: BaseException) -> str:
+def _format_error_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def _hf_config(
-    reference: Reference, architectures: Mapping[str, Any]
+def _load_hf_config(
+    reference: LibraryReference, architectures: Mapping[str, Any]
 ) -> tuple[Settings, str, tuple[Path, ...] | None]:
     """(The config, where it comes from, its files or None where it came over the network).
     Raises ModelError."""
     name, path = reference.name, reference.config
     if path is not None:
-        return read_config(path), str(path), (path,)
+        return read_model_config(path), str(path), (path,)
     if name in architectures:
         origin = f"the default config of the architecture '{name}', not of a trained model"
         return {"model_type": name}, origin, ()
@@ -387,11 +409,11 @@ def _hf_config(
             f"hf:{name}: config.json not found",
             "Use a config.json, a folder with one, or a name on the hub",
         )
-    config, files = _hub_config(name, architectures)
+    config, files = _load_hub_config(name, architectures)
     return config, f"config.json of {name} on the hub", files
 
 
-def _hub_config(
+def _load_hub_config(
     name: str, architectures: Iterable[str]
 ) -> tuple[Settings, tuple[Path, ...] | None]:
     """config.json of a model on the hub, from the local cache (its files) or the network. No other
@@ -400,7 +422,10 @@ def _hub_config(
     cached = hub.try_to_load_from_cache(name, "config.json")
     if isinstance(cached, str):
         # models--NAME/snapshots/REVISION/config.json; refs/main names the revision
-        return read_config(Path(cached)), (Path(cached), Path(cached).parents[2] / "refs" / "main")
+        return read_model_config(Path(cached)), (
+            Path(cached),
+            Path(cached).parents[2] / "refs" / "main",
+        )
     base = name.rpartition("/")[2].lower()
     near = max(
         (kind for kind in architectures if re.match(rf"{re.escape(kind)}(?![a-z])", base)),
@@ -420,7 +445,7 @@ def _hub_config(
         config = answer.json() if answer.status_code == 200 else None
     except MODEL_ERRORS as error:
         raise ModelError(
-            f"hf:{name}: the hub cannot be reached ({_in_one_line(error)})", remedy
+            f"hf:{name}: the hub cannot be reached ({_format_error_line(error)})", remedy
         ) from error
     if not isinstance(config, dict):
         text = (
@@ -431,47 +456,51 @@ def _hub_config(
     return config, None
 
 
-def _torchaudio(reference: Reference, device: str, seq: int | None) -> Source:
-    models = _import("torchaudio").models
+def _find_torchaudio_model(
+    reference: LibraryReference, device: str, seq: int | None
+) -> ModelSource:
+    models = _import_model_library("torchaudio").models
     name, settings = reference.name, reference.settings
     factory = getattr(models, name, None)
     if name.startswith("_") or not callable(factory):
         names = [key for key in dir(models) if not key.startswith("_")]
-        raise _unknown("torchaudio has no model", name, names)
+        raise _make_unknown_name_error("torchaudio has no model", name, names)
     notes: tuple[str, ...] = ()
     if (drop := "encoder_layer_drop") in inspect.signature(factory).parameters:
         settings, notes = {**settings, drop: 0.0}, (_OFF.format(drop),)
     model = build_model(lambda: factory(**settings), str(reference), device, _SETTING)
     kind = type(model).__name__
     channels = {"Wav2Vec2Model": None, "ConvTasNet": 1, "Wav2Letter": 1, "HDemucs": 2}
-    inputs = of_waveform(channels[kind], seq) if kind in channels else Inputs()
-    return Source(model, str(reference), inputs, notes=notes)
+    inputs = make_waveform_inputs(channels[kind], seq) if kind in channels else ModelInputs()
+    return ModelSource(model, str(reference), inputs, notes=notes)
 
 
-def _diffusers(reference: Reference, device: str, seq: int | None) -> Source:
-    library = _import("diffusers")
+def _find_diffusers_model(reference: LibraryReference, device: str, seq: int | None) -> ModelSource:
+    library = _import_model_library("diffusers")
     library.utils.logging.set_verbosity_error()
     name, path = reference.name, reference.config
-    raw = {} if path is None else read_config(path)
+    raw = {} if path is None else read_model_config(path)
     if path is not None:
         name = str(raw.get("_class_name", ""))
-    model_class: Any = _lazy(library, lambda: getattr(library, name)) if name else None
+    model_class: Any = _look_up_lazy_part(library, lambda: getattr(library, name)) if name else None
     if not hasattr(model_class, "from_config") or not hasattr(model_class, "forward"):
         names = [key for key in dir(library) if "Model" in key or "Autoencoder" in key]
         missing = name or f"(no _class_name in {path})"
-        raise _unknown("diffusers has no model class", missing, names)
+        raise _make_unknown_name_error("diffusers has no model class", missing, names)
     settings = {key: value for key, value in raw.items() if not key.startswith("_")}
     settings |= reference.settings
     model = build_model(lambda: model_class(**settings), str(reference), device, _SETTING)
     origin = path or f"the default config of {name}, not of a trained model"
     files = () if path is None else (path,)
-    source = Source(model, str(reference), notes=(f"model: {name}, from {origin}",), files=files)
-    return _with_inputs(source, of_diffusers(model, seq))
+    source = ModelSource(
+        model, str(reference), notes=(f"model: {name}, from {origin}",), files=files
+    )
+    return _add_named_inputs(source, infer_diffusers_inputs(model, seq))
 
 
-LIBRARIES: Mapping[str, Callable[[Reference, str, int | None], Source]] = {
-    "timm": _timm,
-    "hf": _transformers,
-    "torchaudio": _torchaudio,
-    "diffusers": _diffusers,
+LIBRARIES: Mapping[str, Callable[[LibraryReference, str, int | None], ModelSource]] = {
+    "timm": _find_timm_model,
+    "hf": _find_transformers_model,
+    "torchaudio": _find_torchaudio_model,
+    "diffusers": _find_diffusers_model,
 }

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perfctl.workloads.interface import Parts
-from perfctl.workloads.spec import Options, SpecError, declare_number
+from perfctl.workloads.interface import WorkloadParts
+from perfctl.workloads.spec import SpecError, WorkloadOptions, declare_number_option
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -28,14 +28,16 @@ HIDDEN, LAYERS, CLASSES = 256, 2, 10
 
 @dataclass
 class Own:
-    hidden: int = declare_number(1, HIDDEN, "units per layer and direction (256)", heading=NAME)
-    layers: int = declare_number(1, LAYERS, "layers, each in both directions (2)")
-    length: int = declare_number(2, 100, "characters per text, by cutting or padding (100)")
-    classes: int = declare_number(2, CLASSES, "number of classes (10)")
-    samples: int = declare_number(4, 2000, "synthetic texts to train on (2000)")
+    hidden: int = declare_number_option(
+        1, HIDDEN, "units per layer and direction (256)", heading=NAME
+    )
+    layers: int = declare_number_option(1, LAYERS, "layers, each in both directions (2)")
+    length: int = declare_number_option(2, 100, "characters per text, by cutting or padding (100)")
+    classes: int = declare_number_option(2, CLASSES, "number of classes (10)")
+    samples: int = declare_number_option(4, 2000, "synthetic texts to train on (2000)")
 
 
-def check(options: Options, model_options: Own) -> Options:
+def check(options: WorkloadOptions, model_options: Own) -> WorkloadOptions:
     if options.data not in ("synthetic", "csv"):
         raise SpecError(
             f"{NAME} needs texts: `data` must be csv (train.csv and test.csv in `data_dir`) or "
@@ -48,31 +50,33 @@ def check(options: Options, model_options: Own) -> Options:
     return options
 
 
-def build(options: Options, model_options: Own) -> Parts:
+def build(options: WorkloadOptions, model_options: Own) -> WorkloadParts:
     """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is missing."""
     import torch
     from torch.nn.functional import cross_entropy
 
-    from perfctl.workloads.data.texts import read_texts, write_texts
+    from perfctl.workloads.data.texts import draw_texts, read_texts
 
-    model = make_model(model_options.hidden, model_options.layers, model_options.classes)
+    model = build_bilstm(model_options.hidden, model_options.layers, model_options.classes)
     if options.data == "csv":
         assert options.data_dir is not None
         train, test = read_texts(options.data_dir, model_options.length, model_options.classes)
     else:
-        train = write_texts(
+        train = draw_texts(
             model_options.samples, model_options.length, model_options.classes, options.seed
         )
-        test = write_texts(
+        test = draw_texts(
             max(model_options.samples // 4, 1),
             model_options.length,
             model_options.classes,
             options.seed + 1_000_003,
         )
-    return Parts(model, cross_entropy, torch.optim.Adam(model.parameters(), lr=2e-3), train, test)
+    return WorkloadParts(
+        model, cross_entropy, torch.optim.Adam(model.parameters(), lr=2e-3), train, test
+    )
 
 
-def make_model(hidden: int = HIDDEN, layers: int = LAYERS, classes: int = CLASSES) -> nn.Module:
+def build_bilstm(hidden: int = HIDDEN, layers: int = LAYERS, classes: int = CLASSES) -> nn.Module:
     """Input: batch x length character codes (int64); output: batch x classes, before softmax."""
     from torch import nn
     from torch.nn.functional import one_hot

@@ -8,8 +8,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perfctl.workloads.interface import Parts
-from perfctl.workloads.spec import Options, SpecError, declare
+from perfctl.workloads.interface import WorkloadParts
+from perfctl.workloads.spec import SpecError, WorkloadOptions, declare_option
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,14 +29,14 @@ HIDDEN = 128
 CLASSES = 10
 
 
-def pooled_width(conv2: tuple[int, int, int, int]) -> int:
+def compute_pooled_width(conv2: tuple[int, int, int, int]) -> int:
     """Width of fc1's input image; 0 or less when ``conv2`` does not fit."""
     _, _, kernel, stride = conv2
     width = IMAGE - CONV1[2] + 1
     return ((width - kernel) // stride + 1) // POOL
 
 
-def _read_conv2(text: str) -> tuple[int, int, int, int]:
+def _parse_conv2(text: str) -> tuple[int, int, int, int]:
     try:
         into, out_channels, kernel, stride = map(int, text.split(","))
     except ValueError:
@@ -49,7 +49,7 @@ def _read_conv2(text: str) -> tuple[int, int, int, int]:
         raise argparse.ArgumentTypeError(
             f"{text!r} must begin with {CONV1[1]}, the output channels of conv1"
         )
-    if pooled_width(conv2) < 1:
+    if compute_pooled_width(conv2) < 1:
         width = IMAGE - CONV1[2] + 1
         sizes = f"gets {width}x{width} from conv1 and must leave {POOL}x{POOL} for the pool"
         raise argparse.ArgumentTypeError(f"{text!r} does not fit: conv2 {sizes}")
@@ -58,40 +58,40 @@ def _read_conv2(text: str) -> tuple[int, int, int, int]:
 
 @dataclass
 class Own:
-    conv2: tuple[int, int, int, int] = declare(
+    conv2: tuple[int, int, int, int] = declare_option(
         CONV2,
         "shape of the second convolution (default: 32,64,3,1)",
         heading=NAME,
-        type=_read_conv2,
+        type=_parse_conv2,
         metavar="IN,OUT,KERNEL,STRIDE",
     )
 
 
-def check(options: Options, model_options: Own) -> Options:
+def check(options: WorkloadOptions, model_options: Own) -> WorkloadOptions:
     if options.data not in ("synthetic", "mnist"):
         raise SpecError("mnist_cnn needs digits: `data` must be mnist or synthetic")
     return options
 
 
-def build(options: Options, model_options: Own) -> Parts:
+def build(options: WorkloadOptions, model_options: Own) -> WorkloadParts:
     """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is missing."""
     import torch
     from torch.nn.functional import nll_loss
 
     from perfctl.workloads.data.mnist import load_digits
 
-    model = make_model(model_options.conv2)
+    model = build_mnist_cnn(model_options.conv2)
     optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.7)
-    return Parts(model, nll_loss, optimizer, *load_digits(options), scheduler)
+    return WorkloadParts(model, nll_loss, optimizer, *load_digits(options), scheduler)
 
 
-def make_model(conv2: tuple[int, int, int, int] = CONV2) -> nn.Module:
+def build_mnist_cnn(conv2: tuple[int, int, int, int] = CONV2) -> nn.Module:
     """Input: batch x 1 x 28 x 28; output: batch x 10 log-probabilities. Every operation is a
     named submodule."""
     from torch import nn
 
-    pooled = pooled_width(conv2)
+    pooled = compute_pooled_width(conv2)
 
     class MnistCNN(nn.Sequential):
         """Runs its submodules in order."""

@@ -43,7 +43,7 @@ ACTIVATIONS = ("relu", "gelu", "silu", "tanh")
 OPTIMIZERS = ("sgd", "momentum", "adam")
 
 
-class LayerList:
+class LayerPlanBuilder:
     """The layers so far. A method appends one that reads layer ``of``, and returns its number."""
 
     def __init__(self, settings: Settings) -> None:
@@ -74,12 +74,12 @@ class LayerList:
         """Batch normalisation. Raises SpecError for a 1x1 image, where a channel has one value at
         batch 1."""
         if self.shape(source)[1] < 2:
-            raise self._too_small(
+            raise self._make_image_too_small_error(
                 f"{name} would normalize a single value", "image, fewer stages, or a small stem"
             )
         return self._add(name, "norm", (source,), self.shape(source))
 
-    def _too_small(self, reason: str, larger: str) -> SpecError:
+    def _make_image_too_small_error(self, reason: str, larger: str) -> SpecError:
         return SpecError(
             f"image={self.settings['image']} is too small: {reason}; use a larger {larger}"
         )
@@ -93,7 +93,9 @@ class LayerList:
         size = (before + 2 * padding - kernel) // stride + 1
         if size < 1:
             window = f"{kernel}x{kernel} from {before}x{before}"
-            raise self._too_small(f"{name} would pool {window}", "image or fewer stages")
+            raise self._make_image_too_small_error(
+                f"{name} would pool {window}", "image or fewer stages"
+            )
         return self._add(
             name, "max_pool", (source,), (channels, size, size), kernel, stride, padding
         )
@@ -102,7 +104,7 @@ class LayerList:
         channels, height, width = self.shape(source)
         return self._add("flatten", "flatten", (source,), (channels * height * width, 1, 1))
 
-    def classify(self, source: int) -> None:
+    def add_classifier(self, source: int) -> None:
         """The mean over the image, and a linear layer."""
         channels, height, _ = self.shape(source)
         mean = self._add("pool", "mean_pool", (source,), (channels, 1, 1), height)
@@ -116,13 +118,17 @@ class LayerList:
         channels = sum(self.shape(number)[0] for number in source)
         return self._add(name, "concat", source, (channels, height, width))
 
-    def conv_norm(self, name: str, source: int, outputs: int, kernel: int, stride: int = 1) -> int:
-        return self.norm(f"{name}.norm", self.conv(f"{name}.conv", source, outputs, kernel, stride))
-
-    def conv_norm_activation(
+    def add_conv_norm(
         self, name: str, source: int, outputs: int, kernel: int, stride: int = 1
     ) -> int:
-        return self.activation(f"{name}.act", self.conv_norm(name, source, outputs, kernel, stride))
+        return self.norm(f"{name}.norm", self.conv(f"{name}.conv", source, outputs, kernel, stride))
+
+    def add_conv_norm_activation(
+        self, name: str, source: int, outputs: int, kernel: int, stride: int = 1
+    ) -> int:
+        return self.activation(
+            f"{name}.act", self.add_conv_norm(name, source, outputs, kernel, stride)
+        )
 
     def _add(
         self,
@@ -142,7 +148,7 @@ class LayerList:
         return len(self.layers) - 1
 
 
-def vgg(layers: LayerList) -> None:
+def add_vgg_layers(layers: LayerPlanBuilder) -> None:
     """Stages of convolutions, each ending in a pool, and three linear layers (Simonyan and
     Zisserman 2014).
 
@@ -155,7 +161,7 @@ def vgg(layers: LayerList) -> None:
     _require_depth(settings, stages + 3, reason)
     first = min(2, stages - 1)
     counts = [min(2, convolutions // stages)] * first
-    counts += spread(convolutions - sum(counts), stages - first)
+    counts += split_evenly(convolutions - sum(counts), stages - first)
     for stage, count in enumerate(counts):
         outputs = settings["width"] * min(2**stage, 8)
         for block in range(count):
@@ -165,7 +171,7 @@ def vgg(layers: LayerList) -> None:
                 last = layers.norm(f"{name}.norm", last)
             last = layers.activation(f"{name}.act", last)
         last = layers.pool(f"stage{stage + 1}.pool", last, 2, 2)
-    _linear_layers(layers, 3, settings["hidden"], last)
+    _add_linear_layers(layers, 3, settings["hidden"], last)
 
 
 def _require_depth(settings: Settings, least: int, reason: str, name: str = "depth") -> None:
@@ -175,7 +181,7 @@ def _require_depth(settings: Settings, least: int, reason: str, name: str = "dep
         raise SpecError(f"{small}: {reason}; use {name}={least} or more")
 
 
-def _linear_layers(layers: LayerList, count: int, width: int, source: int) -> None:
+def _add_linear_layers(layers: LayerPlanBuilder, count: int, width: int, source: int) -> None:
     """Linear layers with an activation after each but the last, which gives the classes."""
     source = layers.flatten(source)
     for number in range(1, count):
@@ -183,39 +189,39 @@ def _linear_layers(layers: LayerList, count: int, width: int, source: int) -> No
     layers.linear(f"fc{count}", source, layers.settings["classes"])
 
 
-def resnet(layers: LayerList) -> None:
+def add_resnet_layers(layers: LayerPlanBuilder) -> None:
     """Residual blocks (He et al. 2015); the stride of a bottleneck is in its middle convolution."""
     settings = layers.settings
     depth, block = settings["depth"], settings["block"]
     bottleneck = block == "bottleneck" or (block == "auto" and depth >= 50)
-    last = _stem(layers, settings["width"])
-    for stage, count in enumerate(resnet_counts(settings, bottleneck)):
+    last = _add_stem(layers, settings["width"])
+    for stage, count in enumerate(count_resnet_blocks(settings, bottleneck)):
         inner = settings["width"] * 2**stage
         for number in range(count):
             stride = 2 if stage > 0 and number == 0 else 1
             name = f"stage{stage + 1}.{number}"
-            last = _residual(layers, name, last, inner, stride, bottleneck)
-    layers.classify(last)
+            last = _add_residual_block(layers, name, last, inner, stride, bottleneck)
+    layers.add_classifier(last)
 
 
-def _residual(
-    layers: LayerList, name: str, source: int, inner: int, stride: int, bottleneck: bool
+def _add_residual_block(
+    layers: LayerPlanBuilder, name: str, source: int, inner: int, stride: int, bottleneck: bool
 ) -> int:
     kernel, outputs = layers.settings["kernel"], inner * 4 if bottleneck else inner
     if bottleneck:
-        last = layers.conv_norm_activation(f"{name}.1", source, inner, 1)
-        last = layers.conv_norm_activation(f"{name}.2", last, inner, kernel, stride)
-        last = layers.conv_norm(f"{name}.3", last, outputs, 1)
+        last = layers.add_conv_norm_activation(f"{name}.1", source, inner, 1)
+        last = layers.add_conv_norm_activation(f"{name}.2", last, inner, kernel, stride)
+        last = layers.add_conv_norm(f"{name}.3", last, outputs, 1)
     else:
-        last = layers.conv_norm_activation(f"{name}.1", source, inner, kernel, stride)
-        last = layers.conv_norm(f"{name}.2", last, outputs, kernel)
+        last = layers.add_conv_norm_activation(f"{name}.1", source, inner, kernel, stride)
+        last = layers.add_conv_norm(f"{name}.2", last, outputs, kernel)
     shortcut = source
     if stride > 1 or layers.shape(source)[0] != outputs:
-        shortcut = layers.conv_norm(f"{name}.down", source, outputs, 1, stride)
+        shortcut = layers.add_conv_norm(f"{name}.down", source, outputs, 1, stride)
     return layers.activation(f"{name}.act", layers.add(f"{name}.add", last, shortcut))
 
 
-def resnet_counts(settings: Settings, bottleneck: bool) -> list[int]:
+def count_resnet_blocks(settings: Settings, bottleneck: bool) -> list[int]:
     """Blocks of each stage. Raises SpecError when the depth gives a fraction of a block, or too
     few blocks."""
     depth, stages = settings["depth"], settings["stages"]
@@ -233,10 +239,10 @@ def resnet_counts(settings: Settings, bottleneck: bool) -> list[int]:
     published = _PUBLISHED.get(depth, ())
     if stages == len(published) and sum(published) == blocks:
         return list(published)
-    return spread(blocks, stages)
+    return split_evenly(blocks, stages)
 
 
-def inception(layers: LayerList) -> None:
+def add_inception_layers(layers: LayerPlanBuilder) -> None:
     """Modules of four parallel branches with batch normalisation (Szegedy et al. 2014; Ioffe and
     Szegedy 2015).
 
@@ -244,55 +250,57 @@ def inception(layers: LayerList) -> None:
     """
     settings = layers.settings
     _require_depth(settings, settings["stages"], "each needs a block", "blocks")
-    last = _stem(layers, settings["width"])
-    for stage, count in enumerate(spread(settings["blocks"], settings["stages"])):
+    last = _add_stem(layers, settings["width"])
+    for stage, count in enumerate(split_evenly(settings["blocks"], settings["stages"])):
         if stage:
             last = layers.pool(f"stage{stage + 1}.pool", last, 2, 2)
         for block in range(count):
             name, width = f"stage{stage + 1}.{block}", settings["width"] * 2**stage
-            last = _inception_block(layers, name, last, width, settings["kernel"])
-    layers.classify(last)
+            last = _add_inception_block(layers, name, last, width, settings["kernel"])
+    layers.add_classifier(last)
 
 
-def _inception_block(layers: LayerList, name: str, source: int, width: int, kernel: int) -> int:
-    first = layers.conv_norm_activation(f"{name}.b1", source, width, 1)
-    second = layers.conv_norm_activation(f"{name}.b2.1", source, width * 3 // 2, 1)
-    second = layers.conv_norm_activation(f"{name}.b2.2", second, width * 2, kernel)
-    third = layers.conv_norm_activation(f"{name}.b3.1", source, width // 4, 1)
-    third = layers.conv_norm_activation(f"{name}.b3.2", third, width // 2, kernel + 2)
+def _add_inception_block(
+    layers: LayerPlanBuilder, name: str, source: int, width: int, kernel: int
+) -> int:
+    first = layers.add_conv_norm_activation(f"{name}.b1", source, width, 1)
+    second = layers.add_conv_norm_activation(f"{name}.b2.1", source, width * 3 // 2, 1)
+    second = layers.add_conv_norm_activation(f"{name}.b2.2", second, width * 2, kernel)
+    third = layers.add_conv_norm_activation(f"{name}.b3.1", source, width // 4, 1)
+    third = layers.add_conv_norm_activation(f"{name}.b3.2", third, width // 2, kernel + 2)
     fourth = layers.pool(f"{name}.b4.1", source, 3, 1, 1)
-    fourth = layers.conv_norm_activation(f"{name}.b4.2", fourth, width // 2, 1)
+    fourth = layers.add_conv_norm_activation(f"{name}.b4.2", fourth, width // 2, 1)
     return layers.concat(f"{name}.concat", (first, second, third, fourth))
 
 
-def mlp(layers: LayerList) -> None:
-    _linear_layers(layers, layers.settings["depth"], layers.settings["width"], -1)
+def add_mlp_layers(layers: LayerPlanBuilder) -> None:
+    _add_linear_layers(layers, layers.settings["depth"], layers.settings["width"], -1)
 
 
-def _stem(layers: LayerList, outputs: int) -> int:
+def _add_stem(layers: LayerPlanBuilder, outputs: int) -> int:
     kind = layers.settings["stem"]
     if kind == "large" or (kind == "auto" and layers.settings["image"] >= _LARGE_FROM):
         return layers.pool(
-            "stem.pool", layers.conv_norm_activation("stem", -1, outputs, 7, 2), 3, 2, 1
+            "stem.pool", layers.add_conv_norm_activation("stem", -1, outputs, 7, 2), 3, 2, 1
         )
-    return layers.conv_norm_activation("stem", -1, outputs, 3)
+    return layers.add_conv_norm_activation("stem", -1, outputs, 3)
 
 
-def spread(count: int, places: int) -> list[int]:
+def split_evenly(count: int, places: int) -> list[int]:
     """``count`` divided over ``places`` as evenly as possible; the last ones get one more."""
     return [count // places + (index >= places - count % places) for index in range(places)]
 
 
-FAMILIES: Mapping[str, Callable[[LayerList], None]] = {
-    "vgg": vgg,
-    "resnet": resnet,
-    "inception": inception,
-    "mlp": mlp,
+FAMILIES: Mapping[str, Callable[[LayerPlanBuilder], None]] = {
+    "vgg": add_vgg_layers,
+    "resnet": add_resnet_layers,
+    "inception": add_inception_layers,
+    "mlp": add_mlp_layers,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberParameter:
     """A parameter whose value is a whole number."""
 
     default: int
@@ -312,7 +320,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ChoiceParameter:
     """A parameter whose value is one of ``words``; the first is the default."""
 
     words: tuple[str, ...]
@@ -327,78 +335,84 @@ class Word:
         return f"one of {', '.join(self.words)}"
 
 
-Parameter = Number | Word
+Parameter = NumberParameter | ChoiceParameter
 
 _SHARED: dict[str, Parameter] = {
-    "image": Number(64, 1, 1024, "width and height of the input"),
-    "channels": Number(3, 1, 1024, "channels of the input"),
-    "classes": Number(10, 2, 100_000, "outputs of the last layer"),
-    "activation": Word(ACTIVATIONS, "activation function"),
-    "optimizer": Word(OPTIMIZERS, "momentum is SGD with momentum 0.9"),
+    "image": NumberParameter(64, 1, 1024, "width and height of the input"),
+    "channels": NumberParameter(3, 1, 1024, "channels of the input"),
+    "classes": NumberParameter(10, 2, 100_000, "outputs of the last layer"),
+    "activation": ChoiceParameter(ACTIVATIONS, "activation function"),
+    "optimizer": ChoiceParameter(OPTIMIZERS, "momentum is SGD with momentum 0.9"),
 }
-_KERNEL = Number(
+_KERNEL = NumberParameter(
     3, 1, 11, "width of the convolutions that are not 1x1, padded to keep the image's size", True
 )
-_STEM = Word(
+_STEM = ChoiceParameter(
     ("auto", "small", "large"),
     "small: 3x3; large: 7x7 and pool, 4 times smaller; auto: large from 128 on",
 )
 
 PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
     "vgg": {
-        "depth": Number(11, 4, 200, "convolutions, plus three linear layers"),
-        "width": Number(
+        "depth": NumberParameter(11, 4, 200, "convolutions, plus three linear layers"),
+        "width": NumberParameter(
             64, 1, 4096, "channels of the first stage; each stage doubles them, up to 8 times"
         ),
-        "stages": Number(5, 1, 8, "each ends in a pool that halves the image"),
+        "stages": NumberParameter(5, 1, 8, "each ends in a pool that halves the image"),
         "kernel": _KERNEL,
-        "hidden": Number(512, 1, 65_536, "units of the first two linear layers"),
-        "batchnorm": Word(("no", "yes"), "batch normalization after each convolution"),
+        "hidden": NumberParameter(512, 1, 65_536, "units of the first two linear layers"),
+        "batchnorm": ChoiceParameter(("no", "yes"), "batch normalization after each convolution"),
         **_SHARED,
     },
     "resnet": {
-        "depth": Number(18, 4, 1202, "convolutions on the longest path, plus the linear layer"),
-        "width": Number(64, 1, 4096, "channels of the first stage; each stage doubles them"),
-        "stages": Number(4, 1, 8, "each after the first halves the image"),
-        "block": Word(("auto", "basic", "bottleneck"), "auto: bottleneck from depth 50 on"),
+        "depth": NumberParameter(
+            18, 4, 1202, "convolutions on the longest path, plus the linear layer"
+        ),
+        "width": NumberParameter(
+            64, 1, 4096, "channels of the first stage; each stage doubles them"
+        ),
+        "stages": NumberParameter(4, 1, 8, "each after the first halves the image"),
+        "block": ChoiceParameter(
+            ("auto", "basic", "bottleneck"), "auto: bottleneck from depth 50 on"
+        ),
         "kernel": _KERNEL,
         "stem": _STEM,
         **_SHARED,
     },
     "inception": {
-        "blocks": Number(6, 1, 200, "modules with four branches"),
-        "width": Number(
+        "blocks": NumberParameter(6, 1, 200, "modules with four branches"),
+        "width": NumberParameter(
             32, 4, 4096, "a quarter of a module's channels; each stage doubles it", multiple=4
         ),
-        "stages": Number(3, 1, 8, "a pool between two of them halves the image"),
-        "kernel": Number(
+        "stages": NumberParameter(3, 1, 8, "a pool between two of them halves the image"),
+        "kernel": NumberParameter(
             3, 1, 9, "width of the second branch's convolution; the third's is 2 more", True
         ),
         "stem": _STEM,
         **_SHARED,
     },
     "mlp": {
-        "depth": Number(3, 1, 200, "linear layers"),
-        "width": Number(512, 1, 65_536, "units of all but the last layer"),
+        "depth": NumberParameter(3, 1, 200, "linear layers"),
+        "width": NumberParameter(512, 1, 65_536, "units of all but the last layer"),
         **_SHARED,
-        "image": Number(28, 1, 1024, "width and height of the input, which is flattened"),
-        "channels": Number(1, 1, 1024, "channels of the input"),
+        "image": NumberParameter(28, 1, 1024, "width and height of the input, which is flattened"),
+        "channels": NumberParameter(1, 1, 1024, "channels of the input"),
     },
 }
 """Family -> name of a parameter -> default and range."""
 
 
-def family_of(spec: str) -> str | None:
+def find_family(spec: str) -> str | None:
     """The family at the start of a specification; None for anything else."""
     name = spec.partition(":")[0].strip()
     return name if name in PARAMETERS else None
 
 
-def plan(spec: str) -> Plan:
+def plan_model(spec: str) -> Plan:
     """The plan of a specification. Raises SpecError with the parameter, its value and what
     is allowed."""
-    family, settings = read_settings(spec)
-    name, layers = canonical(family, settings), LayerList(settings)
+    family, settings = parse_spec_settings(spec)
+    name, layers = format_canonical_spec(family, settings), LayerPlanBuilder(settings)
     try:
         FAMILIES[family](layers)
     except SpecError as error:
@@ -406,7 +420,7 @@ def plan(spec: str) -> Plan:
     return Plan(name, family, settings, tuple(layers.layers))
 
 
-def read_settings(spec: str) -> tuple[str, dict[str, int | str]]:
+def parse_spec_settings(spec: str) -> tuple[str, dict[str, int | str]]:
     """(family, every parameter with its value). Raises SpecError."""
     family, _, settings_text = spec.partition(":")
     family = family.strip()
@@ -427,11 +441,11 @@ def read_settings(spec: str) -> tuple[str, dict[str, int | str]]:
             )
         if name in settings:
             raise SpecError(f"{family}: {name} is repeated")
-        settings[name] = _read(family, name, value, parameters[name])
+        settings[name] = _parse_parameter(family, name, value, parameters[name])
     return family, {name: parameter.default for name, parameter in parameters.items()} | settings
 
 
-def canonical(family: str, settings: Mapping[str, int | str]) -> str:
+def format_canonical_spec(family: str, settings: Mapping[str, int | str]) -> str:
     """The specification without defaults, in the family's order: equal models have equal
     specifications."""
     parts = [
@@ -442,11 +456,11 @@ def canonical(family: str, settings: Mapping[str, int | str]) -> str:
     return f"{family}:{','.join(parts)}" if parts else family
 
 
-def _read(family: str, name: str, text: str, parameter: Parameter) -> int | str:
+def _parse_parameter(family: str, name: str, text: str, parameter: Parameter) -> int | str:
     wrong = SpecError(
         f"{family}: {name} must be {parameter.allowed}, got {text} ({parameter.about})"
     )
-    if isinstance(parameter, Word):
+    if isinstance(parameter, ChoiceParameter):
         if text not in parameter.words:
             raise wrong
         return text

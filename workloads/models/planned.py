@@ -18,25 +18,25 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 
 
-class Add(nn.Module):
+class TensorSum(nn.Module):
     """The sum of two tensors of one shape."""
 
     def forward(self, first: Tensor, other: Tensor) -> Tensor:
         return first + other
 
 
-class Concat(nn.Module):
+class ChannelConcat(nn.Module):
     """Concatenates images along their channels."""
 
     def forward(self, *parts: Tensor) -> Tensor:
         return torch.cat(parts, 1)
 
 
-class Group(nn.Module):
+class LayerGroup(nn.Module):
     """Groups layers under one name; never called itself."""
 
 
-class Planned(nn.Module):
+class PlannedModel(nn.Module):
     """Runs its layers one by one and drops each output after its last use."""
 
     def __init__(self, plan: Plan) -> None:
@@ -44,7 +44,7 @@ class Planned(nn.Module):
         last = {source: number for number, layer in enumerate(plan.layers) for source in layer.of}
         self._order: list[tuple[nn.Module, tuple[int, ...], tuple[int, ...]]] = []
         for number, layer in enumerate(plan.layers):
-            module = _make(layer, str(plan.settings["activation"]))
+            module = _make_layer(layer, str(plan.settings["activation"]))
             _add_module(self, layer.name, module)
             done = tuple(source for source in dict.fromkeys(layer.of) if last[source] == number)
             self._order.append((module, layer.of, done))
@@ -59,7 +59,7 @@ class Planned(nn.Module):
         return outputs[len(self._order) - 1]
 
 
-def _make(layer: PlanLayer, activation: str) -> nn.Module:
+def _make_layer(layer: PlanLayer, activation: str) -> nn.Module:
     into, outputs, window = (
         layer.given[0],
         layer.gives[0],
@@ -72,8 +72,8 @@ def _make(layer: PlanLayer, activation: str) -> nn.Module:
         "activation": _ACTIVATIONS[activation],
         "max_pool": lambda: nn.MaxPool2d(*window),
         "mean_pool": lambda: nn.AdaptiveAvgPool2d(1),
-        "add": Add,
-        "concat": Concat,
+        "add": TensorSum,
+        "concat": ChannelConcat,
         "flatten": nn.Flatten,
     }
     return make[layer.kind]()
@@ -84,6 +84,6 @@ def _add_module(root: nn.Module, name: str, module: nn.Module) -> None:
     parent = root
     for piece in path:
         if piece not in dict(parent.named_children()):
-            parent.add_module(piece, Group())
+            parent.add_module(piece, LayerGroup())
         parent = parent.get_submodule(piece)
     parent.add_module(last, module)

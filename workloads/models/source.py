@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 from urllib.error import URLError
 
-from perfctl.workloads.spec import first_line
+from perfctl.workloads.spec import get_first_error_line
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ class ModelError(Exception):
 
 
 @dataclass(slots=True)
-class Inputs:
+class ModelInputs:
     """What a model takes. Shapes are without the batch dimension."""
 
     tensors: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Inputs:
     @classmethod
     def by_position(
         cls, shapes: Iterable[tuple[int, ...]], dtype: str = "float32", **facts: Any
-    ) -> Inputs:
+    ) -> ModelInputs:
         return cls({str(index): (shape, dtype) for index, shape in enumerate(shapes)}, **facts)
 
     @property
@@ -57,18 +57,18 @@ class Inputs:
     def add(self, name: str, shape: tuple[int, ...], dtype: str = "float32") -> None:
         self.tensors[name] = shape, dtype
 
-    def add_sequence(self, name: str, length: int, *sizes: int, dtype: str = "int64") -> None:
+    def add_sequence_input(self, name: str, length: int, *sizes: int, dtype: str = "int64") -> None:
         self.sequence = length
         self.add(name, (length, *sizes), dtype)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """A model to trace, and the known facts about its inputs."""
 
     model: torch.nn.Module
     name: str
-    inputs: Inputs = field(default_factory=Inputs)
+    inputs: ModelInputs = field(default_factory=ModelInputs)
     loss: Callable[[Any, Any], Any] | None = None
     """(output, target) -> loss, for a built-in workload; None: backward starts at the output."""
     target: tuple[tuple[int, ...], str] | None = None
@@ -100,10 +100,10 @@ def build_model(
                 with torch.device("meta"):
                     model = factory()
             except (NotImplementedError, RuntimeError):
-                with parameters_on_meta():
+                with create_parameters_on_meta():
                     model = factory()
     except MODEL_ERRORS as error:
-        text = f"{type(error).__name__}: {first_line(error)}"
+        text = f"{type(error).__name__}: {get_first_error_line(error)}"
         if device == "meta" and "meta tensor" in text:
             remedy = "Set `device` to cpu: the factory needs actual data"
         if isinstance(error, URLError):
@@ -113,14 +113,14 @@ def build_model(
         text = f"{name} returned a {type(model).__name__}, not a torch.nn.Module"
         raise ModelError(text, "Use a factory or class of a model")
     if device == "meta":
-        _move_lazy(model)
+        _move_lazy_tensors_to_meta(model)
     on_meta = all(
         tensor.device.type == "meta" for tensor in (*model.parameters(), *model.buffers())
     )
     return model if device == "meta" and on_meta else model.to(device)
 
 
-def _move_lazy(model: torch.nn.Module) -> None:
+def _move_lazy_tensors_to_meta(model: torch.nn.Module) -> None:
     """Move parameters and buffers of lazy modules to meta; ``to`` would give them a shape."""
     from torch.nn.parameter import is_lazy
 
@@ -135,7 +135,7 @@ def _move_lazy(model: torch.nn.Module) -> None:
 
 
 @contextmanager
-def parameters_on_meta() -> Iterator[None]:
+def create_parameters_on_meta() -> Iterator[None]:
     """During the block, modules move their parameters and buffers to meta; other tensors
     stay real."""
     import torch

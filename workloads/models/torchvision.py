@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
-from perfctl.workloads.interface import Parts
+from perfctl.workloads.interface import WorkloadParts
 from perfctl.workloads.models.source import MODEL_ERRORS, ModelError, build_model
 from perfctl.workloads.spec import (
-    Options,
     SpecError,
     WorkloadError,
-    declare,
-    declare_number,
-    first_line,
+    WorkloadOptions,
+    declare_number_option,
+    declare_option,
+    get_first_error_line,
 )
 
 if TYPE_CHECKING:
@@ -66,27 +66,27 @@ _UNREADABLE = (
 
 @dataclass
 class Own:
-    model: str | None = declare(
+    model: str | None = declare_option(
         None,
         "torchvision model: resnet152, fcn_resnet50, ssd300_vgg16, r3d_18, ...",
         heading=NAME,
         metavar="NAME",
     )
-    weights: str = declare(
+    weights: str = declare_option(
         "default",
         "published weights, random weights, or a checkpoint (default: %(default)s)",
         metavar="default|none|FILE",
     )
-    weights_dir: Path | None = declare(
+    weights_dir: Path | None = declare_option(
         None, "folder for published weights (default: torch's cache)", type=Path, metavar="DIR"
     )
-    classes: int | None = declare_number(
+    classes: int | None = declare_number_option(
         1, None, "number of output classes, if different from the published model"
     )
-    images: int | None = declare_number(
+    images: int | None = declare_number_option(
         1, None, f"images to run, instead of --steps (default: {IMAGES})"
     )
-    dataloader_workers: int = declare_number(
+    dataloader_workers: int = declare_number_option(
         0,
         0,
         "processes that load images (default: %(default)s, loaded by the computing process)",
@@ -97,7 +97,7 @@ DEFAULTS = {"mode": "infer", "steps": _BY_IMAGES}
 """Defaults of options that all workloads share."""
 
 
-def check(options: Options, model_options: Own) -> Options:
+def check(options: WorkloadOptions, model_options: Own) -> WorkloadOptions:
     """The options, with ``steps`` from the number of images. Raises SpecError for training, other
     data, too few images."""
     if model_options.model is None:
@@ -131,29 +131,29 @@ def check(options: Options, model_options: Own) -> Options:
     return replace(options, steps=model_options.images // options.batch_size)
 
 
-def build(options: Options, model_options: Own) -> Parts:
+def build(options: WorkloadOptions, model_options: Own) -> WorkloadParts:
     """The model with its weights, and images preprocessed as for these. Raises WorkloadError."""
     from torch.nn.functional import cross_entropy
 
     if model_options.model is None:
         raise WorkloadError("`model` is missing: name a torchvision model, for example resnet18")
-    loaded = load(
+    loaded = load_torchvision_model(
         model_options.model, model_options.weights, model_options.weights_dir, model_options.classes
     )
-    feed = _feed(options, model_options, loaded)
+    feed = _make_image_feed(options, model_options, loaded)
     facts = {
         "model": model_options.model,
         "family": loaded.family,
         "weights": loaded.weights,
         "preprocessing": " ".join(repr(loaded.transforms).split()),
     }
-    return Parts(
+    return WorkloadParts(
         loaded.model, cross_entropy, None, feed.dataset, feed.dataset, feed=feed, facts=facts
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Weighted:
+class WeightedModel:
     model: torch.nn.Module
     family: str
     """One of FAMILIES."""
@@ -166,16 +166,18 @@ class Weighted:
     """Number of classes of a classifier; None for other families."""
 
 
-def _feed(options: Options, model_options: Own, loaded: Weighted) -> ImageFeed:
+def _make_image_feed(
+    options: WorkloadOptions, model_options: Own, loaded: WeightedModel
+) -> ImageFeed:
     from perfctl.records.report import Gap
     from perfctl.workloads.data import images
-    from perfctl.workloads.data.mnist import size
+    from perfctl.workloads.data.mnist import count_samples
 
     dataset: Any
     problem, notes, count = None, [], model_options.images or IMAGES
     if options.data == "synthetic":
         frames = images.FRAMES if loaded.family == "video" else None
-        dataset = images.Noise(count, options.seed, loaded.transforms, frames)
+        dataset = images.NoiseImages(count, options.seed, loaded.transforms, frames)
         reason = (
             "synthetic images are generated, not read and decoded: loading real ones takes a "
             "different time"
@@ -189,31 +191,31 @@ def _feed(options: Options, model_options: Own, loaded: Weighted) -> ImageFeed:
         )
     else:
         assert options.data_dir is not None
-        folders = images.read_folder(options.data_dir, loaded.classes, loaded.transforms)
+        folders = images.read_class_folders(options.data_dir, loaded.classes, loaded.transforms)
         dataset = folders.sample(count, options.seed)
         problem = dataset.problem
-    if size(dataset) < count:
+    if count_samples(dataset) < count:
         reason = (
-            f"{options.data_dir} has only {size(dataset)} of the {count} requested images; all "
+            f"{options.data_dir} has only {count_samples(dataset)} of the {count} requested images; all "
             "were used"
         )
         notes.append(Gap("images", "not_available", reason))
-    if size(dataset) < options.batch_size:
+    if count_samples(dataset) < options.batch_size:
         few = f"too few for a batch of {options.batch_size}. Use a smaller batch size"
-        raise WorkloadError(f"{options.data_dir} has {size(dataset)} images, {few}")
+        raise WorkloadError(f"{options.data_dir} has {count_samples(dataset)} images, {few}")
     return images.ImageFeed(
         dataset,
         options.batch_size,
         workers=model_options.dataloader_workers,
         pinned=options.device == "cuda",
-        no_accuracy=_no_accuracy(options, loaded),
+        no_accuracy=_explain_no_accuracy(options, loaded),
         problem=problem,
         notes=tuple(notes),
         classes=loaded.classes,
     )
 
 
-def _no_accuracy(options: Options, loaded: Weighted) -> str | None:
+def _explain_no_accuracy(options: WorkloadOptions, loaded: WeightedModel) -> str | None:
     """Why accuracy is not computed; None when it is."""
     if loaded.classes is None:
         return f"perfctl scores only image classifiers; this is a {loaded.family} model"
@@ -224,12 +226,12 @@ def _no_accuracy(options: Options, loaded: Weighted) -> str | None:
     return None
 
 
-def family_of(name: str) -> str:
+def find_torchvision_family(name: str) -> str:
     """The family of a model. Raises WorkloadError for an unknown name, with similar ones."""
     try:
         from torchvision import models
     except ImportError as error:
-        text = f"torchvision cannot be imported ({first_line(error)}): pip install 'perfctl[torch]'"
+        text = f"torchvision cannot be imported ({get_first_error_line(error)}): pip install 'perfctl[torch]'"
         raise WorkloadError(text) from error
     modules = (models, models.segmentation, models.detection, models.video)
     names = {
@@ -258,31 +260,31 @@ def family_of(name: str) -> str:
     raise WorkloadError(f"torchvision has no model '{name}': {meant}")
 
 
-def load(
+def load_torchvision_model(
     name: str, weights: str, folder: Path | None = None, classes: int | None = None
-) -> Weighted:
+) -> WeightedModel:
     """The model with ``weights``: "default" (published), "none" (random), or a checkpoint file.
 
     ``folder``: for published weights; ``classes``: only with "none" and files. Raises WorkloadError
     when the weights are unavailable or do not fit.
     """
-    family = family_of(name)
+    family = find_torchvision_family(name)
     from torchvision import models
 
     published = models.get_model_weights(name).DEFAULT
     outputs = (classes or len(published.meta["categories"])) if family == "classification" else None
     trained = weights != "none"
     if weights == "default":
-        model, weights = _load_published(name, published, folder), str(published)
+        model, weights = _load_published_weights(name, published, folder), str(published)
     else:
         model = _build_like_published(name, family, classes, from_file=trained)
         if trained:
-            fit(model, Path(weights), name)
+            load_checkpoint_into_model(model, Path(weights), name)
             weights = Path(weights).name
             if name == "googlenet":
                 model.aux_logits = False  # type: ignore[assignment]
                 model.aux1 = model.aux2 = None  # type: ignore[assignment]
-    return Weighted(model.eval(), family, weights, trained, published.transforms(), outputs)
+    return WeightedModel(model.eval(), family, weights, trained, published.transforms(), outputs)
 
 
 def _build_like_published(
@@ -313,12 +315,12 @@ def build_torchvision(name: str, device: str, **settings: Any) -> torch.nn.Modul
             settings[key] = None
     if "init_weights" in parameters or "googlenet" in name or "inception" in name:
         settings["init_weights"] = False
-    if name.startswith("vit_") and (size := torchvision_size(name)):
+    if name.startswith("vit_") and (size := find_torchvision_input_shape(name)):
         settings["image_size"] = size[-1]
     return build_model(lambda: builder(**settings), f"torchvision:{name}", device)
 
 
-def torchvision_size(name: str) -> tuple[int, ...] | None:
+def find_torchvision_input_shape(name: str) -> tuple[int, ...] | None:
     """The input shape (without batch) that the published weights' preprocessing makes of a 512 x
     512 image."""
     import torch
@@ -335,32 +337,32 @@ def torchvision_size(name: str) -> tuple[int, ...] | None:
     return tuple(first.shape[1:])
 
 
-def _load_published(name: str, published: Any, folder: Path | None) -> torch.nn.Module:
+def _load_published_weights(name: str, published: Any, folder: Path | None) -> torch.nn.Module:
     import torch
     from torchvision import models
 
     file = Path(published.url).name
-    folder = _find_folder(file, folder)
+    folder = _find_weights_folder(file, folder)
     exists = (folder / file).is_file()
     builder: Any = models.get_model_builder(name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _checkpoints_in(folder):
+        with _keep_checkpoints_in(folder):
             return builder(weights=published)  # type: ignore[no-any-return]
     except (OSError, RuntimeError, ValueError, EOFError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         problem = (
-            f"{folder / file} cannot be read ({first_line(error)}). Remove it and download it "
+            f"{folder / file} cannot be read ({get_first_error_line(error)}). Remove it and download it "
             "again, or set `weights` to none"
             if exists
-            else f"{file} is not in {folder} and cannot be downloaded ({first_line(error)}). Put "
+            else f"{file} is not in {folder} and cannot be downloaded ({get_first_error_line(error)}). Put "
             f"{published.url} there, set `weights_dir`, or set `weights` to a file or none"
         )
         raise WorkloadError(f"{name}: {problem}") from error
 
 
-def _find_folder(file: str, folder: Path | None) -> Path:
+def _find_weights_folder(file: str, folder: Path | None) -> Path:
     """The folder that has ``file``, else the one to put it into. ``folder`` may be a cache
     of torch."""
     import torch
@@ -372,7 +374,7 @@ def _find_folder(file: str, folder: Path | None) -> Path:
 
 
 @contextmanager
-def _checkpoints_in(folder: Path) -> Iterator[None]:
+def _keep_checkpoints_in(folder: Path) -> Iterator[None]:
     """During the block, torchvision reads and downloads published weights in ``folder``, with
     a timeout."""
     from torchvision.models import _api
@@ -387,10 +389,10 @@ def _checkpoints_in(folder: Path) -> Iterator[None]:
         socket.setdefaulttimeout(timeout)
 
 
-def fit(model: torch.nn.Module, file: Path, name: str) -> None:
+def load_checkpoint_into_model(model: torch.nn.Module, file: Path, name: str) -> None:
     """Load the checkpoint's weights into the model. Raises WorkloadError with the keys that do
     not fit."""
-    state, needed = read_checkpoint(file), model.state_dict()
+    state, needed = read_checkpoint_tensors(file), model.state_dict()
     missing = [key for key in needed if key not in state]
     reshaped = [
         f"{key} is {_describe_shape(state[key])}, needed {_describe_shape(tensor)}"
@@ -417,7 +419,7 @@ def fit(model: torch.nn.Module, file: Path, name: str) -> None:
     model.load_state_dict(state)
 
 
-def read_checkpoint(file: Path) -> dict[str, torch.Tensor]:
+def read_checkpoint_tensors(file: Path) -> dict[str, torch.Tensor]:
     """Tensors by key, on the CPU. Executes nothing in the file. Raises WorkloadError."""
     from pickle import UnpicklingError  # nosec B403
 
@@ -427,11 +429,11 @@ def read_checkpoint(file: Path) -> dict[str, torch.Tensor]:
         raise WorkloadError(
             f"`weights`: {file} does not exist; use default, none, or the path of a checkpoint"
         )
-    _refuse_bomb(file)
+    _reject_zip_bomb(file)
     try:
         state = torch.load(os.fspath(file), map_location="cpu", weights_only=True)
     except (*_UNREADABLE, UnpicklingError) as error:
-        reason = first_line(error)[:200]
+        reason = get_first_error_line(error)[:200]
         raise WorkloadError(f"{file} is not a checkpoint of tensors ({reason}). {_SAVE}") from error
     if isinstance(state, dict):
         state = next((state[key] for key in _NESTED if isinstance(state.get(key), dict)), state)
@@ -444,7 +446,7 @@ def read_checkpoint(file: Path) -> dict[str, torch.Tensor]:
     return {str(key).removeprefix("module."): value for key, value in state.items()}
 
 
-def _refuse_bomb(file: Path) -> None:
+def _reject_zip_bomb(file: Path) -> None:
     """Raises WorkloadError for a zip file that expands: torch stores tensors uncompressed, and a
     bomb would fill memory."""
     if not is_zipfile(file):
@@ -454,7 +456,7 @@ def _refuse_bomb(file: Path) -> None:
             unpacked = sum(member.file_size for member in archive.infolist())
     except (BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise WorkloadError(
-            f"{file} is a damaged zip file ({first_line(error)[:200]}). Copy it again"
+            f"{file} is a damaged zip file ({get_first_error_line(error)[:200]}). Copy it again"
         ) from error
     if unpacked > file.stat().st_size:
         sizes = f"unpacks to {unpacked:,} bytes but has {file.stat().st_size:,}"

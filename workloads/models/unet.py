@@ -11,8 +11,14 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perfctl.workloads.interface import Parts
-from perfctl.workloads.spec import Options, SpecError, at_least, declare, declare_number
+from perfctl.workloads.interface import WorkloadParts
+from perfctl.workloads.spec import (
+    SpecError,
+    WorkloadOptions,
+    declare_number_option,
+    declare_option,
+    make_whole_number_type,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,8 +38,8 @@ WIDTH = 64
 UPSAMPLINGS = ("transposed", "bilinear")
 
 
-def _side(text: str) -> int:
-    number, step = at_least(1)(text), 1 << LEVELS
+def _parse_image_side(text: str) -> int:
+    number, step = make_whole_number_type(1)(text), 1 << LEVELS
     if number % step:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a multiple of {step}: the image is halved {LEVELS} times"
@@ -43,23 +49,26 @@ def _side(text: str) -> int:
 
 @dataclass
 class Own:
-    base_width: int = declare_number(
+    base_width: int = declare_number_option(
         1, WIDTH, "channels at full resolution (default: 64)", heading=NAME
     )
-    image_size: int = declare(
-        128, "width and height of an image, a multiple of 16 (128)", type=_side, metavar="N"
+    image_size: int = declare_option(
+        128,
+        "width and height of an image, a multiple of 16 (128)",
+        type=_parse_image_side,
+        metavar="N",
     )
-    classes: int = declare_number(2, CLASSES, "classes of a pixel (default: 3)")
-    upsampling: str = declare(
+    classes: int = declare_number_option(2, CLASSES, "classes of a pixel (default: 3)")
+    upsampling: str = declare_option(
         UPSAMPLINGS[0],
         "upsampling of the decoder: transposed convolution, or bilinear and a 1x1 convolution "
         "(%(default)s)",
         choices=UPSAMPLINGS,
     )
-    samples: int = declare_number(4, 256, "synthetic images to train on (256)")
+    samples: int = declare_number_option(4, 256, "synthetic images to train on (256)")
 
 
-def check(options: Options, model_options: Own) -> Options:
+def check(options: WorkloadOptions, model_options: Own) -> WorkloadOptions:
     if options.data not in ("synthetic", "folder"):
         raise SpecError(
             f"{NAME} needs masks: `data` must be folder (images and masks in `data_dir`) or "
@@ -73,27 +82,33 @@ def check(options: Options, model_options: Own) -> Options:
     return options
 
 
-def build(options: Options, model_options: Own) -> Parts:
+def build(options: WorkloadOptions, model_options: Own) -> WorkloadParts:
     """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is missing."""
     import torch
     from torch.nn.functional import cross_entropy
 
-    from perfctl.workloads.data.shapes import draw_shapes, read_masks
+    from perfctl.workloads.data.shapes import draw_shapes, read_images_and_masks
 
-    model = make_model(model_options.base_width, model_options.classes, model_options.upsampling)
+    model = build_unet(model_options.base_width, model_options.classes, model_options.upsampling)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     if options.data == "folder":
         assert options.data_dir is not None
-        masked = read_masks(options.data_dir, model_options.image_size, model_options.classes)
-        return Parts(model, cross_entropy, optimizer, *masked, overlap=model_options.classes)
+        masked = read_images_and_masks(
+            options.data_dir, model_options.image_size, model_options.classes
+        )
+        return WorkloadParts(
+            model, cross_entropy, optimizer, *masked, overlap=model_options.classes
+        )
     train = draw_shapes(model_options.samples, model_options.image_size, options.seed)
     test = draw_shapes(
         max(model_options.samples // 4, 1), model_options.image_size, options.seed + 1_000_003
     )
-    return Parts(model, cross_entropy, optimizer, train, test, overlap=model_options.classes)
+    return WorkloadParts(
+        model, cross_entropy, optimizer, train, test, overlap=model_options.classes
+    )
 
 
-def make_model(
+def build_unet(
     width: int = WIDTH, classes: int = CLASSES, upsampling: str = UPSAMPLINGS[0]
 ) -> nn.Module:
     """Input: batch x 3 x H x W; output: batch x classes x H x W, before softmax. Every operation is
@@ -106,15 +121,19 @@ def make_model(
 
         def __init__(self) -> None:
             super().__init__()
-            self.enc0 = _double(CHANNELS, width)
+            self.enc0 = _make_two_convolutions(CHANNELS, width)
             for level in range(1, LEVELS + 1):
                 self.add_module(f"pool{level}", nn.MaxPool2d(2))
-                self.add_module(f"enc{level}", _double(width << (level - 1), width << level))
+                self.add_module(
+                    f"enc{level}", _make_two_convolutions(width << (level - 1), width << level)
+                )
             for level in reversed(range(LEVELS)):
                 self.add_module(
-                    f"up{level}", _doubling(width << (level + 1), width << level, upsampling)
+                    f"up{level}", _make_upsampling(width << (level + 1), width << level, upsampling)
                 )
-                self.add_module(f"dec{level}", _double(width << (level + 1), width << level))
+                self.add_module(
+                    f"dec{level}", _make_two_convolutions(width << (level + 1), width << level)
+                )
             self.head = nn.Conv2d(width, classes, 1)
 
         def forward(self, images: Tensor) -> Tensor:
@@ -131,17 +150,17 @@ def make_model(
     return UNet()
 
 
-def _double(before: int, after: int) -> nn.Module:
+def _make_two_convolutions(before: int, after: int) -> nn.Module:
     from torch import nn
 
-    def convolution(channels: int) -> tuple[nn.Module, ...]:
+    def make_convolution(channels: int) -> tuple[nn.Module, ...]:
         conv = nn.Conv2d(channels, after, 3, padding=1, bias=False)
         return conv, nn.BatchNorm2d(after), nn.ReLU()
 
-    return nn.Sequential(*convolution(before), *convolution(after))
+    return nn.Sequential(*make_convolution(before), *make_convolution(after))
 
 
-def _doubling(before: int, after: int, upsampling: str) -> nn.Module:
+def _make_upsampling(before: int, after: int, upsampling: str) -> nn.Module:
     """Twice the width and height, ``after`` channels."""
     from torch import nn
 

@@ -17,22 +17,28 @@ from typing import Any, Callable, Tuple
 from torch import Tensor, is_grad_enabled, nn
 
 from perfctl.records.report import Gap
-from perfctl.workloads.run.clock import Backend
+from perfctl.workloads.run.clock import RangeBackend
 from perfctl.workloads.tracing.composites import (
     COMPILED,
-    ModuleHooks,
-    is_compiled,
-    is_wrapper,
-    prepare_for_compiled,
+    GlobalModuleHooks,
+    exclude_hooks_from_compilation,
+    is_compiled_region,
+    is_torch_compile_wrapper,
 )
-from perfctl.workloads.tracing.gradients import Makers, claim, claim_between, tensors, tensors_in
-from perfctl.workloads.tracing.layers import Names
+from perfctl.workloads.tracing.gradients import (
+    NodeLayers,
+    hook_nodes_between,
+    hook_unclaimed_nodes,
+    iterate_output_tensors,
+    iterate_tensors,
+)
+from perfctl.workloads.tracing.layers import ModuleNames
 from perfctl.workloads.tracing.versions import HAS_NUMBERS, current_task, is_compiling, next_number
 
 Hook = Callable[..., None]
 
 
-class _Layer:
+class _RunningLayer:
     """One module in the stack of running ones; kept for named modules, because modules are
     called often."""
 
@@ -52,7 +58,7 @@ _Node = Tuple[Hook, int, int]
 sequence number at its start (later nodes belong to its gradients)."""
 
 
-class _Running:
+class _OpenRangeStack:
     """The ranges open on one thread, outermost first."""
 
     __slots__ = ("calls", "compiled", "inputs", "makers", "open")
@@ -61,24 +67,24 @@ class _Running:
         self.inputs: list[set[Any]] = []
         """Autograd nodes that made the inputs of each running module; only before torch 2.1, whose
         nodes have no numbers."""
-        self.open: list[_Layer | _Node] = []
+        self.open: list[_RunningLayer | _Node] = []
         self.calls = 0
         self.compiled = 0
         """How many of them are compiled; hooks do nothing inside these."""
-        self.makers = Makers()
+        self.makers = NodeLayers()
 
-    def innermost(self) -> _Layer | None:
+    def innermost(self) -> _RunningLayer | None:
         """The innermost running module with a name; None without one, or when a node started
         inside it."""
         for item in reversed(self.open):
             if type(item) is tuple:
                 return None
-            assert isinstance(item, _Layer)
+            assert isinstance(item, _RunningLayer)
             if item.name is not None:
                 return item
         return None
 
-    def level_of(self, target: object) -> int | None:
+    def find_level(self, target: object) -> int | None:
         """Index in ``open`` of a module, or of the node that a hook closes."""
         levels = range(len(self.open) - 1, -1, -1)
         items = ((level, self.open[level]) for level in levels)
@@ -86,18 +92,18 @@ class _Running:
             (
                 n
                 for n, item in items
-                if (item.module() if isinstance(item, _Layer) else item[0]) is target
+                if (item.module() if isinstance(item, _RunningLayer) else item[0]) is target
             ),
             None,
         )
 
 
-class _Thread(threading.local):
+class _ThreadRanges(threading.local):
     def __init__(self) -> None:
-        self.running = _Running()
+        self.running = _OpenRangeStack()
 
 
-class Annotator:
+class LayerRangeAnnotator:
     """While entered, every module called opens ranges such as "conv1:forward" and
     "layer2.0.conv1:grad_weight".
 
@@ -108,17 +114,19 @@ class Annotator:
     """
 
     def __init__(
-        self, backend: Backend, root: nn.Module | None = None, names: Names | None = None
+        self, backend: RangeBackend, root: nn.Module | None = None, names: ModuleNames | None = None
     ) -> None:
         """``root``: the model, if known. ``names``: shared with everything that names layers in
         this process."""
         self._push, self._pop = backend.push, backend.pop
-        self._names = names or Names(root)
-        self._module_hooks = ModuleHooks(self._before, self._after, with_kwargs=not HAS_NUMBERS)
-        self._layers: dict[int, _Layer] = {}
+        self._names = names or ModuleNames(root)
+        self._module_hooks = GlobalModuleHooks(
+            self._before, self._after, with_kwargs=not HAS_NUMBERS
+        )
+        self._layers: dict[int, _RunningLayer] = {}
         self._hooks: dict[tuple[str, str], tuple[Hook, Hook]] = {}
         self._regions: dict[str, None] = {}
-        self._thread = _Thread()
+        self._thread = _ThreadRanges()
         self._epoch = 0
         self._active = False
 
@@ -127,10 +135,10 @@ class Annotator:
         """One gap per compiled region that ran: its layers cannot be told apart."""
         return [Gap("layer ranges", "not_available", COMPILED, name) for name in self._regions]
 
-    def __enter__(self) -> Annotator:
+    def __enter__(self) -> LayerRangeAnnotator:
         self._active = True
         _ENTERED.add(self)
-        prepare_for_compiled(self._before, self._after)
+        exclude_hooks_from_compilation(self._before, self._after)
         self._module_hooks.install()
         return self
 
@@ -142,12 +150,12 @@ class Annotator:
 
     def close_ranges(self) -> None:
         """Close the ranges of this thread that an exception left open."""
-        self._close_to(self._thread.running, 0)
+        self._close_down_to_level(self._thread.running, 0)
 
-    def _close_to(self, running: _Running, level: int) -> None:
+    def _close_down_to_level(self, running: _OpenRangeStack, level: int) -> None:
         while len(running.open) > level:
             item = running.open.pop()
-            if isinstance(item, _Layer):
+            if isinstance(item, _RunningLayer):
                 del running.inputs[running.calls - 1 :]
                 running.calls -= 1
                 running.compiled -= item.compiled
@@ -166,11 +174,11 @@ class Annotator:
         )
         if not running.calls and not recompute:
             # Outside of modules and backward: open ranges were left by a backward pass that raised.
-            self._close_to(running, 0)
+            self._close_down_to_level(running, 0)
             self._epoch += 1
         if not HAS_NUMBERS:
-            self._claim_around(running, tensors_in(arguments))
-            running.inputs.append({tensor.grad_fn for tensor in tensors_in(arguments)})
+            self._claim_nodes_of_layer(running, iterate_tensors(arguments))
+            running.inputs.append({tensor.grad_fn for tensor in iterate_tensors(arguments)})
         layer = self._layers.get(id(module))
         if (
             layer is None
@@ -184,30 +192,36 @@ class Annotator:
             running.makers.mark(layer.name)
             self._push(f"{layer.name}:recompute" if recompute else layer.forward)
 
-    def _meet(self, module: nn.Module, running: _Running, recompute: bool) -> _Layer:
+    def _meet(self, module: nn.Module, running: _OpenRangeStack, recompute: bool) -> _RunningLayer:
         """The layer of a module called for the first time, or of one that cannot be kept."""
         parent = running.innermost()
         name = self._names.find(
             module, None if parent is None else parent.module(), roots=not recompute
         )
-        layer = _Layer(module, name, is_compiled(module))
+        layer = _RunningLayer(module, name, is_compiled_region(module))
         if layer.compiled:
             running.compiled += 1
             self._regions[name or type(module).__name__] = None
-            if is_wrapper(module):
-                self._module_hooks.hide(module)
+            if is_torch_compile_wrapper(module):
+                self._module_hooks.hide_during_forward(module)
         elif name is not None and self._names.name_of(module) == name:
             # a replica has the name of its original
             self._layers[id(module)] = layer
         return layer
 
-    def _claim_around(self, running: _Running, outputs: Iterable[Tensor]) -> None:
+    def _claim_nodes_of_layer(self, running: _OpenRangeStack, outputs: Iterable[Tensor]) -> None:
         """Before torch 2.1: the nodes that the innermost running layer made up to here are
         its own."""
         layer = running.innermost()
         if layer is not None and layer.name is not None and is_grad_enabled():
             inputs = set().union(*running.inputs)
-            claim_between(outputs, inputs, layer.name, self._names.holder, self._hooks_of)
+            hook_nodes_between(
+                outputs,
+                inputs,
+                layer.name,
+                self._names.find_layer_of_parameter,
+                self._make_range_hooks,
+            )
 
     def _after(self, module: nn.Module, arguments: Any, *hook_arguments: Any) -> None:
         """``rest``: (result,); before torch 2.1 (kwargs, result), or (None,) after an exception."""
@@ -219,29 +233,33 @@ class Annotator:
         if not HAS_NUMBERS and opened and running.inputs and type(opened[-1]) is not tuple:
             running.inputs[-1].update(
                 tensor.grad_fn
-                for tensor in tensors_in(hook_arguments[0] if len(hook_arguments) > 1 else None)
+                for tensor in iterate_tensors(
+                    hook_arguments[0] if len(hook_arguments) > 1 else None
+                )
             )
-            self._claim_around(running, tensors(result))
+            self._claim_nodes_of_layer(running, iterate_output_tensors(result))
         if opened and opened[-1] is self._layers.get(id(module)):
             opened.pop()
             del running.inputs[running.calls - 1 :]
             running.calls -= 1
             self._pop()
         else:
-            level = running.level_of(module)
+            level = running.find_level(module)
             if level is None:
                 return
-            self._close_to(running, level)
+            self._close_down_to_level(running, level)
         if running.calls:
             parent = running.innermost()
             makers.mark(None if parent is None else parent.name)
             return
         if HAS_NUMBERS and self._active and makers.starts and next_number() > makers.starts[0]:
-            outputs = (result,) if isinstance(result, Tensor) else tensors(result)
-            claim(outputs, makers, self._names.holder, self._hooks_of)
+            outputs = (result,) if isinstance(result, Tensor) else iterate_output_tensors(result)
+            hook_unclaimed_nodes(
+                outputs, makers, self._names.find_layer_of_parameter, self._make_range_hooks
+            )
         makers.clear()
 
-    def _hooks_of(self, layer: str, direction: str) -> tuple[Hook, Hook]:
+    def _make_range_hooks(self, layer: str, direction: str) -> tuple[Hook, Hook]:
         """(prehook, hook) that open and close a layer's range around an autograd node."""
         hooks = self._hooks.get((layer, direction))
         if hooks is not None:
@@ -249,23 +267,27 @@ class Annotator:
         text = f"{layer}:{direction}"
         thread, push, pop = self._thread, self._push, self._pop
 
-        def before(gradients: Any) -> None:
+        def open_layer_range(gradients: Any) -> None:
             if not self._active:
                 return
             running, epoch = thread.running, self._epoch
             opened = running.open
             while opened and type(top := opened[-1]) is tuple and top[1] != epoch:
                 # An earlier pass raised while this thread was running one of its nodes.
-                self._close_to(running, len(opened) - 1)
-            opened.append((after, epoch, next_number()))
+                self._close_down_to_level(running, len(opened) - 1)
+            opened.append((close_layer_range, epoch, next_number()))
             push(text)
 
-        def after(inputs: Any, outputs: Any) -> None:
+        def close_layer_range(inputs: Any, outputs: Any) -> None:
             running = thread.running
             opened = running.open
             level = len(opened) - 1
-            if level < 0 or type(top := opened[level]) is not tuple or top[0] is not after:
-                lower = running.level_of(after)
+            if (
+                level < 0
+                or type(top := opened[level]) is not tuple
+                or top[0] is not close_layer_range
+            ):
+                lower = running.find_level(close_layer_range)
                 if lower is None:
                     return
                 level = lower
@@ -274,22 +296,27 @@ class Annotator:
                 opened.pop()
                 pop()
             else:
-                self._close_to(running, level)
+                self._close_down_to_level(running, level)
             # create_graph: the gradients have their own nodes
             if HAS_NUMBERS and is_grad_enabled() and self._active:
-                claim(tensors(inputs), Makers(layer, first), self._names.holder, self._hooks_of)
+                hook_unclaimed_nodes(
+                    iterate_output_tensors(inputs),
+                    NodeLayers(layer, first),
+                    self._names.find_layer_of_parameter,
+                    self._make_range_hooks,
+                )
 
-        self._hooks[layer, direction] = before, after
-        return before, after
+        self._hooks[layer, direction] = open_layer_range, close_layer_range
+        return open_layer_range, close_layer_range
 
 
-_ENTERED: weakref.WeakSet[Annotator] = weakref.WeakSet()
+_ENTERED: weakref.WeakSet[LayerRangeAnnotator] = weakref.WeakSet()
 
 
-def _forget_after_fork() -> None:  # a DataLoader's workers open no ranges
+def _forget_ranges_after_fork() -> None:  # a DataLoader's workers open no ranges
     for annotator in _ENTERED:
         annotator._active = False
-        annotator._thread.running = _Running()
+        annotator._thread.running = _OpenRangeStack()
 
 
-os.register_at_fork(after_in_child=_forget_after_fork)
+os.register_at_fork(after_in_child=_forget_ranges_after_fork)

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Gap, Step, Summary
-from perfctl.workloads.spec import WorkloadError, writing
-from perfctl.workloads.tracing.versions import range_functions
+from perfctl.workloads.spec import WorkloadError, write_file_atomically
+from perfctl.workloads.tracing.versions import find_range_functions
 
 _TASKS = Path("/proc/self/task")
 _ORIGINS = "TORCH_COMPILE_DEBUG_EXTEND"
@@ -29,7 +29,7 @@ _everywhere: list[bool] = []
 """Whether the running window records all threads; each is then told that no profiler runs in it."""
 
 
-class Clock:
+class DeviceClock:
     """For a CPU, where a call returns when its operation is complete.
 
     Marks are cheap and never wait; their times are read after ``wait``.
@@ -47,11 +47,11 @@ class Clock:
         """On the host's monotonic clock."""
         return int(mark)
 
-    def between_ns(self, start: Any, end: Any) -> int:
+    def measure_ns_between(self, start: Any, end: Any) -> int:
         return int(end - start)
 
 
-class CpuWait:
+class CpuWaitMeter:
     """From here on: how much of the time that the threads of this process wanted to run they waited
     for a core, and how busy other processes kept the cores.
 
@@ -60,13 +60,17 @@ class CpuWait:
     """
 
     def __init__(self) -> None:
-        self._threads, self._cores, self._own_s = _thread_times(), _cores(), time.process_time()
+        self._threads, self._cores, self._own_s = (
+            _read_thread_times(),
+            _read_core_seconds(),
+            time.process_time(),
+        )
 
     def summaries(self) -> list[Summary]:
         """Shares, 0..1; none where the system does not count them."""
-        own_s, cores, summaries = time.process_time() - self._own_s, _cores(), []
+        own_s, cores, summaries = time.process_time() - self._own_s, _read_core_seconds(), []
         ran = waited = 0
-        for thread, times in _thread_times().items():
+        for thread, times in _read_thread_times().items():
             before = self._threads.get(thread, (0, 0))
             ran, waited = ran + times[0] - before[0], waited + times[1] - before[1]
         if ran > 0:
@@ -79,7 +83,7 @@ class CpuWait:
         return summaries
 
 
-def _thread_times() -> dict[str, tuple[int, int]]:
+def _read_thread_times() -> dict[str, tuple[int, int]]:
     """Thread -> nanoseconds that it ran, and that it waited to run."""
     times = {}
     with suppress(OSError):
@@ -90,7 +94,7 @@ def _thread_times() -> dict[str, tuple[int, int]]:
     return times
 
 
-def _cores() -> tuple[float, float] | None:
+def _read_core_seconds() -> tuple[float, float] | None:
     """Seconds of all cores since the system began: busy, and in all; None where the system does
     not say."""
     with suppress(OSError, ValueError):
@@ -102,7 +106,7 @@ def _cores() -> tuple[float, float] | None:
     return None
 
 
-class EventClock(Clock):
+class CudaEventClock(DeviceClock):
     """For a GPU: events in the stream, so that no phase waits for the one before."""
 
     kind = "device_events"
@@ -122,27 +126,27 @@ class EventClock(Clock):
         torch.cuda.synchronize()
 
     def start_ns(self, mark: torch.cuda.Event) -> int:
-        return self._base_ns + self.between_ns(self._base, mark)
+        return self._base_ns + self.measure_ns_between(self._base, mark)
 
-    def between_ns(self, start: torch.cuda.Event, end: torch.cuda.Event) -> int:
+    def measure_ns_between(self, start: torch.cuda.Event, end: torch.cuda.Event) -> int:
         # elapsed_time returns milliseconds with a resolution of about half a microsecond.
         milliseconds: float = start.elapsed_time(end)
         return round(milliseconds * 1e6)
 
 
-def make_clock(device: str) -> Clock:
-    return EventClock() if device == "cuda" else Clock()
+def make_clock(device: str) -> DeviceClock:
+    return CudaEventClock() if device == "cuda" else DeviceClock()
 
 
-def in_order(rows: Iterable[Step]) -> list[Step]:
+def sort_steps_by_start(rows: Iterable[Step]) -> list[Step]:
     """By start time, a step before its phases."""
     return sorted(rows, key=lambda row: (row.start_ns or 0, -(row.duration_ns or 0)))
 
 
-class Timeline:
+class StepTimeline:
     """Collects marks while steps run, and turns them into Step rows afterwards."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: DeviceClock) -> None:
         self.clock = clock
         self._spans: list[tuple[int, str, Any, Any]] = []
         self._scores: dict[tuple[int, str], tuple[Tensor | float | None, float | None]] = {}
@@ -165,27 +169,27 @@ class Timeline:
         rows = []
         for number, phase, start, end in self._spans:
             loss, accuracy = self._scores.get((number, phase), (None, None))
-            times = self.clock.start_ns(start), self.clock.between_ns(start, end)
+            times = self.clock.start_ns(start), self.clock.measure_ns_between(start, end)
             rows.append(
                 Step(number, phase, *times, None if loss is None else float(loss), accuracy)
             )
-        return in_order(rows)
+        return sort_steps_by_start(rows)
 
 
-def make_window(
+def make_measured_window(
     window: str, device: str, trace: Path | None, all_threads: bool = False
 ) -> AbstractContextManager[None]:
     """The context for the measured steps; ``window``: one of spec.WINDOWS. ``all_threads``:
     torch.profiler records every thread, where it can."""
     if window == "torch":
         assert trace is not None
-        return _torch_window(trace, device, all_threads)
+        return _record_with_torch_profiler(trace, device, all_threads)
     if window == "cuda" and device == "cuda":
-        return _cuda_window()
+        return _capture_with_cuda_profiler()
     return nullcontext()
 
 
-def window_gaps(window: str, device: str) -> list[Gap]:
+def list_window_gaps(window: str, device: str) -> list[Gap]:
     """A gap when the window does not work on this device."""
     if window == "cuda" and device != "cuda":
         reason = (
@@ -197,7 +201,7 @@ def window_gaps(window: str, device: str) -> list[Gap]:
 
 
 @contextmanager
-def _cuda_window() -> Iterator[None]:
+def _capture_with_cuda_profiler() -> Iterator[None]:
     """cudaProfilerStart and cudaProfilerStop, synchronised so that no kernel of another step
     is inside."""
     torch.cuda.synchronize()
@@ -212,13 +216,13 @@ def _cuda_window() -> Iterator[None]:
 
 
 @contextmanager
-def _torch_window(trace: Path, device: str, all_threads: bool) -> Iterator[None]:
+def _record_with_torch_profiler(trace: Path, device: str, all_threads: bool) -> Iterator[None]:
     """torch.profiler over the block; writes ``trace`` atomically, even when a step raises."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
         torch.cuda.synchronize()
-    settings = _record_all_threads() if all_threads else {}
+    settings = _make_all_threads_arguments() if all_threads else {}
     # torch 1.9 and later; 1.8.1 never ends with it
     memory = hasattr(torch.profiler.profile, "add_metadata_json")
     profiler = torch.profiler.profile(
@@ -239,24 +243,24 @@ def _torch_window(trace: Path, device: str, all_threads: bool) -> Iterator[None]
         finally:
             _everywhere.pop()
             profiler.__exit__(None, None, None)
-            with writing(trace, "trace") as part:
-                _export(profiler, part)
+            with write_file_atomically(trace, "trace") as part:
+                _export_trace(profiler, part)
 
 
-def _export(profiler: torch.profiler.profile, path: Path) -> None:
+def _export_trace(profiler: torch.profiler.profile, path: Path) -> None:
     # torch itself compresses line by line, which takes three times as long
     if path.suffix == ".gz":
         with TemporaryDirectory() as folder:
             plain = Path(folder, "trace.json")
-            _export(profiler, plain)
+            _export_trace(profiler, plain)
             with plain.open("rb") as trace, gzip.open(path, "wb", compresslevel=6) as packed:
                 shutil.copyfileobj(trace, packed, 1 << 20)
     else:
         profiler.export_chrome_trace(str(path))
-        _add_origins(path)
+        _add_inductor_origins(path)
 
 
-def _add_origins(path: Path) -> None:
+def _add_inductor_origins(path: Path) -> None:
     """Where the user asked Inductor for them: the Python lines that each fused kernel comes from.
     torch (2.14) adds them only to traces that its own handler writes."""
     if os.environ.get(_ORIGINS) == "1":
@@ -264,7 +268,7 @@ def _add_origins(path: Path) -> None:
             importlib.import_module("torch._inductor.profiler")._add_inductor_provenance(str(path))
 
 
-def _record_all_threads() -> dict[str, Any]:
+def _make_all_threads_arguments() -> dict[str, Any]:
     """Arguments for torch.profiler to record every thread, and to be stopped by any; empty for
     versions that cannot (2.4)."""
     try:
@@ -275,12 +279,12 @@ def _record_all_threads() -> dict[str, Any]:
         return {}
 
 
-_enter, _leave = range_functions()
+_enter, _leave = find_range_functions()
 _is_listening: Any = torch._C._autograd._profiler_enabled
 """Whether torch.profiler records this thread; also right for autograd's threads."""
 
 
-class Backend:
+class RangeBackend:
     """Receives ranges, and ignores them. Both methods are called from any thread; ranges nest
     per thread."""
 
@@ -291,7 +295,7 @@ class Backend:
         pass
 
 
-class NvtxRanges(Backend):
+class NvtxRanges(RangeBackend):
     """NVTX push/pop ranges, for nsys and ncu. Raises WorkloadError when this torch has no NVTX."""
 
     def __init__(self) -> None:
@@ -310,7 +314,7 @@ class OpenRanges(threading.local):
         self.stack: list[Any] = []
 
 
-class RecordFunctionRanges(Backend):
+class RecordFunctionRanges(RangeBackend):
     """torch.profiler ranges ("user_annotation" in a Kineto trace).
 
     Uses the functions of torch's own tracers, at a quarter of the cost of
@@ -332,11 +336,11 @@ class RecordFunctionRanges(Backend):
             _leave(handle)
 
 
-class OwnRanges(Backend):
+class OwnRanges(RangeBackend):
     """Passes ranges on, and closes only those that the same thread opened: another cannot
     close them."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: RangeBackend) -> None:
         self._backend = backend
         self._open = OpenRanges()
 
@@ -350,16 +354,16 @@ class OwnRanges(Backend):
             self._backend.pop()
 
 
-def make_backend(kind: str) -> Backend:
+def make_range_backend(kind: str) -> RangeBackend:
     """The backend ``kind``, one of spec.ANNOTATIONS. Raises WorkloadError when it cannot
     work here."""
     if kind == "nvtx":
         return NvtxRanges()
-    return RecordFunctionRanges() if kind == "record_function" else Backend()
+    return RecordFunctionRanges() if kind == "record_function" else RangeBackend()
 
 
 @contextmanager
-def span(backend: Backend, name: str) -> Iterator[None]:
+def mark_range(backend: RangeBackend, name: str) -> Iterator[None]:
     """A range around the block, closed even after an exception."""
     backend.push(name)
     try:

@@ -23,22 +23,22 @@ from torch import Tensor
 
 from perfctl.records.ranges import RANGE_PREFIX
 from perfctl.records.report import Gap, LayerTime, Summary
-from perfctl.records.stats import PERCENTILES, needed, percentile
+from perfctl.records.stats import PERCENTILES, compute_percentile, count_needed_values
 from perfctl.workloads.data import mnist
 from perfctl.workloads.interface import Workload
-from perfctl.workloads.run.annotate import Annotator
+from perfctl.workloads.run.annotate import LayerRangeAnnotator
 from perfctl.workloads.run.clock import (
-    Backend,
-    Clock,
-    CpuWait,
+    CpuWaitMeter,
+    DeviceClock,
     OpenRanges,
-    Timeline,
-    make_window,
-    span,
+    RangeBackend,
+    StepTimeline,
+    make_measured_window,
+    mark_range,
 )
-from perfctl.workloads.run.record import Record, kept_record
-from perfctl.workloads.run.setup import Setup, autocast, prepare
-from perfctl.workloads.spec import LEAST_STEPS, Options
+from perfctl.workloads.run.record import WorkloadRecord, write_record_around
+from perfctl.workloads.run.setup import WorkloadSetup, make_autocast, prepare_workload
+from perfctl.workloads.spec import LEAST_STEPS, WorkloadOptions
 from perfctl.workloads.tracing.recorder import Recorder
 
 Batch = tuple[Tensor, Tensor]
@@ -51,26 +51,30 @@ MODEL = "(model)"
 """Name of the model itself among its layers."""
 
 
-def unmarked(name: str) -> AbstractContextManager[None]:
+def skip_phase_marking(name: str) -> AbstractContextManager[None]:
     """A phase without ranges or times."""
     return nullcontext()
 
 
-def step(setup: Setup, batch: Batch, phase: Phase = unmarked) -> Tensor | None:
+def run_step(
+    setup: WorkloadSetup, batch: Batch, phase: Phase = skip_phase_marking
+) -> Tensor | None:
     """One training step, which returns its loss, or one inference step, which returns None."""
     if setup.options.mode == "infer":
-        infer(setup, batch[0], phase)
+        run_inference(setup, batch[0], phase)
         return None
-    return train_step(setup, batch, phase)
+    return run_training_step(setup, batch, phase)
 
 
-def train_step(setup: Setup, batch: Batch, phase: Phase = unmarked) -> Tensor:
+def run_training_step(
+    setup: WorkloadSetup, batch: Batch, phase: Phase = skip_phase_marking
+) -> Tensor:
     """Forward, backward, optimizer. The loss stays on the device, to avoid waiting for it."""
     options, parts = setup.options, setup.parts
     assert parts.optimizer is not None
     with phase("copy"):
         inputs, targets = (part.to(options.device) for part in batch)
-    with phase("forward"), autocast(options.precision, options.device):
+    with phase("forward"), make_autocast(options.precision, options.device):
         loss = parts.loss(parts.model(inputs), targets)
     with phase("backward"):
         setup.scaler.scale(loss).backward()
@@ -81,19 +85,21 @@ def train_step(setup: Setup, batch: Batch, phase: Phase = unmarked) -> Tensor:
     return loss.detach()
 
 
-def infer(setup: Setup, inputs: Tensor, phase: Phase = unmarked) -> Any:
+def run_inference(setup: WorkloadSetup, inputs: Tensor, phase: Phase = skip_phase_marking) -> Any:
     """The model's outputs, without gradients; does not change the model's mode (train or eval)."""
     options = setup.options
     with torch.inference_mode():
         with phase("copy"):
             inputs = inputs.to(options.device)
-        with phase("inference"), autocast(options.precision, options.device):
+        with phase("inference"), make_autocast(options.precision, options.device):
             return setup.parts.model(inputs)
 
 
-def infer_fully(setup: Setup, inputs: Tensor, phase: Phase = unmarked) -> Any:
+def run_inference_and_wait(
+    setup: WorkloadSetup, inputs: Tensor, phase: Phase = skip_phase_marking
+) -> Any:
     """Outputs that are on the host (classifiers), or complete on the device (other models)."""
-    outputs = infer(setup, inputs, phase)
+    outputs = run_inference(setup, inputs, phase)
     if isinstance(outputs, Tensor):
         with torch.inference_mode(), phase("copy"):
             outputs = outputs.to("cpu")
@@ -101,7 +107,7 @@ def infer_fully(setup: Setup, inputs: Tensor, phase: Phase = unmarked) -> Any:
     return outputs
 
 
-def summarise(setup: Setup, record: Record) -> None:
+def add_run_summaries(setup: WorkloadSetup, record: WorkloadRecord) -> None:
     """Add summaries to the record: those of the feed, images per second, percentiles of a
     batch's time.
 
@@ -123,20 +129,18 @@ def summarise(setup: Setup, record: Record) -> None:
     record.summaries += [*feed.summaries(), Summary("images_per_second", rate, "1/s")]
     record.gaps += feed.gaps()
     for percent in PERCENTILES:
-        name, value = f"latency_p{percent}", percentile(list(latency.values()), percent)
+        name, value = f"latency_p{percent}", compute_percentile(list(latency.values()), percent)
         record.summaries.append(Summary(name, value, "ns"))
         if value is None:
-            reason = (
-                f"{len(latency)} full batches were timed; at least {needed(percent)} are needed"
-            )
+            reason = f"{len(latency)} full batches were timed; at least {count_needed_values(percent)} are needed"
             record.gaps.append(Gap(name, "not_available", reason))
 
 
-class TimedRanges(Backend):
+class TimedRanges(RangeBackend):
     """A backend of the annotator that sets a mark at both ends of each range, without waiting for
     the device."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: DeviceClock) -> None:
         self._clock = clock
         self._open = OpenRanges()
         self._ended: list[tuple[str, Any, Any, list[tuple[Any, Any]]]] = []
@@ -156,7 +160,7 @@ class TimedRanges(Backend):
         """Nanoseconds per range name since the last call, without inner ranges; waits for
         the device."""
         self._clock.wait()
-        between = self._clock.between_ns
+        between = self._clock.measure_ns_between
         times: dict[str, int] = defaultdict(int)
         for name, start, end, within in self._ended:
             times[name] += between(start, end) - sum(between(*ends) for ends in within)
@@ -164,7 +168,7 @@ class TimedRanges(Backend):
         return {name: max(spent, 0) for name, spent in times.items()}
 
 
-def time_layers(setup: Setup, batches: Iterator[Batch], steps: int) -> list[LayerTime]:
+def time_layers(setup: WorkloadSetup, batches: Iterator[Batch], steps: int) -> list[LayerTime]:
     """Median, minimum and maximum over ``steps`` steps of each layer and direction, in order of
     first appearance.
 
@@ -172,11 +176,11 @@ def time_layers(setup: Setup, batches: Iterator[Batch], steps: int) -> list[Laye
     """
     model, ranges = setup.parts.model, TimedRanges(setup.clock)
     times: dict[str, list[int]] = defaultdict(list)
-    with Annotator(ranges, model):
-        step(setup, next(batches))
+    with LayerRangeAnnotator(ranges, model):
+        run_step(setup, next(batches))
         ranges.read_times()
         for _ in range(steps):
-            step(setup, next(batches))
+            run_step(setup, next(batches))
             for name, spent in ranges.read_times().items():
                 times[name].append(spent)
     root = type(model).__name__
@@ -193,15 +197,15 @@ def time_layers(setup: Setup, batches: Iterator[Batch], steps: int) -> list[Laye
     return rows
 
 
-def run_epochs(setup: Setup, record: Record) -> None:
+def run_epochs(setup: WorkloadSetup, record: WorkloadRecord) -> None:
     """Per epoch, a row "epoch" with mean loss and accuracy, and a row "test" for the test pass."""
     shuffle = torch.Generator().manual_seed(setup.options.seed)
     for number in range(setup.options.epochs):
-        timeline = Timeline(setup.clock)
+        timeline = StepTimeline(setup.clock)
         with timeline.time(number, "epoch"):
             loss = _train_epoch(setup, shuffle)
         with timeline.time(number, "test"):
-            test_loss, accuracy, dice = evaluate(setup)
+            test_loss, accuracy, dice = evaluate_on_test_data(setup)
         timeline.note(number, "epoch", loss, accuracy)
         timeline.note(number, "test", test_loss, accuracy)
         record.steps += timeline.rows()
@@ -211,44 +215,44 @@ def run_epochs(setup: Setup, record: Record) -> None:
             setup.parts.scheduler.step()
 
 
-def _train_epoch(setup: Setup, shuffle: torch.Generator) -> Tensor:
+def _train_epoch(setup: WorkloadSetup, shuffle: torch.Generator) -> Tensor:
     """Train on every sample once, in a new order; returns the mean loss over the samples."""
     dataset = setup.parts.train_data
-    samples = mnist.size(dataset)
+    samples = mnist.count_samples(dataset)
     total = torch.zeros((), device=setup.options.device)
     setup.parts.model.train()
     for indices in torch.randperm(samples, generator=shuffle).split(setup.options.batch_size):
-        total += train_step(setup, mnist.collate(dataset, indices)) * len(indices)
+        total += run_training_step(setup, mnist.collate_batch(dataset, indices)) * len(indices)
     return total / samples
 
 
-def evaluate(setup: Setup) -> tuple[Tensor, float, float | None]:
+def evaluate_on_test_data(setup: WorkloadSetup) -> tuple[Tensor, float, float | None]:
     """(mean loss, accuracy 0..1, Dice 0..1 of masks) over the test data; the model's mode
     is restored.
 
     Accuracy counts every target, images or pixels. Dice is None when outputs are not masks.
     """
     parts, dataset, device = setup.parts, setup.parts.test_data, setup.options.device
-    samples, was_training = mnist.size(dataset), parts.model.training
+    samples, was_training = mnist.count_samples(dataset), parts.model.training
     scored, total = 0, torch.zeros((), device=device)
     right = torch.zeros((), dtype=torch.int64, device=device)
     counts = torch.zeros(3, parts.overlap, dtype=torch.int64, device=device)
     parts.model.eval()
     for indices in torch.arange(samples).split(setup.options.batch_size):
-        inputs, targets = mnist.collate(dataset, indices)
+        inputs, targets = mnist.collate_batch(dataset, indices)
         targets = targets.to(device)
-        outputs = infer(setup, inputs)
+        outputs = run_inference(setup, inputs)
         total += parts.loss(outputs.float(), targets) * len(indices)
         classes = outputs.argmax(dim=1)
         right += (classes == targets).sum()
         scored += targets.numel()
         if parts.overlap:
-            counts += overlaps(classes, targets, parts.overlap)
+            counts += count_mask_overlaps(classes, targets, parts.overlap)
     parts.model.train(was_training)
-    return total / samples, int(right) / scored, dice(counts) if parts.overlap else None
+    return total / samples, int(right) / scored, compute_dice(counts) if parts.overlap else None
 
 
-def overlaps(predicted: Tensor, targets: Tensor, classes: int) -> Tensor:
+def count_mask_overlaps(predicted: Tensor, targets: Tensor, classes: int) -> Tensor:
     """3 x classes: pixels of each class that are predicted correctly, predicted, and in
     the target."""
     hits = predicted[predicted == targets]
@@ -257,7 +261,7 @@ def overlaps(predicted: Tensor, targets: Tensor, classes: int) -> Tensor:
     )
 
 
-def dice(counts: Tensor) -> float | None:
+def compute_dice(counts: Tensor) -> float | None:
     """Mean of 2 x correct / (predicted + target) over all classes but the first; None when all
     are empty.
 
@@ -268,7 +272,9 @@ def dice(counts: Tensor) -> float | None:
     return sum(scores) / len(scores) if scores else None
 
 
-def run(workload: Workload, options: Options, model_options: Any) -> Record:
+def run_workload(
+    workload: Workload, options: WorkloadOptions, model_options: Any
+) -> WorkloadRecord:
     """Run it and write the record. Exceptions are raised again after the record was written.
 
     Raises WorkloadError (cannot run here), RuntimeError (from torch, such as out of
@@ -277,32 +283,32 @@ def run(workload: Workload, options: Options, model_options: Any) -> Record:
     values = {field.name: getattr(options, field.name) for field in fields(options)} | vars(
         model_options
     )
-    record = Record(
+    record = WorkloadRecord(
         workload.NAME,
         options.batch_size,
         options.mode,
         options.precision,
         options.seed,
-        variant=_variant(workload, model_options, options),
+        variant=_describe_variant(workload, model_options, options),
         options=values,
     )
-    with kept_record(record, options):
-        setup = prepare(workload, options, model_options, record)
-        _warm_up(setup, record)
+    with write_record_around(record, options):
+        setup = prepare_workload(workload, options, model_options, record)
+        _run_warmup_steps(setup, record)
         setup.memory.reset_peak()
         try:
             try:
-                _measure(setup, record)
+                _run_measured_steps(setup, record)
             finally:
                 setup.memory.read_peak()
                 record.environment["host_peak_covers"] = setup.memory.host_peak_covers
             if options.layer_steps is not None:
                 record.layer_times = time_layers(
-                    setup, _batches(setup, options.layer_steps), options.layer_steps
+                    setup, _repeat_batches(setup, options.layer_steps), options.layer_steps
                 )
             run_epochs(setup, record)
         finally:
-            setup.memory.fill(record)
+            setup.memory.fill_record(record)
         for row in record.steps:
             if row.loss is not None and not math.isfinite(row.loss):
                 reason = f"the loss was {row.loss}"
@@ -312,100 +318,110 @@ def run(workload: Workload, options: Options, model_options: Any) -> Record:
     return record
 
 
-def _batches(setup: Setup, most: int) -> Iterator[Batch]:
+def _repeat_batches(setup: WorkloadSetup, most: int) -> Iterator[Batch]:
     """Endless full batches, made beforehand."""
     if setup.parts.feed is not None:
-        return setup.parts.feed.warm_up(most)
-    return cycle(mnist.fixed_batches(setup.parts.train_data, setup.options.batch_size, most))
+        return setup.parts.feed.load_warmup_batches(most)
+    return cycle(mnist.make_fixed_batches(setup.parts.train_data, setup.options.batch_size, most))
 
 
-def _warm_up(setup: Setup, record: Record) -> None:
+def _run_warmup_steps(setup: WorkloadSetup, record: WorkloadRecord) -> None:
     """The steps before the window; the first one also records the layers' operations."""
-    batches = _batches(setup, setup.options.warmup)
+    batches = _repeat_batches(setup, setup.options.warmup)
     with Recorder(setup.parts.model) as recorder:
-        step(setup, next(batches))
+        run_step(setup, next(batches))
     record.ops = list(recorder.ops)
     if setup.options.compile:
         # One step compiles for the epochs; the others, with hooks, compile for the measured steps.
         setup.parts.model.compile()
-    _warm_on(setup, batches, 1 if setup.options.compile else setup.options.warmup - 1)
+    _run_unmeasured_steps(setup, batches, 1 if setup.options.compile else setup.options.warmup - 1)
 
 
-def _measure(setup: Setup, record: Record) -> None:
+def _run_measured_steps(setup: WorkloadSetup, record: WorkloadRecord) -> None:
     """The measured steps. When one raises, the rows of the earlier ones are kept."""
     options, ranges, feed = setup.options, setup.ranges, setup.parts.feed
-    timeline = Timeline(setup.clock)
-    batches = _batches(setup, options.steps) if feed is None else feed.batches()
-    annotator = Annotator(ranges, setup.parts.model) if options.annotate != "none" else None
+    timeline = StepTimeline(setup.clock)
+    batches = _repeat_batches(setup, options.steps) if feed is None else feed.batches()
+    annotator = (
+        LayerRangeAnnotator(ranges, setup.parts.model) if options.annotate != "none" else None
+    )
     inner: AbstractContextManager[Any] = annotator or nullcontext()
-    steps = options.steps if options.within is None else _steps_within(setup, options.within)
+    steps = (
+        options.steps if options.within is None else _estimate_steps_within(setup, options.within)
+    )
     start = setup.clock.mark()
     try:
         with ExitStack() as contexts:
             if options.compile:  # hooks cause a recompilation: let it happen before the window
                 contexts.enter_context(inner)
-                _warm_on(setup, _batches(setup, options.warmup), options.warmup - 2)
+                _run_unmeasured_steps(
+                    setup, _repeat_batches(setup, options.warmup), options.warmup - 2
+                )
                 inner = nullcontext()
             for context in (
-                make_window(options.window, options.device, options.trace),
-                span(ranges, f"{RANGE_PREFIX}window"),
+                make_measured_window(options.window, options.device, options.trace),
+                mark_range(ranges, f"{RANGE_PREFIX}window"),
                 inner,
             ):
                 contexts.enter_context(context)
-            wait = CpuWait()
+            wait = CpuWaitMeter()
             start = setup.clock.mark()
             for number in range(steps if feed is None else feed.steps):
                 _measure_step(setup, timeline, number, batches)
             end = setup.clock.mark()
             setup.clock.wait()
             record.summaries += wait.summaries()
-        record.duration_ns = setup.clock.between_ns(start, end)
+        record.duration_ns = setup.clock.measure_ns_between(start, end)
         record.gaps += annotator.gaps if annotator is not None else []
         if feed is not None:
             for images, targets in batches:
                 with timeline.time(feed.steps, REST):
-                    outputs = infer_fully(setup, images)
+                    outputs = run_inference_and_wait(setup, images)
                 timeline.note(feed.steps, REST, *feed.score_batch(outputs, targets))
     finally:
         record.steps += timeline.rows()
-        summarise(setup, record)
+        add_run_summaries(setup, record)
 
 
-def _steps_within(setup: Setup, seconds: float) -> int:
+def _estimate_steps_within(setup: WorkloadSetup, seconds: float) -> int:
     """How many measured steps fit into the time, estimated from one extra step."""
     setup.clock.wait()
     began = time.monotonic()
-    _warm_on(setup, _batches(setup, 1), 1)
+    _run_unmeasured_steps(setup, _repeat_batches(setup, 1), 1)
     fit = int(seconds / (time.monotonic() - began))
     return min(setup.options.steps, max(fit, LEAST_STEPS))
 
 
-def _warm_on(setup: Setup, batches: Iterator[Batch], steps: int) -> None:
+def _run_unmeasured_steps(setup: WorkloadSetup, batches: Iterator[Batch], steps: int) -> None:
     for _ in range(steps):
-        step(setup, next(batches))
+        run_step(setup, next(batches))
     setup.clock.wait()
 
 
-def _measure_step(setup: Setup, timeline: Timeline, number: int, batches: Iterator[Batch]) -> None:
+def _measure_step(
+    setup: WorkloadSetup, timeline: StepTimeline, number: int, batches: Iterator[Batch]
+) -> None:
     @contextmanager
-    def phase(name: str) -> Iterator[None]:
-        with span(setup.ranges, f"{RANGE_PREFIX}phase:{name}"), timeline.time(number, name):
+    def time_phase(name: str) -> Iterator[None]:
+        with mark_range(setup.ranges, f"{RANGE_PREFIX}phase:{name}"), timeline.time(number, name):
             yield
 
     feed = setup.parts.feed
-    with span(setup.ranges, f"{RANGE_PREFIX}step:{number}"), timeline.time(number, "step"):
-        with phase("data"):
+    with mark_range(setup.ranges, f"{RANGE_PREFIX}step:{number}"), timeline.time(number, "step"):
+        with time_phase("data"):
             batch = next(batches)
         if feed is None:
-            scores: tuple[Any, ...] = (step(setup, batch, phase),)
+            scores: tuple[Any, ...] = (run_step(setup, batch, time_phase),)
         else:
-            outputs = infer_fully(setup, batch[0], phase)
+            outputs = run_inference_and_wait(setup, batch[0], time_phase)
     if feed is not None:
         scores = feed.score_batch(outputs, batch[1])
     timeline.note(number, "step", *scores)
 
 
-def _variant(workload: Workload, model_options: Any, options: Options) -> str | None:
+def _describe_variant(
+    workload: Workload, model_options: Any, options: WorkloadOptions
+) -> str | None:
     """Options not at their default, such as "conv2=32,128,5,1": runs that differ here have
     different models."""
     same_network = getattr(workload, "SAME_NETWORK", ())

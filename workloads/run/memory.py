@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 from perfctl.records.report import Gap, MemoryFigure
-from perfctl.workloads.run.record import Record
-from perfctl.workloads.tracing.versions import free_and_total
+from perfctl.workloads.run.record import WorkloadRecord
+from perfctl.workloads.tracing.versions import read_free_and_total_memory
 
 _CPU_GAPS = {
     "allocated": "torch has no allocator statistics for the CPU",
@@ -38,11 +38,15 @@ class MemoryWatch:
         after (all else)."""
         if self._cuda:
             torch.cuda.synchronize()
-            amounts = torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), *free_and_total()
+            amounts = (
+                torch.cuda.memory_allocated(),
+                torch.cuda.memory_reserved(),
+                *read_free_and_total_memory(),
+            )
             for quantity, amount in zip(_CPU_GAPS, amounts):
                 self._add(moment, quantity, amount)
-        self._add(moment, "host_available", proc_bytes("/proc/meminfo", "MemAvailable"))
-        self._add(moment, "host_resident", proc_bytes("/proc/self/status", "VmRSS"))
+        self._add(moment, "host_available", read_proc_bytes("/proc/meminfo", "MemAvailable"))
+        self._add(moment, "host_resident", read_proc_bytes("/proc/self/status", "VmRSS"))
 
     def reset_peak(self) -> None:
         if self._cuda:
@@ -54,7 +58,7 @@ class MemoryWatch:
             return
         self.host_peak_covers = "measured steps"
 
-    def fill(self, record: Record) -> None:
+    def fill_record(self, record: WorkloadRecord) -> None:
         """Read the last figures, and put all into the record."""
         self.read("after")
         record.memory = self.figures
@@ -64,7 +68,7 @@ class MemoryWatch:
         if self._cuda:
             self._add("peak", "allocated", torch.cuda.max_memory_allocated())
             self._add("peak", "reserved", torch.cuda.max_memory_reserved())
-        self._add("peak", "host_resident", proc_bytes("/proc/self/status", "VmHWM"))
+        self._add("peak", "host_resident", read_proc_bytes("/proc/self/status", "VmHWM"))
 
     def _add(self, moment: str, quantity: str, amount: int | None) -> None:
         if amount is not None:
@@ -76,7 +80,7 @@ class MemoryWatch:
             )
 
 
-def in_file(path: str, pattern: str) -> str | None:
+def find_in_file(path: str, pattern: str) -> str | None:
     """What the pattern's last group matches in a file of /proc; None without a match."""
     try:
         match = re.search(pattern, Path(path).read_text(errors="replace"), re.MULTILINE)
@@ -85,7 +89,7 @@ def in_file(path: str, pattern: str) -> str | None:
     return match[match.re.groups] if match else None
 
 
-def proc_bytes(path: str, key: str) -> int | None:
+def read_proc_bytes(path: str, key: str) -> int | None:
     """Bytes of a "Key:   123 kB" line in a file of /proc; None without such a line."""
-    kilobytes = in_file(path, rf"^{key}:\s*(\d+) kB$")
+    kilobytes = find_in_file(path, rf"^{key}:\s*(\d+) kB$")
     return int(kilobytes) * 1024 if kilobytes else None

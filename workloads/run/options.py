@@ -9,7 +9,7 @@ from typing import Any
 
 from perfctl.workloads import spec
 from perfctl.workloads.interface import Workload
-from perfctl.workloads.spec import Options, SpecError, UnknownWords
+from perfctl.workloads.spec import SpecError, UnknownOptionsError, WorkloadOptions
 
 _FOLDERS = {
     "mnist": ", the folder of MNIST/raw, which `download` can fill",
@@ -23,13 +23,13 @@ _NO_DOWNLOADS = {
 }
 
 
-def as_flags(text: str) -> str:
+def replace_fields_by_flags(text: str) -> str:
     """``text`` with each field in backquotes as its option: `` `data_dir` `` becomes
     ``--data-dir``."""
     return re.sub("`([a-z_]+)`", lambda match: "--" + match[1].replace("_", "-"), text)
 
 
-def find(name: str) -> Workload:
+def find_workload(name: str) -> Workload:
     """The workload of that name. Raises SpecError with the known names."""
     from perfctl.workloads.models import WORKLOADS
 
@@ -38,40 +38,44 @@ def find(name: str) -> Workload:
     return WORKLOADS[name]
 
 
-def parse_arguments(name: str, arguments: Sequence[str]) -> tuple[Options, Any]:
+def parse_workload_arguments(name: str, arguments: Sequence[str]) -> tuple[WorkloadOptions, Any]:
     """(common options, the workload's own), checked without torch. Raises SpecError with
     one line.
 
     ``arguments``: the command line after the workload's name:
     ``["--batch", "64", "--conv2", "32,128,5,1"]``.
     """
-    workload = find(name)
-    namespace, unknown = _parser(workload).parse_known_args(list(arguments))
+    workload = find_workload(name)
+    namespace, unknown = _make_workload_parser(workload).parse_known_args(list(arguments))
     if unknown:
-        raise UnknownWords(name, unknown)
+        raise UnknownOptionsError(name, unknown)
     values = vars(namespace)
-    options = Options(**{field.name: values.pop(field.name) for field in fields(Options)})
+    options = WorkloadOptions(
+        **{field.name: values.pop(field.name) for field in fields(WorkloadOptions)}
+    )
     model_options = workload.Own(**values)
-    _check(options)
+    _check_common_options(options)
     return workload.check(options, model_options), model_options
 
 
-def describe(name: str) -> str:
+def format_workload_help(name: str) -> str:
     """What ``python -m perfctl.workloads NAME --help`` prints. Raises SpecError for an
     unknown name."""
-    return _parser(find(name)).format_help()
+    return _make_workload_parser(find_workload(name)).format_help()
 
 
-def _parser(workload: Workload) -> spec.Parser:
+def _make_workload_parser(workload: Workload) -> spec.RaisingArgumentParser:
     name, about = f"python -m perfctl.workloads {workload.NAME}", workload.ABOUT
-    parser = spec.Parser(prog=name, description=about, add_help=False, allow_abbrev=False)
-    spec.add_options(parser, Options)
-    spec.add_options(parser, workload.Own)
+    parser = spec.RaisingArgumentParser(
+        prog=name, description=about, add_help=False, allow_abbrev=False
+    )
+    spec.add_declared_options(parser, WorkloadOptions)
+    spec.add_declared_options(parser, workload.Own)
     parser.set_defaults(**getattr(workload, "DEFAULTS", {}))
     return parser
 
 
-def _check(options: Options) -> None:
+def _check_common_options(options: WorkloadOptions) -> None:
     if options.mode == "infer" and options.epochs:
         raise SpecError("`epochs` trains the model: omit it when `mode` is infer")
     if options.precision == "tf32" and options.device == "cpu":
@@ -91,4 +95,4 @@ def _check(options: Options) -> None:
         raise SpecError(
             "`compile` needs a `warmup` of at least 3: one step records shapes, the others compile"
         )
-    spec.check_trace(options.window, options.trace)
+    spec.check_trace_option(options.window, options.trace)

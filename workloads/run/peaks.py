@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from perfctl.workloads.run import setup as run_setup
-from perfctl.workloads.run.options import as_flags
+from perfctl.workloads.run.options import replace_fields_by_flags
 from perfctl.workloads.spec import WorkloadError
 
 CPU_SIDES, CUDA_SIDES = (1024, 2048), (4096, 8192)
@@ -30,16 +30,16 @@ any cache."""
 ROUNDS, REPEATS = 3, 5
 
 
-def measure(device: str) -> dict[str, Any]:
+def measure_device_peaks(device: str) -> dict[str, Any]:
     """FLOP/s by path, bytes/s, and the device. Takes seconds. Raises WorkloadError without
     the device."""
-    run_setup.require(device)
+    run_setup.require_device(device)
     described = run_setup.describe_device(device)
     sides, elements = (CUDA_SIDES, CUDA_ELEMENTS) if device == "cuda" else (CPU_SIDES, CPU_ELEMENTS)
     flops: dict[str, float] = {}
-    for path, (dtype, precision) in _paths(device).items():
+    for path, (dtype, precision) in _list_compute_paths(device).items():
         run_setup.set_tf32(precision)
-        flops[path] = max(_matmul(device, side, dtype) for side in sides)
+        flops[path] = max(_measure_matmul_flops(device, side, dtype) for side in sides)
     return {
         "device": described.name or described.kind,
         "kind": described.kind,
@@ -47,12 +47,12 @@ def measure(device: str) -> dict[str, Any]:
         "threads": torch.get_num_threads() if device == "cpu" else None,
         "torch": torch.__version__,
         "flops": flops,
-        "bandwidth_bps": _triad(device, elements),
+        "bandwidth_bps": _measure_triad_bandwidth(device, elements),
         "rounds": ROUNDS,
     }
 
 
-def _paths(device: str) -> dict[str, tuple[torch.dtype, str]]:
+def _list_compute_paths(device: str) -> dict[str, tuple[torch.dtype, str]]:
     """Path -> type and precision, of those that the device has."""
     paths = {"fp32": (torch.float32, "fp32"), "fp64": (torch.float64, "fp32")}
     major = torch.cuda.get_device_capability()[0] if device == "cuda" else 0
@@ -67,31 +67,33 @@ def _paths(device: str) -> dict[str, tuple[torch.dtype, str]]:
     return paths
 
 
-def _matmul(device: str, side: int, dtype: torch.dtype) -> float:
+def _measure_matmul_flops(device: str, side: int, dtype: torch.dtype) -> float:
     """FLOP/s of a product of side x side matrices, 2 x side^3 FLOPs."""
     first, second = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
     result = torch.empty_like(first)
-    return 2 * side**3 / _seconds(device, lambda: torch.matmul(first, second, out=result))
+    return 2 * side**3 / _time_call(device, lambda: torch.matmul(first, second, out=result))
 
 
-def _triad(device: str, elements: int) -> float:
+def _measure_triad_bandwidth(device: str, elements: int) -> float:
     """Bytes/s of a = b + s c: two reads and a write of 4 bytes per element."""
     result, first, second = (torch.ones(elements, device=device) for _ in range(3))
-    return 12 * elements / _seconds(device, lambda: torch.add(first, second, alpha=3.0, out=result))
+    return (
+        12 * elements / _time_call(device, lambda: torch.add(first, second, alpha=3.0, out=result))
+    )
 
 
-def _seconds(device: str, call: Callable[[], object]) -> float:
+def _time_call(device: str, call: Callable[[], object]) -> float:
     """The smallest of the rounds' medians, waiting for each call; the first call is not timed."""
 
-    def once() -> float:
+    def time_once() -> float:
         start = time.perf_counter()
         call()
         if device == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter() - start
 
-    once()
-    return min(statistics.median([once() for _ in range(REPEATS)]) for _ in range(ROUNDS))
+    time_once()
+    return min(statistics.median([time_once() for _ in range(REPEATS)]) for _ in range(ROUNDS))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -106,9 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.threads is not None:
             torch.set_num_threads(options.threads)
-        measured = measure(options.device)
+        measured = measure_device_peaks(options.device)
     except (WorkloadError, RuntimeError) as error:  # torch says "out of memory" as a RuntimeError
-        print(f"peaks: {as_flags(str(error).splitlines()[0])}", file=sys.stderr)
+        print(f"peaks: {replace_fields_by_flags(str(error).splitlines()[0])}", file=sys.stderr)
         return 1
     if options.json:
         print(json.dumps(measured))

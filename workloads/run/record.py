@@ -14,12 +14,18 @@ from typing import Any
 
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Device, Gap, LayerTime, MemoryFigure, Step, Summary
-from perfctl.workloads.run.options import as_flags
-from perfctl.workloads.spec import UNFINISHED, Options, WorkloadError, first_line, writing
+from perfctl.workloads.run.options import replace_fields_by_flags
+from perfctl.workloads.spec import (
+    UNFINISHED,
+    WorkloadError,
+    WorkloadOptions,
+    get_first_error_line,
+    write_file_atomically,
+)
 
 
 @dataclass(slots=True)
-class Record:
+class WorkloadRecord:
     """Filled in while the workload runs. Rows have the field names of
     ``perfctl.records.report``."""
 
@@ -62,9 +68,9 @@ class Record:
         """Write the record as JSON to ``path``, if any; creates its folder. Raises
         WorkloadError."""
         if path is not None:
-            record = {"perfctl_workload_record": 1, **_json_value(self)}
+            record = {"perfctl_workload_record": 1, **_convert_to_json(self)}
             text = json.dumps(record, indent=1, allow_nan=False)
-            with writing(path, "record") as part:
+            with write_file_atomically(path, "record") as part:
                 part.write_text(text + "\n")
 
     def end(self, reason: str | None) -> None:
@@ -77,25 +83,26 @@ class Record:
         self.reason = reason
 
 
-def _json_value(value: Any) -> Any:
+def _convert_to_json(value: Any) -> Any:
     """``value`` in JSON types: records as objects, paths as text, non-finite numbers as None."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {key: _json_value(item) for key, item in value._asdict().items()}
+        return {key: _convert_to_json(item) for key, item in value._asdict().items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            item.name: _json_value(getattr(value, item.name)) for item in dataclasses.fields(value)
+            item.name: _convert_to_json(getattr(value, item.name))
+            for item in dataclasses.fields(value)
         }
     if isinstance(value, Mapping):
-        return {str(key): _json_value(item) for key, item in value.items()}
+        return {str(key): _convert_to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_json_value(item) for item in value]
+        return [_convert_to_json(item) for item in value]
     if isinstance(value, float) and value - value != 0:
         return None
     return str(value) if isinstance(value, Path) else value
 
 
 @contextmanager
-def kept_record(record: Record, options: Options) -> Iterator[None]:
+def write_record_around(record: WorkloadRecord, options: WorkloadOptions) -> Iterator[None]:
     """Write the record at the start, so that a killed process leaves one too, and at the end of
     the block.
 
@@ -106,21 +113,21 @@ def kept_record(record: Record, options: Options) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        reason = explain(error, options)
+        reason = explain_failure(error, options)
         raise
     finally:
         record.end(reason)
         record.write(options.record)
 
 
-def explain(error: BaseException, options: Options) -> str:
+def explain_failure(error: BaseException, options: WorkloadOptions) -> str:
     """The failure in one line, with advice when memory ran out; fields as options of
     this process."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, WorkloadError):
-        return as_flags(str(error))
-    text = first_line(error)
+        return replace_fields_by_flags(str(error))
+    text = get_first_error_line(error)
     signs = (
         "out of memory",
         "can't allocate memory",

@@ -16,16 +16,22 @@ import torch
 from torch import nn
 
 from perfctl.records.report import Device, Gap
-from perfctl.workloads.interface import Parts, Workload
-from perfctl.workloads.run.clock import Backend, Clock, make_backend, make_clock, window_gaps
-from perfctl.workloads.run.memory import MemoryWatch, in_file, proc_bytes
-from perfctl.workloads.run.record import Record
-from perfctl.workloads.spec import Options, WorkloadError
+from perfctl.workloads.interface import Workload, WorkloadParts
+from perfctl.workloads.run.clock import (
+    DeviceClock,
+    RangeBackend,
+    list_window_gaps,
+    make_clock,
+    make_range_backend,
+)
+from perfctl.workloads.run.memory import MemoryWatch, find_in_file, read_proc_bytes
+from perfctl.workloads.run.record import WorkloadRecord
+from perfctl.workloads.spec import WorkloadError, WorkloadOptions
 
 _ON_OFF = {True: "on", False: "off"}
 
 
-def tf32_switches() -> tuple[Any, Any]:
+def get_tf32_switches() -> tuple[Any, Any]:
     """The objects with the switches: (cuBLAS, cuDNN). The switches' names changed in torch 2.9."""
     return torch.backends.cuda.matmul, torch.backends.cudnn
 
@@ -33,8 +39,8 @@ def tf32_switches() -> tuple[Any, Any]:
 def set_tf32(precision: str) -> None:
     """Enable TF32 in cuDNN and cuBLAS for ``tf32``, disable it for everything else."""
     is_on = precision == "tf32"
-    matmul, cudnn = tf32_switches()
-    if _has_precision(matmul):
+    matmul, cudnn = get_tf32_switches()
+    if _has_precision_switch(matmul):
         # torch 2.9 and later, where setting allow_tf32 as well is an error.
         for switch in (matmul, cudnn.conv, cudnn.rnn):
             switch.fp32_precision = "tf32" if is_on else "ieee"
@@ -42,32 +48,32 @@ def set_tf32(precision: str) -> None:
         matmul.allow_tf32 = cudnn.allow_tf32 = is_on
 
 
-def _has_precision(matmul: Any) -> bool:
+def _has_precision_switch(matmul: Any) -> bool:
     try:
         return hasattr(matmul, "fp32_precision")
     except AssertionError:  # what it raises for unknown names before torch 2.9
         return False
 
 
-def tf32_is_on() -> tuple[bool, bool]:
+def is_tf32_enabled() -> tuple[bool, bool]:
     """Whether TF32 is enabled for fp32: (matrix products, convolutions)."""
-    matmul, cudnn = tf32_switches()
-    if _has_precision(matmul):
+    matmul, cudnn = get_tf32_switches()
+    if _has_precision_switch(matmul):
         return matmul.fp32_precision == "tf32", cudnn.conv.fp32_precision == "tf32"
     return bool(matmul.allow_tf32), bool(cudnn.allow_tf32)
 
 
-def autocast(precision: str, device: str) -> AbstractContextManager[Any]:
+def make_autocast(precision: str, device: str) -> AbstractContextManager[Any]:
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     return nullcontext() if dtype is None else torch.autocast(device, dtype=dtype)
 
 
-def make_scaler(precision: str, device: str) -> torch.amp.GradScaler:
+def make_loss_scaler(precision: str, device: str) -> torch.amp.GradScaler:
     """A loss scaler for fp16, whose gradients would underflow; disabled for other precisions."""
     return torch.amp.GradScaler(device, enabled=precision == "fp16")
 
 
-def precision_gaps(precision: str, device: Device) -> list[Gap]:
+def list_precision_gaps(precision: str, device: Device) -> list[Gap]:
     capability = device.compute_capability
     if precision == "tf32" and capability is not None and int(capability.split(".")[0]) < 8:
         reason = (
@@ -78,7 +84,7 @@ def precision_gaps(precision: str, device: Device) -> list[Gap]:
     return []
 
 
-def require(device: str) -> None:
+def require_device(device: str) -> None:
     """Raise WorkloadError, with the reason, when ``device`` is cuda and there is none."""
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
@@ -108,12 +114,14 @@ def require_compiler(device: str) -> None:
 def describe_device(device: str) -> Device:
     if device != "cuda":
         return Device(
-            name=_cpu_name(), kind="cpu", memory_bytes=proc_bytes("/proc/meminfo", "MemTotal")
+            name=_read_cpu_name(),
+            kind="cpu",
+            memory_bytes=read_proc_bytes("/proc/meminfo", "MemTotal"),
         )
     index = torch.cuda.current_device()
     properties = torch.cuda.get_device_properties(index)
-    memory_hz = _positive(getattr(properties, "memory_clock_rate", None), 1000)
-    bus_bits = _positive(getattr(properties, "memory_bus_width", None), 1)
+    memory_hz = _scale_if_positive(getattr(properties, "memory_clock_rate", None), 1000)
+    bus_bits = _scale_if_positive(getattr(properties, "memory_bus_width", None), 1)
     return Device(
         name=properties.name,
         kind="gpu",
@@ -123,13 +131,13 @@ def describe_device(device: str) -> Device:
         memory_bytes=properties.total_memory,
         # Two transfers per clock, as in CUDA's deviceQuery.
         memory_bandwidth_bps=2 * memory_hz * bus_bits // 8 if memory_hz and bus_bits else None,
-        clock_hz=_positive(getattr(properties, "clock_rate", None), 1000),
-        driver_version=in_file("/proc/driver/nvidia/version", r"\b\d{3}\.\d+(?:\.\d+)?\b"),
+        clock_hz=_scale_if_positive(getattr(properties, "clock_rate", None), 1000),
+        driver_version=find_in_file("/proc/driver/nvidia/version", r"\b\d{3}\.\d+(?:\.\d+)?\b"),
     )
 
 
-def environment() -> dict[str, str]:
-    matmul, convolution = tf32_is_on()
+def collect_environment() -> dict[str, str]:
+    matmul, convolution = is_tf32_enabled()
     try:
         torchvision = version("torchvision")
     except PackageNotFoundError:
@@ -139,13 +147,13 @@ def environment() -> dict[str, str]:
         "torch": torch.__version__,
         "torchvision": torchvision,
         "cuda": torch.version.cuda,
-        "cudnn": _cudnn_version(),
+        "cudnn": _read_cudnn_version(),
         "tf32_conv": _ON_OFF[convolution],
         "tf32_matmul": _ON_OFF[matmul],
         "cudnn_benchmark": _ON_OFF[bool(torch.backends.cudnn.benchmark)],
         "threads": str(torch.get_num_threads()),
-        "cpu": _cpu_name(),
-        "cpu_model": _cpu_model(),
+        "cpu": _read_cpu_name(),
+        "cpu_model": _read_cpu_model(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cpu_count": str(os.cpu_count()),
         "os": platform.system(),
@@ -155,7 +163,7 @@ def environment() -> dict[str, str]:
     return {key: value for key, value in facts.items() if value}
 
 
-def _cudnn_version() -> str | None:
+def _read_cudnn_version() -> str | None:
     """ "9.1.0" from 90100 (8.9.7 is 8907: three digits then)."""
     number = torch.backends.cudnn.version() if torch.version.cuda else None
     if number is None:
@@ -164,12 +172,12 @@ def _cudnn_version() -> str | None:
     return f"{major}.{minor // 100}.{minor % 100}"
 
 
-def _cpu_name() -> str | None:
-    name = in_file("/proc/cpuinfo", r"^model name\s*:\s*(.+)$")
+def _read_cpu_name() -> str | None:
+    name = find_in_file("/proc/cpuinfo", r"^model name\s*:\s*(.+)$")
     return name and name.strip()
 
 
-def _cpu_model() -> str | None:
+def _read_cpu_model() -> str | None:
     """ "family 25, model 17, stepping 1". Virtual machines give processors of several generations
     one name."""
     names = {
@@ -181,33 +189,35 @@ def _cpu_model() -> str | None:
         "CPU revision": "revision",
     }
     numbers = (
-        (name, in_file("/proc/cpuinfo", rf"^{key}[ \t]*:[ \t]*(\S+)$"))
+        (name, find_in_file("/proc/cpuinfo", rf"^{key}[ \t]*:[ \t]*(\S+)$"))
         for key, name in names.items()
     )
     return ", ".join(f"{name} {number}" for name, number in numbers if number) or None
 
 
-def _positive(value: int | None, factor: int) -> int | None:
+def _scale_if_positive(value: int | None, factor: int) -> int | None:
     """``value`` in base units; None when missing or 0, which newer drivers return for "unknown"."""
     return value * factor if value else None
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
-    options: Options
-    parts: Parts
+class WorkloadSetup:
+    options: WorkloadOptions
+    parts: WorkloadParts
     scaler: torch.amp.GradScaler
-    clock: Clock
-    ranges: Backend
+    clock: DeviceClock
+    ranges: RangeBackend
     memory: MemoryWatch
 
 
-def prepare(workload: Workload, options: Options, model_options: Any, record: Record) -> Setup:
+def prepare_workload(
+    workload: Workload, options: WorkloadOptions, model_options: Any, record: WorkloadRecord
+) -> WorkloadSetup:
     """Check the machine, set seeds and switches, build the workload on its device, and fill in
     the record."""
     import numpy
 
-    require(options.device)
+    require_device(options.device)
     if options.compile:
         require_compiler(options.device)
     if options.device == "cpu":
@@ -221,8 +231,8 @@ def prepare(workload: Workload, options: Options, model_options: Any, record: Re
     random.seed(options.seed)
     numpy.random.seed(options.seed % 2**32)
     torch.manual_seed(options.seed)
-    ranges = make_backend(options.annotate)
-    record.environment = environment()
+    ranges = make_range_backend(options.annotate)
+    record.environment = collect_environment()
     record.device = describe_device(options.device)
     memory = MemoryWatch(options.device)
     memory.read("start")
@@ -230,12 +240,12 @@ def prepare(workload: Workload, options: Options, model_options: Any, record: Re
     parts.model.to(options.device).train(options.mode == "train")
     record.environment |= parts.facts
     record.parameters = count_parameters(parts.model)
-    scaler, clock = make_scaler(options.precision, options.device), make_clock(options.device)
+    scaler, clock = make_loss_scaler(options.precision, options.device), make_clock(options.device)
     memory.read("before")
     record.clock = clock.kind
-    record.gaps += window_gaps(options.window, options.device)
-    record.gaps += precision_gaps(options.precision, record.device)
-    return Setup(options, parts, scaler, clock, ranges, memory)
+    record.gaps += list_window_gaps(options.window, options.device)
+    record.gaps += list_precision_gaps(options.precision, record.device)
+    return WorkloadSetup(options, parts, scaler, clock, ranges, memory)
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:

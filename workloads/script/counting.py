@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.records.report import BATCHES_PER_STEP, SAMPLES_PER_STEP, Gap, Summary
-from perfctl.workloads.run.record import Record
+from perfctl.workloads.run.record import WorkloadRecord
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +36,7 @@ as idle."""
 
 
 @dataclass(slots=True)
-class Cycle:
+class EventCycle:
     """Learns which of several sources of events is the last of a round."""
 
     expected: Callable[[], int] | None = None
@@ -63,7 +63,7 @@ class Cycle:
 
 
 @dataclass(slots=True)
-class StepMarker:
+class StepEndDetector:
     """Turns a script's events into ends of steps, by the requested rule."""
 
     kind: str
@@ -71,8 +71,8 @@ class StepMarker:
     """Only events of this class; None for any."""
     optimizers_alive: Callable[[], int]
     """Number of the script's optimizers that are not stepped by another one."""
-    optimizers: Cycle = field(init=False)
-    models: Cycle = field(default_factory=Cycle)
+    optimizers: EventCycle = field(init=False)
+    models: EventCycle = field(default_factory=EventCycle)
     steps: int = 0
     optimizer_steps: int = 0
     calls: int = 0
@@ -83,9 +83,9 @@ class StepMarker:
     _ender: int = 0
 
     def __post_init__(self) -> None:
-        self.optimizers = Cycle(self.optimizers_alive)
+        self.optimizers = EventCycle(self.optimizers_alive)
 
-    def optimizer_stepped(self, source: int, name: str) -> bool:
+    def note_optimizer_step(self, source: int, name: str) -> bool:
         """Note a step of an optimizer. Whether this ends a step of the script; likewise below."""
         self.optimizer_steps += 1
         if self.kind not in ("auto", "optimizer") or self.named not in (None, name):
@@ -102,7 +102,7 @@ class StepMarker:
         self._hear(source)
         return self._count(self.named is not None or self.optimizers.event(source))
 
-    def model_called(self, source: int) -> bool:
+    def note_model_call(self, source: int) -> bool:
         self.calls += 1
         if self.named is not None or self.kind not in ("auto", "forward"):
             return False
@@ -113,10 +113,10 @@ class StepMarker:
         self._hear(source)
         return self._count(self.models.event(source))
 
-    def module_called(self, name: str) -> bool:
+    def note_module_call(self, name: str) -> bool:
         return self._count(self.kind == "forward" and self.named == name)
 
-    def backward_ended(self) -> bool:
+    def note_backward_end(self) -> bool:
         if self.kind == "auto" and not self.models.frozen:
             without_optimizer = not (self.optimizers_alive() or self.optimizers.order)
             if without_optimizer != self._by_backward:
@@ -142,7 +142,7 @@ class StepMarker:
         """Keep the rule from now on, if there is one: the window opens."""
         self.optimizers.frozen = self.models.frozen = self.steps > 0
 
-    def in_words(self) -> str:
+    def describe_rule(self) -> str:
         if self.ends_with_backward:
             return "a backward pass"
         if self.named is not None:
@@ -169,21 +169,21 @@ class StepMarker:
         return ends
 
 
-class _Call(NamedTuple):
+class _ModelCall(NamedTuple):
     size: int
     """First dimension of the first input."""
     given: weakref.ref[Tensor]
 
 
-class Samples:
+class SampleCounter:
     """Hears the calls and backward passes of the thread whose steps count, and calls of others."""
 
     def __init__(self) -> None:
-        self._calls: list[_Call] = []
+        self._calls: list[_ModelCall] = []
         self._passes = 0
         self._inferred = self._inferences = 0
         """Samples and calls without gradients, of any thread."""
-        self._before: list[_Call] = []
+        self._before: list[_ModelCall] = []
         """Calls of the step before."""
         self._steps: list[tuple[int | None, int]] = []
         """(samples, or None when unknown; batches) of each measured step."""
@@ -194,18 +194,18 @@ class Samples:
         if first is None or not first.dim():
             return
         if grad:
-            self._calls.append(_Call(int(first.shape[0]), weakref.ref(first)))
+            self._calls.append(_ModelCall(int(first.shape[0]), weakref.ref(first)))
         else:
             self._inferred += int(first.shape[0])
             self._inferences += 1
 
-    def passed_backward(self) -> None:
+    def note_backward_pass(self) -> None:
         self._passes += 1
 
     def step_ended(self, measured: bool, optimizers: int) -> None:
         """``optimizers``: how many of them make a step."""
         if measured:
-            self._steps.append(self._of_step(optimizers))
+            self._steps.append(self._count_samples_and_batches(optimizers))
         self._before = self._calls
         self.forget()
 
@@ -214,7 +214,7 @@ class Samples:
         self._calls = []
         self._inferred = self._inferences = self._passes = 0
 
-    def _of_step(self, optimizers: int) -> tuple[int | None, int]:
+    def _count_samples_and_batches(self, optimizers: int) -> tuple[int | None, int]:
         if not self._passes and not self._calls:
             return self._inferred, self._inferences
         batches = min(self._passes, self._distinct())
@@ -234,7 +234,7 @@ class Samples:
         reused = ids & {id(tensor) for call in self._before if (tensor := call.given()) is not None}
         return len(self._calls) - (alive - len(ids) if not reused else 0)
 
-    def fill(self, record: Record) -> None:
+    def fill_record(self, record: WorkloadRecord) -> None:
         """Add the summaries when some step had several batches; the samples are None when they do
         not fit the batch size."""
         if all(batches <= 1 for _, batches in self._steps):
@@ -258,7 +258,7 @@ class Samples:
         ]
 
 
-class _Token:
+class _ThreadState:
     """Lives as long as its thread. Thread ids are no good: the system gives those of ended threads
     to new ones."""
 
@@ -274,9 +274,9 @@ class _Token:
         """Number of the lead's events when the row began."""
 
 
-class _Here(threading.local):
+class _CurrentThread(threading.local):
     def __init__(self) -> None:
-        self.token = _Token()
+        self.token = _ThreadState()
         me = threading.get_ident()
         threads = (thread for thread in threading.enumerate() if thread.ident == me)
         self.can_lead = any(not isinstance(thread, threading._DummyThread) for thread in threads)
@@ -287,17 +287,17 @@ class _Here(threading.local):
         return self.token.calls
 
 
-class Lead:
+class LeadThread:
     """The thread whose events count."""
 
     def __init__(self, taken_over: Callable[[bool], None]) -> None:
         """``taken_over``: called in the new lead, with whether the one before had ended."""
-        self.here = _Here()
+        self.here = _CurrentThread()
         self.fixed = False
         """Steps are being measured: only a thread that ended or is idle is replaced."""
         self._taken_over = taken_over
-        self._lead: weakref.ref[_Token] | None = None
-        self._callers: weakref.WeakSet[_Token] = weakref.WeakSet()
+        self._lead: weakref.ref[_ThreadState] | None = None
+        self._callers: weakref.WeakSet[_ThreadState] = weakref.WeakSet()
         self._several = False
         self._events = 0
         self._own_calls = self._other_calls = 0
@@ -308,7 +308,7 @@ class Lead:
         """Whether models were called in more than one thread, or the lead is not the main one."""
         return self._several or threading.current_thread() is not threading.main_thread()
 
-    def leads(self, trains: bool = False, called: bool = False) -> bool:
+    def counts_current_thread(self, trains: bool = False, called: bool = False) -> bool:
         """Whether this thread's events count. ``trains``: it ended a backward pass or an
         optimizer's step. ``called``: it begins an outermost call of a model."""
         token = self.here.token
@@ -330,7 +330,9 @@ class Lead:
                 self._taken_over(lead is None)
         return True
 
-    def _should_take_over(self, token: _Token, lead: _Token | None, called: bool) -> bool:
+    def _should_take_over(
+        self, token: _ThreadState, lead: _ThreadState | None, called: bool
+    ) -> bool:
         if lead is None:
             return True
         if token.trains != lead.trains and (lead.trains or not self.fixed):

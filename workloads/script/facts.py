@@ -16,12 +16,12 @@ from torch.autograd.profiler import profile
 from perfctl.records.paper import OpShape
 from perfctl.records.report import INPUT_SHAPE, SAMPLES_PER_STEP, Gap, Summary
 from perfctl.workloads.run import setup as run_setup
-from perfctl.workloads.run.record import Record
-from perfctl.workloads.run.setup import tf32_is_on
-from perfctl.workloads.script.phases import replace
+from perfctl.workloads.run.record import WorkloadRecord
+from perfctl.workloads.run.setup import is_tf32_enabled
+from perfctl.workloads.script.phases import replace_attribute
 from perfctl.workloads.script.shapes import Shapes
-from perfctl.workloads.tracing.composites import Region
-from perfctl.workloads.tracing.versions import autocast_dtype
+from perfctl.workloads.tracing.composites import CompiledRegion
+from perfctl.workloads.tracing.versions import get_autocast_dtype
 
 _NAMES = {
     torch.float32: "fp32",
@@ -38,7 +38,7 @@ SCRIPTS_OWN = (
 )
 
 
-class Facts:
+class ScriptFacts:
     """Observes each outermost call of a model with parameters; copies no data."""
 
     def __init__(self) -> None:
@@ -60,32 +60,32 @@ class Facts:
     def note_call(self, model: nn.Module, shapes: Shapes, step: int | None) -> None:
         """Observe a call of ``model``; ``shapes``: of its input tensors."""
         weight = next(model.parameters(), None)
-        if weight is None and not isinstance(model, Region):
+        if weight is None and not isinstance(model, CompiledRegion):
             return
         if weight is not None:
             self.device, kind = weight.device, weight.device.type
-            if (dtype := autocast_dtype(kind)) is not None:
+            if (dtype := get_autocast_dtype(kind)) is not None:
                 self.precisions.add(_NAMES.get(dtype, "other"))
             elif weight.is_floating_point():
                 self.precisions.add(_NAMES.get(weight.dtype, "other"))
         if shapes and (step is None or step not in self.inputs):
             self.inputs[step] = shapes[0]
 
-    def fill(self, record: Record) -> None:
+    def fill_record(self, record: WorkloadRecord) -> None:
         """Fill in the record, with gaps for what was not observed."""
-        record.environment.update(run_setup.environment())
+        record.environment.update(run_setup.collect_environment())
         kind = self.device_kind
         if kind is not None:
             record.device = run_setup.describe_device(kind)
         record.mode = "train" if self.trained else "infer" if self.inputs else None
-        record.precision, problem = self._precision(kind, record.ops)
+        record.precision, problem = self._judge_precision(kind, record.ops)
         if problem is not None:
             record.gaps.append(Gap("precision", "ambiguous", problem))
         # the samples of several batches say how the batch size fits
         if all(summary.name != SAMPLES_PER_STEP for summary in record.summaries):
             self._compare_batch_size(record)
 
-    def _compare_batch_size(self, record: Record) -> None:
+    def _compare_batch_size(self, record: WorkloadRecord) -> None:
         """Note an input that does not begin with the requested batch size, and correct the samples
         of a step: those that the model received, or unknown where both fit."""
         requested = record.batch_size
@@ -107,7 +107,9 @@ class Facts:
                 record.summaries.append(Summary(SAMPLES_PER_STEP, samples, "1"))
         record.gaps.append(Gap("batch_size", "ambiguous", reason))
 
-    def _precision(self, kind: str | None, ops: Sequence[OpShape]) -> tuple[str | None, str | None]:
+    def _judge_precision(
+        self, kind: str | None, ops: Sequence[OpShape]
+    ) -> tuple[str | None, str | None]:
         """(precision, why it is unknown)."""
         precisions = {
             _NAMES.get(getattr(torch, op.dtypes[0]), "other")
@@ -121,7 +123,7 @@ class Facts:
         precision = next(iter(precisions))
         if precision != "fp32" or kind != "cuda" or torch.cuda.get_device_capability()[0] < 8:
             return precision, None
-        matmul, convolution = tf32_is_on()
+        matmul, convolution = is_tf32_enabled()
         if matmul == convolution:
             return ("tf32" if matmul else "fp32"), None
         allowed = "matrix products" if matmul else "convolutions and recurrent layers"
@@ -134,13 +136,13 @@ class Facts:
         )
 
 
-def ranks() -> dict[str, str]:
+def read_launcher_ranks() -> dict[str, str]:
     """The rank and world size that a launcher set; empty without one."""
     values = {key: os.environ.get(key.upper(), "") for key in ("rank", "world_size")}
     return {key: text for key, text in values.items() if text.isdecimal()}
 
 
-class OtherProfilers:
+class ScriptProfilerWatch:
     """Tracks whether a profiler of the script is prepared or running; calls ``begins`` before one
     is prepared."""
 
@@ -184,4 +186,4 @@ class OtherProfilers:
                 self._running.add(id(profiler))
             return function(profiler, *args, **kwargs)
 
-        return replace(profile, name, wrapped)
+        return replace_attribute(profile, name, wrapped)

@@ -16,41 +16,45 @@ from typing import Any
 
 import torch
 
-from perfctl.workloads.run.annotate import Annotator
-from perfctl.workloads.run.clock import Backend
+from perfctl.workloads.run.annotate import LayerRangeAnnotator
+from perfctl.workloads.run.clock import RangeBackend
 from perfctl.workloads.script.options import ScriptOptions
-from perfctl.workloads.script.phases import replace
-from perfctl.workloads.tracing.layers import Names
+from perfctl.workloads.script.phases import replace_attribute
+from perfctl.workloads.tracing.layers import ModuleNames
 
 _UNDER_NSYS = "NSYS_PROFILING_SESSION_ID"
 """Set by nsys in the program that it starts. Under ncu an early start would count the kernels of
 the warm-up, too."""
 
 
-class GraphCaptures:
+class GraphCaptureWatch:
     """While started: opens the ranges of layers during each capture, and lets nsys record from the
     first one on."""
 
     def __init__(
-        self, options: ScriptOptions, ranges: Backend, names: Names, is_open: Callable[[], bool]
+        self,
+        options: ScriptOptions,
+        ranges: RangeBackend,
+        names: ModuleNames,
+        is_open: Callable[[], bool],
     ) -> None:
         """``is_open``: whether the window is open, whose ranges a capture inside it has."""
         self._ranges, self._names, self._is_open = ranges, names, is_open
         self._wanted = options.annotate != "none"
         self._starts_early = options.window == "cuda" and _UNDER_NSYS in os.environ
-        self._annotator: Annotator | None = None
+        self._annotator: LayerRangeAnnotator | None = None
         self._undo: list[Callable[[], None]] = []
 
     def start(self) -> None:
         graph: Any = getattr(torch.cuda, "CUDAGraph", None)
         if self._wanted and hasattr(graph, "capture_begin"):
             self._undo = [
-                replace(graph, "capture_begin", self._begins(graph.capture_begin)),
-                replace(graph, "capture_end", self._ends(graph.capture_end)),
+                replace_attribute(graph, "capture_begin", self._begins(graph.capture_begin)),
+                replace_attribute(graph, "capture_end", self._wrap_capture_end(graph.capture_end)),
             ]
 
     def stop(self) -> None:
-        self._leave()
+        self._close_capture_ranges()
         while self._undo:
             self._undo.pop()()
 
@@ -62,18 +66,18 @@ class GraphCaptures:
             try:
                 return inner(*args, **kwargs)
             except BaseException:
-                self._leave()
+                self._close_capture_ranges()
                 raise
 
         return capture_begin
 
-    def _ends(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_capture_end(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(inner)
         def capture_end(*args: Any, **kwargs: Any) -> Any:
             try:
                 return inner(*args, **kwargs)
             finally:
-                self._leave()
+                self._close_capture_ranges()
 
         return capture_end
 
@@ -84,10 +88,10 @@ class GraphCaptures:
         if self._starts_early:
             self._starts_early = False
             torch.cuda.profiler.start()
-        self._annotator = Annotator(self._ranges, None, self._names)
+        self._annotator = LayerRangeAnnotator(self._ranges, None, self._names)
         self._annotator.__enter__()
 
-    def _leave(self) -> None:
+    def _close_capture_ranges(self) -> None:
         annotator, self._annotator = self._annotator, None
         if annotator is not None:
             annotator.__exit__()

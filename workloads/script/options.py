@@ -19,10 +19,10 @@ from perfctl.workloads.spec import (
     RANK,
     SpecError,
     WorkloadError,
-    declare,
-    declare_number,
-    is_python,
-    start_words,
+    build_self_start_words,
+    declare_number_option,
+    declare_option,
+    is_python_interpreter,
 )
 
 USAGE = "python -m perfctl.workloads [options] -- train.py --batch-size 64"
@@ -32,7 +32,7 @@ _PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ScriptCommand:
     kind: str
     """script, module, torchrun or accelerate."""
     target: str
@@ -58,7 +58,7 @@ class Command:
         return (self.kind, *(("launch",) if self.kind == "accelerate" else ()), *self.arguments)
 
 
-def read_argv(text: str) -> tuple[str, ...]:
+def parse_json_argv(text: str) -> tuple[str, ...]:
     argv = json.loads(text)  # a ValueError is what argparse reports
     if not isinstance(argv, list) or not all(isinstance(argument, str) for argument in argv):
         raise ValueError
@@ -67,32 +67,32 @@ def read_argv(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ScriptOptions:
-    command: Command
+    command: ScriptCommand
     own_words: tuple[str, ...]
     """The options before ``--``, to pass on to every rank."""
-    batch_size: int | None = declare_number(1, None, flag="--batch")
+    batch_size: int | None = declare_number_option(1, None, flag="--batch")
     """The batch size in the command; None when unknown."""
-    batch_env: str | None = declare(None)
+    batch_env: str | None = declare_option(None)
     """Environment variable that also has the batch size."""
-    record: Path | None = declare(None, type=Path)
-    annotate: str = declare("none", choices=spec.ANNOTATIONS)
-    window: str = declare("none", choices=spec.WINDOWS)
-    trace: Path | None = declare(None, type=Path)
-    steps: int = declare_number(1, 10)
-    warmup: int = declare_number(0, 3)
-    step_marker: str = declare("auto")
+    record: Path | None = declare_option(None, type=Path)
+    annotate: str = declare_option("none", choices=spec.ANNOTATIONS)
+    window: str = declare_option("none", choices=spec.WINDOWS)
+    trace: Path | None = declare_option(None, type=Path)
+    steps: int = declare_number_option(1, 10)
+    warmup: int = declare_number_option(0, 3)
+    step_marker: str = declare_option("auto")
     """Kind of event that ends a step, one of spec.MARKERS, with :CLASS for only events of this
     optimizer or module class."""
-    device: str | None = declare(None, choices=spec.DEVICES)
+    device: str | None = declare_option(None, choices=spec.DEVICES)
     """The expected device; the script decides."""
-    under: tuple[str, ...] = declare((), type=read_argv)
+    under: tuple[str, ...] = declare_option((), type=parse_json_argv)
     """Profiler and options that every rank of a launcher starts itself under; RANK marks the names
     of its files."""
-    under_rank: int | None = declare_number(0, None)
+    under_rank: int | None = declare_number_option(0, None)
     """The only rank that starts ``under`` the profiler; None for every rank."""
-    stop: bool = declare(False, action="store_true")
+    stop: bool = declare_option(False, action="store_true")
     """End the script after its measured steps."""
-    variant: str | None = declare(None)
+    variant: str | None = declare_option(None)
     """Distinguishes this command from others of the same script; None: derived from
     its arguments."""
 
@@ -106,7 +106,7 @@ class ScriptOptions:
         """Return the only class whose events count; None for any."""
         return self.step_marker.partition(":")[2] or None
 
-    def for_rank(self, rank: int) -> ScriptOptions:
+    def separate_rank_files(self, rank: int) -> ScriptOptions:
         """The options with separate files per rank; rank 0 keeps the names."""
 
         def ranked(path: Path | None) -> Path | None:
@@ -117,7 +117,7 @@ class ScriptOptions:
 
         return replace(self, record=ranked(self.record), trace=ranked(self.trace))
 
-    def started_by_rank(self, rank: int) -> tuple[str, ...]:
+    def build_rank_command(self, rank: int) -> tuple[str, ...]:
         """``under`` with the rank's files, then perfctl with the other options and the command."""
         index = self.own_words.index("--under")
         options = (*self.own_words[:index], *self.own_words[index + 2 :])
@@ -126,13 +126,13 @@ class ScriptOptions:
             *(argument.replace(RANK, mark) for argument in self.under),
             sys.executable,
             *self.command.flags,
-            *start_words(),
+            *build_self_start_words(),
             *options,
             "--",
             *self.command.argv,
         )
 
-    def with_absolute_paths(self) -> ScriptOptions:
+    def make_paths_absolute(self) -> ScriptOptions:
         """The options with absolute paths, because the script may change the working directory."""
         return replace(
             self,
@@ -154,37 +154,41 @@ class ScriptOptions:
             for number, argument in enumerate(arguments)
             if argument == value or argument.endswith(f"={value}")
         ]
-        for number in [number for number in places if _says_batch(arguments, number)] or places:
+        for number in [
+            number for number in places if _has_batch_argument(arguments, number)
+        ] or places:
             arguments[number] = arguments[number][: -len(value)] + "{batch}"
         return " ".join(arguments) or None
 
 
-def is_script(arguments: Sequence[str]) -> bool:
+def is_script_command_line(arguments: Sequence[str]) -> bool:
     """Whether there is a ``--`` without the name of a workload before it, so that a user's
     program follows."""
     flags = set(arguments[: arguments.index("--")]) if "--" in arguments else {"--help"}
     return arguments[0].startswith("-") and not {"-h", "--help"} & flags
 
 
-def parse(arguments: Sequence[str]) -> ScriptOptions:
+def parse_script_options(arguments: Sequence[str]) -> ScriptOptions:
     end = list(arguments).index("--")
-    parser = spec.Parser(prog="python -m perfctl.workloads", add_help=False, allow_abbrev=False)
-    spec.add_options(parser, ScriptOptions)
+    parser = spec.RaisingArgumentParser(
+        prog="python -m perfctl.workloads", add_help=False, allow_abbrev=False
+    )
+    spec.add_declared_options(parser, ScriptOptions)
     own_arguments = tuple(arguments[:end])
     values = vars(parser.parse_args(own_arguments))
-    options = ScriptOptions(read_command(arguments[end + 1 :]), own_arguments, **values)
+    options = ScriptOptions(parse_python_command(arguments[end + 1 :]), own_arguments, **values)
     if not spec.is_step_marker(options.step_marker):
         kinds = ", ".join((*spec.MARKERS, "optimizer:CLASS", "forward:CLASS"))
         raise SpecError(f"`step_marker` must be one of {kinds}; got {options.step_marker}")
-    spec.check_trace(options.window, options.trace)
+    spec.check_trace_option(options.window, options.trace)
     return options
 
 
-def read_command(argv: Sequence[str]) -> Command:
+def parse_python_command(argv: Sequence[str]) -> ScriptCommand:
     """The command in words such as ``python -u train.py``, ``-m package``, ``torchrun train.py``.
     Raises SpecError."""
     flags: tuple[str, ...] = ()
-    if argv and is_python(argv[0]):
+    if argv and is_python_interpreter(argv[0]):
         count = spec.count_python_options(argv[1:])
         flags, argv = tuple(argv[1 : 1 + count]), argv[1 + count :]
     if not argv:
@@ -201,20 +205,20 @@ def read_command(argv: Sequence[str]) -> Command:
                 "torch.distributed.launch is deprecated: start the script with torchrun"
             )
         kind = LAUNCHERS[module][0] if module in LAUNCHERS else "module"
-        return Command(kind, module if kind == "module" else "", tuple(arguments), flags)
+        return ScriptCommand(kind, module if kind == "module" else "", tuple(arguments), flags)
     launcher = Path(first).name
     if launcher == "torchrun":
-        return Command("torchrun", "", tuple(argv[1:]), flags)
+        return ScriptCommand("torchrun", "", tuple(argv[1:]), flags)
     if launcher == "accelerate":
         if list(argv[1:2]) != ["launch"]:
             raise SpecError("use accelerate launch train.py ...")
-        return Command("accelerate", "", tuple(argv[2:]), flags)
+        return ScriptCommand("accelerate", "", tuple(argv[2:]), flags)
     if not Path(first).exists():
         raise SpecError(f"script {first} does not exist (looked in {Path.cwd()})")
-    return Command("script", first, tuple(argv[1:]), flags)
+    return ScriptCommand("script", first, tuple(argv[1:]), flags)
 
 
-def _says_batch(arguments: Sequence[str], number: int) -> bool:
+def _has_batch_argument(arguments: Sequence[str], number: int) -> bool:
     option = (
         arguments[number].partition("=")[0]
         if "=" in arguments[number]
@@ -225,7 +229,7 @@ def _says_batch(arguments: Sequence[str], number: int) -> bool:
     return "batch" in option.lower() or option in ("-b", "-bs", "--bs")
 
 
-def launch(options: ScriptOptions) -> None:
+def launch_ranks(options: ScriptOptions) -> None:
     """Start the ranks and wait for them. Raises SpecError, WorkloadError, and what the
     launcher raises.
 
@@ -258,7 +262,7 @@ def launch(options: ScriptOptions) -> None:
         arguments.training_script,
         *arguments.training_script_args,
     ]
-    *module, arguments.training_script = start_words()
+    *module, arguments.training_script = build_self_start_words()
     arguments.module, arguments.no_python = bool(module), False
     arguments.training_script_args = [*options.own_words, "--", *argv]
     if kind == "torchrun":
@@ -266,7 +270,7 @@ def launch(options: ScriptOptions) -> None:
     start(arguments)
 
 
-def start_under(options: ScriptOptions, rank: int) -> None:
+def replace_process_by_profiler(options: ScriptOptions, rank: int) -> None:
     """Replace this process by the rank's profiler, which starts the script. Raises WorkloadError
     when it cannot start.
 
@@ -275,11 +279,11 @@ def start_under(options: ScriptOptions, rank: int) -> None:
     """
     local = os.environ.get("LOCAL_RANK", "0")
     if local.isdecimal() and int(local) > 0 and options.record is not None:
-        before = options.for_rank(rank - 1).record
+        before = options.separate_rank_files(rank - 1).record
         end = time.monotonic() + _PATIENCE_S
         while before is not None and not before.exists() and time.monotonic() < end:
             time.sleep(_PAUSE_S)
-    argv = options.started_by_rank(rank)
+    argv = options.build_rank_command(rank)
     try:
         os.execvp(argv[0], argv)  # noqa: S606  # nosec B606
     except OSError as error:

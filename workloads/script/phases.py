@@ -14,8 +14,8 @@ from torch.utils.data import dataloader
 
 from perfctl.records.ranges import RANGE_PREFIX
 from perfctl.records.report import Step
-from perfctl.workloads.run.clock import Backend, Clock, in_order
-from perfctl.workloads.tracing.versions import is_capturing, is_compiling
+from perfctl.workloads.run.clock import DeviceClock, RangeBackend, sort_steps_by_start
+from perfctl.workloads.tracing.versions import is_capturing_cuda_graph, is_compiling
 
 _WRAPPED: tuple[tuple[Any, str, str], ...] = (
     (torch.autograd, "backward", "backward"),
@@ -28,11 +28,11 @@ _COPIES = ("to", "cuda", "copy_")
 """Methods of Tensor that may copy from host to device."""
 
 
-class Phases:
+class PhaseRanges:
     """Ranges "perfctl:phase:NAME" and times of the phases of each step; a phase nested in itself
     counts once."""
 
-    def __init__(self, ranges: Backend, clock: Clock) -> None:
+    def __init__(self, ranges: RangeBackend, clock: DeviceClock) -> None:
         self._ranges, self._clock = ranges, clock
         self._open: list[tuple[str, int, Any]] = []
         self._spans: list[tuple[int, str, Any, Any]] = []
@@ -43,7 +43,9 @@ class Phases:
         """A phase that is captured into a CUDA graph has no time: its events would become nodes of
         the graph."""
         self._ranges.push(f"{RANGE_PREFIX}phase:{name}")
-        self._open.append((name, self.number, None if is_capturing() else self._clock.mark()))
+        self._open.append(
+            (name, self.number, None if is_capturing_cuda_graph() else self._clock.mark())
+        )
 
     def end(self) -> None:
         if not self._open:
@@ -52,12 +54,12 @@ class Phases:
         self._ranges.pop()
         if (
             start is not None
-            and not is_capturing()
+            and not is_capturing_cuda_graph()
             and all(name != name_of_open for name_of_open, _, _ in self._open)
         ):
             self._spans.append((number, name, start, self._clock.mark()))
 
-    def add_step(self, start: Any, end: Any) -> None:
+    def add_step_times(self, start: Any, end: Any) -> None:
         self._spans.append((self.number, "step", start, end))
 
     def close_all(self) -> None:
@@ -70,21 +72,21 @@ class Phases:
         sums: dict[tuple[int, str], list[int]] = {}
         for number, name, start, end in self._spans:
             first, total = sums.setdefault((number, name), [self._clock.start_ns(start), 0])
-            sums[number, name] = [first, total + self._clock.between_ns(start, end)]
-        return in_order(Step(*key, first, total) for key, (first, total) in sums.items())
+            sums[number, name] = [first, total + self._clock.measure_ns_between(start, end)]
+        return sort_steps_by_start(Step(*key, first, total) for key, (first, total) in sums.items())
 
     def wrap(self, on_gpu: bool, counts_here: Callable[[], bool]) -> None:
         """Wrap torch's functions. ``mine``: whether the calling thread counts."""
         copies = [(torch.Tensor, name, "copy") for name in _COPIES] if on_gpu else []
         for owner, name, phase in (*_WRAPPED, *copies):
-            wrapped = self._wrapper(getattr(owner, name), phase, counts_here)
-            self._undo.append(replace(owner, name, wrapped))
+            wrapped = self._wrap_in_phase(getattr(owner, name), phase, counts_here)
+            self._undo.append(replace_attribute(owner, name, wrapped))
 
-    def unwrap(self) -> None:
+    def unwrap_torch(self) -> None:
         while self._undo:
             self._undo.pop()()
 
-    def _wrapper(
+    def _wrap_in_phase(
         self, function: Callable[..., Any], phase: str, counts_here: Callable[[], bool]
     ) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -92,7 +94,7 @@ class Phases:
             if (
                 is_compiling()
                 or not counts_here()
-                or (phase == "copy" and not _to_device(args, kwargs))
+                or (phase == "copy" and not _copies_to_gpu(args, kwargs))
             ):
                 return function(*args, **kwargs)
             depth = len(self._open)
@@ -106,7 +108,7 @@ class Phases:
         return wrapped
 
 
-def _to_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _copies_to_gpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether Tensor.to, cuda or copy_ with these arguments copies from the host to a GPU."""
     first, arguments = args[0], args[1:]
     if first.device.type == "cuda":
@@ -122,11 +124,11 @@ def _to_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return isinstance(target, int) or str(target).startswith("cuda")
 
 
-class _Depth(threading.local):
+class _PhaseDepth(threading.local):
     steps = 0
 
 
-class Optimizers:
+class OptimizerWatch:
     """Watches all optimizers: those that exist (in a notebook) and later ones.
 
     This wraps the step of each class, outside of torch's own wrapper. torch's step hooks do not
@@ -145,7 +147,7 @@ class Optimizers:
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._inner: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         """Those stepped by another one (sharded optimizers)."""
-        self._depth = _Depth()
+        self._depth = _PhaseDepth()
         self._captured: list[str] = []
         """Classes of those that stepped during the capture of a CUDA graph, whose replays call no
         Python code."""
@@ -158,9 +160,9 @@ class Optimizers:
         self._active, self._exist = True, bool(existing)
         for optimizer in existing:
             self._wrap_class(type(optimizer))
-        self._undo.append(call_after(Optimizer, "__init__", self._note_made))
+        self._undo.append(call_after(Optimizer, "__init__", self._note_new_optimizer))
 
-    def _note_made(self, optimizer: Optimizer, *_: object) -> None:
+    def _note_new_optimizer(self, optimizer: Optimizer, *_: object) -> None:
         self._made.add(optimizer)
         self._wrap_class(type(optimizer))
 
@@ -168,7 +170,7 @@ class Optimizers:
         if getattr(kind.step, "perfctl", None) is not self:
             step = self._wrap_step(kind.step)
             step.perfctl = self  # type: ignore[attr-defined]
-            self._undo.append(replace(kind, "step", step))
+            self._undo.append(replace_attribute(kind, "step", step))
 
     def stop(self) -> None:
         self._active = False
@@ -196,14 +198,14 @@ class Optimizers:
                 if not self._depth.steps:
                     self._left()
             if not self._depth.steps:
-                self._stepped(args[0])
+                self._note_step(args[0])
             return result
 
         return step
 
-    def _stepped(self, optimizer: Optimizer) -> None:
+    def _note_step(self, optimizer: Optimizer) -> None:
         name = type(optimizer).__name__
-        if not is_capturing():
+        if not is_capturing_cuda_graph():
             self._ended(id(optimizer), name)
             return
         if not self._captured:
@@ -216,7 +218,7 @@ class Optimizers:
         self._captured.append(name)
 
 
-def replace(owner: Any, name: str, function: Any) -> Callable[[], None]:
+def replace_attribute(owner: Any, name: str, function: Any) -> Callable[[], None]:
     """Set an attribute of a class or module. The returned function undoes it, unless it was
     replaced again."""
     before = vars(owner).get(name)
@@ -242,4 +244,4 @@ def call_after(owner: Any, name: str, then: Callable[..., object]) -> Callable[[
         then(*args)
         return result
 
-    return replace(owner, name, wrapped)
+    return replace_attribute(owner, name, wrapped)

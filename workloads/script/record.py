@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import Any
 
 from perfctl.records.report import Gap
-from perfctl.workloads.run.record import Record
-from perfctl.workloads.script.counting import StepMarker
+from perfctl.workloads.run.record import WorkloadRecord
+from perfctl.workloads.script.counting import StepEndDetector
 from perfctl.workloads.script.options import ScriptOptions
-from perfctl.workloads.spec import WorkloadError, first_line, utf8
+from perfctl.workloads.spec import WorkloadError, escape_non_utf8, get_first_error_line
 
 OTHER_LOOPS = (
     "If it trains in other processes, start it with torchrun; if its steps end differently, set "
@@ -21,7 +21,9 @@ OTHER_LOOPS = (
 )
 
 
-def why_fewer(name: str, options: ScriptOptions, marker: StepMarker, done: int) -> str:
+def explain_fewer_steps(
+    name: str, options: ScriptOptions, marker: StepEndDetector, done: int
+) -> str:
     """Why ``done`` measured steps are fewer than requested; "" when they are not. Names options of
     this process."""
     if done >= options.steps:
@@ -42,27 +44,27 @@ def why_fewer(name: str, options: ScriptOptions, marker: StepMarker, done: int) 
         )
     if not marker.steps:
         return f"{name}: {events}, but no end of a step. Set --step-marker to what ends one"
-    few = f"{marker.steps} steps (each ends with {marker.in_words()}; {events})"
+    few = f"{marker.steps} steps (each ends with {marker.describe_rule()}; {events})"
     return (
         f"{name} ended after {few}, before one was measured. Give it more data, or reduce --warmup"
     )
 
 
-class Keeper:
+class ScriptRecordWriter:
     """Writes the record of a script at its start, when the window closes, and at its end."""
 
     def __init__(self, options: ScriptOptions, tell: Callable[[str], object] | None = None) -> None:
         """``tell``: called with a line for the user; None prints it to stderr."""
-        self.options, self.tell = options, tell or say
-        self.name = utf8(options.command.name)
+        self.options, self.tell = options, tell or print_to_stderr
+        self.name = escape_non_utf8(options.command.name)
         template = options.template()
-        values: dict[str, Any] = {"command": utf8(shlex.join(options.command.argv))}
+        values: dict[str, Any] = {"command": escape_non_utf8(shlex.join(options.command.argv))}
         values.update(
             (field, getattr(options, field))
             for field in ("steps", "warmup", "batch_env", "batch_size")
         )
-        variant = None if template is None else utf8(template)
-        self.record = Record(
+        variant = None if template is None else escape_non_utf8(template)
+        self.record = WorkloadRecord(
             self.name, options.batch_size, None, None, None, variant=variant, options=values
         )
         self._process = os.getpid()
@@ -87,7 +89,7 @@ class Keeper:
                 lack = (
                     f"perfctl could not finish its record of {self.name} "
                     f"({type(own_error).__name__}: "
-                    f"{first_line(own_error)})"
+                    f"{get_first_error_line(own_error)})"
                 )
         self.judge(error, lack)
         try:
@@ -101,7 +103,7 @@ class Keeper:
         A script that ended well after fewer measured steps than requested did not fail; a gap
         says so.
         """
-        failure = _how_it_ended(self.name, error)
+        failure = _describe_failure(self.name, error)
         has_steps = any(row.phase == "step" for row in self.record.steps)
         self.record.end(failure or (None if has_steps else lack or None))
         if lack and (failure or has_steps):
@@ -110,21 +112,23 @@ class Keeper:
             self.tell(lack)
 
 
-def _how_it_ended(name: str, error: BaseException | None) -> str | None:
+def _describe_failure(name: str, error: BaseException | None) -> str | None:
     """The failure in one line; None for a script that succeeded."""
     if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
         return None
     if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else f"1: {utf8(str(error.code))}"
+        code = (
+            error.code if isinstance(error.code, int) else f"1: {escape_non_utf8(str(error.code))}"
+        )
         return f"{name} ended with exit code {code}"
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
-        return f"out of memory: {utf8(first_line(error))}"
-    return f"{name} raised {type(error).__name__}: {utf8(first_line(error))}"
+        return f"out of memory: {escape_non_utf8(get_first_error_line(error))}"
+    return f"{name} raised {type(error).__name__}: {escape_non_utf8(get_first_error_line(error))}"
 
 
-def _stderr() -> tuple[int, int] | None:
+def _identify_stderr() -> tuple[int, int] | None:
     """What descriptor 2 is; None when it is closed."""
     try:
         status = os.fstat(2)
@@ -133,12 +137,12 @@ def _stderr() -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-_STDERR = _stderr()
+_STDERR = _identify_stderr()
 
 
-def say(text: str) -> None:
+def print_to_stderr(text: str) -> None:
     """Print a line to stderr, unless the script closed it: its descriptor may since be a file of
     the script's."""
     with suppress(OSError, ValueError):
-        if _stderr() == _STDERR:
+        if _identify_stderr() == _STDERR:
             print(f"perfctl: {text}", file=sys.stderr)

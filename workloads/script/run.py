@@ -22,10 +22,20 @@ from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 from zipfile import is_zipfile
 
-from perfctl.workloads.run.options import as_flags
-from perfctl.workloads.script.options import Command, launch, parse, start_under
-from perfctl.workloads.script.record import Keeper
-from perfctl.workloads.spec import SpecError, WorkloadError, first_line, start_words
+from perfctl.workloads.run.options import replace_fields_by_flags
+from perfctl.workloads.script.options import (
+    ScriptCommand,
+    launch_ranks,
+    parse_script_options,
+    replace_process_by_profiler,
+)
+from perfctl.workloads.script.record import ScriptRecordWriter
+from perfctl.workloads.spec import (
+    SpecError,
+    WorkloadError,
+    build_self_start_words,
+    get_first_error_line,
+)
 
 _kept: list[Any] = []
 """perfctl's ``__main__``: a module without references would lose its names."""
@@ -36,7 +46,7 @@ _run_as_main: Any = runpy._run_module_as_main  # type: ignore[attr-defined]
 _interrupted: list[bool] = []
 
 
-def set_up(command: Command) -> None:
+def prepare_main_module(command: ScriptCommand) -> None:
     """Make argv, path and ``__main__`` those of a process started as ``python train.py``."""
     _kept.append(sys.modules["__main__"])
     sys.modules["__main__"] = main = ModuleType("__main__")
@@ -47,7 +57,7 @@ def set_up(command: Command) -> None:
             sys.path[0] = os.getcwd()  # noqa: PTH109
         return
     sys.argv = [command.target, *command.arguments]
-    holds_main = _holds_main(command.target)
+    holds_main = _is_folder_or_zip(command.target)
     # Like the interpreter, follow links of a script's folder.
     first = (
         os.path.abspath(command.target)  # noqa: PTH100
@@ -60,11 +70,11 @@ def set_up(command: Command) -> None:
         sys.path.insert(0, first)
 
 
-def execute(command: Command) -> None:
+def execute_as_main(command: ScriptCommand) -> None:
     """Run it in ``__main__``. Exceptions pass through."""
     if command.kind == "module":
         _run_as_main(command.target)
-    elif _holds_main(command.target):
+    elif _is_folder_or_zip(command.target):
         _run_as_main("__main__", alter_argv=False)
     else:
         # Made absolute like the interpreter does: joined, not normalised.
@@ -79,12 +89,12 @@ def execute(command: Command) -> None:
         exec(code, main)  # noqa: S102 - the user's own script  # nosec B102
 
 
-def without_own_frames(trace: TracebackType | None) -> TracebackType | None:
+def strip_perfctl_frames(trace: TracebackType | None) -> TracebackType | None:
     """The traceback from the script's own frame on, or None without one (a syntax error).
 
     Removes frames of perfctl between others (around an optimizer's step).
     """
-    own_file = execute.__code__.co_filename
+    own_file = execute_as_main.__code__.co_filename
     while trace is not None and trace.tb_frame.f_code.co_filename != own_file:
         trace = trace.tb_next
     while trace is not None and trace.tb_frame.f_code.co_filename == own_file:
@@ -98,7 +108,7 @@ def without_own_frames(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def end_as_interrupted() -> None:
+def end_process_by_sigint() -> None:
     """After the exit handlers, end an interrupted process by SIGINT, so that its shell notices."""
     if _interrupted:
         sys.stdout.flush()
@@ -107,12 +117,12 @@ def end_as_interrupted() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def _holds_main(path: str) -> bool:
+def _is_folder_or_zip(path: str) -> bool:
     """Whether it is a folder or zip file, which Python runs through its ``__main__``."""
     return Path(path).is_dir() or is_zipfile(path)
 
 
-class _Finder:
+class _ImportWatcher:
     """First on ``sys.meta_path`` until the module is imported; finds it through the
     other finders."""
 
@@ -146,40 +156,40 @@ class _Finder:
         loader.exec_module = exec_module
 
 
-def after_import(name: str, then: Callable[[], None]) -> None:
+def call_after_import(name: str, then: Callable[[], None]) -> None:
     """Call ``then`` once, after the import of the top-level module ``name``; at once if it is
     imported already."""
     if name in sys.modules:
         then()
     else:
-        sys.meta_path.insert(0, _Finder(name, then))
+        sys.meta_path.insert(0, _ImportWatcher(name, then))
 
 
 def run_script(arguments: Sequence[str]) -> int:
     """The exit code: 0, or 2 when nothing was started. Exceptions of the script, SystemExit too,
     pass through."""
     try:
-        options = parse(arguments)
+        options = parse_script_options(arguments)
         if options.command.flags:  # -u, -O, -X ... take effect only at the start of Python
-            argv = (*start_words(), *options.own_words, "--", *options.command.argv)
+            argv = (*build_self_start_words(), *options.own_words, "--", *options.command.argv)
             os.execv(sys.executable, [sys.executable, *options.command.flags, *argv])  # noqa: S606  # nosec B606
         if options.command.kind in ("torchrun", "accelerate"):
-            launch(options)
+            launch_ranks(options)
             return 0
         text = os.environ.get("RANK", "")
         rank = int(text) if text.isdecimal() else 0
         if options.under and options.under_rank in (None, rank):
-            start_under(options, rank)
-        options = options.for_rank(rank).with_absolute_paths()
-        keeper = Keeper(options)
+            replace_process_by_profiler(options, rank)
+        options = options.separate_rank_files(rank).make_paths_absolute()
+        keeper = ScriptRecordWriter(options)
         keeper.write()
     except (SpecError, WorkloadError) as error:
-        print(f"perfctl: {as_flags(str(error))}", file=sys.stderr)
+        print(f"perfctl: {replace_fields_by_flags(str(error))}", file=sys.stderr)
         return 2
     if options.batch_env is not None and options.batch_size is not None:
         os.environ[options.batch_env] = str(options.batch_size)
 
-    def arm() -> None:
+    def watch_script() -> None:
         try:
             from perfctl.workloads.script.watch import ScriptWatch
 
@@ -190,48 +200,50 @@ def run_script(arguments: Sequence[str]) -> int:
             version = getattr(sys.modules["torch"], "__version__", "of unknown version")
             problem = (
                 f"perfctl cannot watch a script with torch {version} ({type(error).__name__}: "
-                f"{first_line(error)})"
+                f"{get_first_error_line(error)})"
             )
             keeper.before_end = lambda: problem
 
-    after_import("torch", arm)
-    _watch_exit(keeper)
+    call_after_import("torch", watch_script)
+    _record_before_os_exit(keeper)
     # before the script registers handlers, so that those run first
-    atexit.register(end_as_interrupted)
-    set_up(options.command)
+    atexit.register(end_process_by_sigint)
+    prepare_main_module(options.command)
     try:
-        execute(options.command)
+        execute_as_main(options.command)
     except BaseException as error:
         keeper.end(error)
         if isinstance(error, KeyboardInterrupt):
             _interrupted.append(True)
-        _hide_own_frames()
+        _hide_perfctl_frames()
         raise
     keeper.end(None)
     return 0
 
 
-def _watch_exit(keeper: Keeper) -> None:
+def _record_before_os_exit(keeper: ScriptRecordWriter) -> None:
     """Finish the record where the script ends itself with ``os._exit``, which runs no
     exit handlers."""
     exit_at_once = os._exit
 
     @functools.wraps(exit_at_once)
-    def recorded(status: int) -> NoReturn:
+    def record_and_exit(status: int) -> NoReturn:
         with suppress(Exception):  # perhaps after the end of the script
             keeper.end(SystemExit(status))
         exit_at_once(status)
 
-    os._exit = recorded
+    os._exit = record_and_exit
 
 
-def _hide_own_frames() -> None:
+def _hide_perfctl_frames() -> None:
     """Start the traceback of an uncaught exception at the script's own frame."""
     hook = sys.excepthook
 
-    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def show_script_traceback(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
         sys.excepthook = hook
-        trace = without_own_frames(trace)
+        trace = strip_perfctl_frames(trace)
         hook(kind, error.with_traceback(trace), trace)
 
-    sys.excepthook = show
+    sys.excepthook = show_script_traceback

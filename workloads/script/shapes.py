@@ -16,9 +16,9 @@ from torch import nn
 
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Gap
-from perfctl.workloads.run.record import Record
-from perfctl.workloads.tracing.gradients import tensors_in
-from perfctl.workloads.tracing.layers import Names
+from perfctl.workloads.run.record import WorkloadRecord
+from perfctl.workloads.tracing.gradients import iterate_tensors
+from perfctl.workloads.tracing.layers import ModuleNames
 
 try:
     from torch.utils import _python_dispatch as dispatch
@@ -38,10 +38,10 @@ Step = Tuple[Shapes, ...]
 """Shapes of all calls of models in a step, in order, which identify the work of the step."""
 
 
-class StepRecorder:
+class StepShapeRecorder:
     """Records from the first call of a model in a step to the step's end."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: ModuleNames) -> None:
         self._names = names
         self._running: Recorder | None = None
         self._kept: dict[Step, tuple[tuple[OpShape, ...], list[Gap]]] = {}
@@ -62,7 +62,7 @@ class StepRecorder:
         """Whether no step was recorded yet."""
         return not self._kept and Recorder is not None
 
-    def is_new(self, arguments: Any) -> bool:
+    def needs_recording(self, arguments: Any) -> bool:
         """Whether to record a step that begins with a call of a model with these arguments."""
         if Recorder is None:
             return False
@@ -70,7 +70,7 @@ class StepRecorder:
             return True
         if self._calls or len(self._kept) >= MOST:
             return False  # it is not the first call
-        first = tuple(shapes_in(arguments))
+        first = tuple(list_tensor_shapes(arguments))
         if self._measured:
             return any(step[:1] and step[0][: len(first)] == first for step in self._missing())
         return first in self._passed_by or all(
@@ -120,7 +120,7 @@ class StepRecorder:
         if running is not None:
             running.__exit__(None, None, None)
 
-    def is_waiting(self) -> bool:
+    def has_unrecorded_shapes(self) -> bool:
         """Whether a shape of the measured steps is still to be recorded; called at the end of each
         later step."""
         self._waited += 1
@@ -131,7 +131,7 @@ class StepRecorder:
     def _missing(self) -> list[Step]:
         return [step for step in dict.fromkeys(self._measured) if step not in self._kept]
 
-    def fill(self, record: Record) -> None:
+    def fill_record(self, record: WorkloadRecord) -> None:
         """Add the layers for the most frequent shape of the measured steps, and a gap about the
         other steps."""
         if Recorder is None:
@@ -154,18 +154,24 @@ class StepRecorder:
         record.ops = list(ops)
         record.gaps += gaps
         if self._measured:
-            record.environment["layer_calls_of_steps"] = _ranges(steps[best]) or "none"
+            record.environment["layer_calls_of_steps"] = (
+                _format_number_ranges(steps[best]) or "none"
+            )
         other_steps = [n for n, step in enumerate(self._measured) if step != best]
         if other_steps:
             record.gaps.append(
                 Gap(
-                    "layer_call", "ambiguous", self._describe_others(best, steps[best], other_steps)
+                    "layer_call",
+                    "ambiguous",
+                    self._describe_other_shapes(best, steps[best], other_steps),
                 )
             )
 
-    def _describe_others(self, best: Step, own_steps: list[int], other_steps: list[int]) -> str:
+    def _describe_other_shapes(
+        self, best: Step, own_steps: list[int], other_steps: list[int]
+    ) -> str:
         listed = "; ".join(
-            f"{_ranges([n for n in other_steps if self._measured[n] == step])}: {_in_words(step)}"
+            f"{_format_number_ranges([n for n in other_steps if self._measured[n] == step])}: {_format_step_shapes(step)}"
             for step in list(dict.fromkeys(self._measured[n] for n in other_steps))[:MOST]
         )
         never = (
@@ -173,10 +179,10 @@ class StepRecorder:
             if self._missing()
             else ""
         )
-        inputs = f"with inputs {_in_words(best)}"
+        inputs = f"with inputs {_format_step_shapes(best)}"
         if own_steps:
             return (
-                f"the estimate is for measured steps {_ranges(own_steps)} {inputs}; others had "
+                f"the estimate is for measured steps {_format_number_ranges(own_steps)} {inputs}; others had "
                 f"other inputs{never}: {listed}"
             )
         return (
@@ -185,12 +191,12 @@ class StepRecorder:
         )
 
 
-def shapes_in(value: Any) -> Iterator[tuple[int, ...]]:
+def list_tensor_shapes(value: Any) -> Iterator[tuple[int, ...]]:
     """Shapes of the tensors in ``value``, in order."""
-    return (tuple(tensor.shape) for tensor in tensors_in(value))
+    return (tuple(tensor.shape) for tensor in iterate_tensors(value))
 
 
-def _in_words(step: Step) -> str:
+def _format_step_shapes(step: Step) -> str:
     """Text such as "8x3x32x32"; several calls are joined by "then"."""
     calls = [
         ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes) or "no tensor"
@@ -199,7 +205,7 @@ def _in_words(step: Step) -> str:
     return " then ".join(calls[:4]) + (" then more" if len(calls) > 4 else "") or "of no model"
 
 
-def _ranges(numbers: list[int]) -> str:
+def _format_number_ranges(numbers: list[int]) -> str:
     """Text such as "0-3, 5"."""
     runs = [
         [number for _, number in run]

@@ -18,41 +18,46 @@ from torch import nn
 
 from perfctl.records.ranges import RANGE_PREFIX
 from perfctl.records.report import Gap
-from perfctl.workloads.run.annotate import Annotator
+from perfctl.workloads.run.annotate import LayerRangeAnnotator
 from perfctl.workloads.run.clock import (
-    Backend,
-    CpuWait,
+    CpuWaitMeter,
     OwnRanges,
-    make_backend,
+    RangeBackend,
+    list_window_gaps,
     make_clock,
-    make_window,
-    window_gaps,
+    make_measured_window,
+    make_range_backend,
 )
 from perfctl.workloads.run.memory import MemoryWatch
-from perfctl.workloads.run.options import as_flags
-from perfctl.workloads.run.record import Record
-from perfctl.workloads.script.counting import Lead, Samples, StepMarker
-from perfctl.workloads.script.facts import SCRIPTS_OWN, Facts, OtherProfilers, ranks
-from perfctl.workloads.script.graphs import GraphCaptures
-from perfctl.workloads.script.options import ScriptOptions
-from perfctl.workloads.script.phases import Optimizers, Phases, call_after
-from perfctl.workloads.script.record import Keeper, say, why_fewer
-from perfctl.workloads.script.shapes import StepRecorder, shapes_in
-from perfctl.workloads.spec import STOPPED_AFTER, WorkloadError, first_line
-from perfctl.workloads.tracing.composites import (
-    ModuleHooks,
-    Region,
-    is_wrapper,
-    prepare_for_compiled,
-    watch_compile,
+from perfctl.workloads.run.options import replace_fields_by_flags
+from perfctl.workloads.run.record import WorkloadRecord
+from perfctl.workloads.script.counting import LeadThread, SampleCounter, StepEndDetector
+from perfctl.workloads.script.facts import (
+    SCRIPTS_OWN,
+    ScriptFacts,
+    ScriptProfilerWatch,
+    read_launcher_ranks,
 )
-from perfctl.workloads.tracing.gradients import tensors_in
-from perfctl.workloads.tracing.layers import Names
+from perfctl.workloads.script.graphs import GraphCaptureWatch
+from perfctl.workloads.script.options import ScriptOptions
+from perfctl.workloads.script.phases import OptimizerWatch, PhaseRanges, call_after
+from perfctl.workloads.script.record import ScriptRecordWriter, explain_fewer_steps, print_to_stderr
+from perfctl.workloads.script.shapes import StepShapeRecorder, list_tensor_shapes
+from perfctl.workloads.spec import STOPPED_AFTER, WorkloadError, get_first_error_line
+from perfctl.workloads.tracing.composites import (
+    CompiledRegion,
+    GlobalModuleHooks,
+    exclude_hooks_from_compilation,
+    is_torch_compile_wrapper,
+    run_compiled_functions_as_regions,
+)
+from perfctl.workloads.tracing.gradients import iterate_tensors
+from perfctl.workloads.tracing.layers import ModuleNames
 from perfctl.workloads.tracing.versions import (
     current_task,
-    is_capturing,
+    is_capturing_cuda_graph,
     is_compiling,
-    watch_backward,
+    track_backward_passes,
 )
 
 
@@ -60,13 +65,18 @@ class MeasuredSteps:
     """The window; opened and closed at ends of steps, by the thread that runs them."""
 
     def __init__(
-        self, options: ScriptOptions, ranges: Backend, names: Names, lead: Lead, device: str
+        self,
+        options: ScriptOptions,
+        ranges: RangeBackend,
+        names: ModuleNames,
+        lead: LeadThread,
+        device: str,
     ) -> None:
         self._ranges, self._lead, self._device = OwnRanges(ranges), lead, device
         self._make_window = partial(
-            make_window, options.window, device, options.trace, lead.is_one_of_several
+            make_measured_window, options.window, device, options.trace, lead.is_one_of_several
         )
-        self._gaps = window_gaps(options.window, device)
+        self._gaps = list_window_gaps(options.window, device)
         self._memory = MemoryWatch(device)
         self._memory.read("before")
         self._clock = make_clock(device)
@@ -74,8 +84,10 @@ class MeasuredSteps:
         self._began: Any = None
         self._step: Any = None
         """Marks of the clock: when the first step and the current one began."""
-        self.phases = Phases(self._ranges, self._clock)
-        self.annotator = None if options.annotate == "none" else Annotator(ranges, None, names)
+        self.phases = PhaseRanges(self._ranges, self._clock)
+        self.annotator = (
+            None if options.annotate == "none" else LayerRangeAnnotator(ranges, None, names)
+        )
         self.done = 0
 
     def open(self) -> None:
@@ -84,15 +96,15 @@ class MeasuredSteps:
         self._stack.enter_context(self._make_window())
         self._ranges.push(_WINDOW)
         self._stack.callback(self._ranges.pop)
-        self.phases.wrap(self._device == "cuda", self._lead.leads)
-        self._stack.callback(self.phases.unwrap)
+        self.phases.wrap(self._device == "cuda", self._lead.counts_current_thread)
+        self._stack.callback(self.phases.unwrap_torch)
         if self.annotator is not None:
             self._stack.enter_context(self.annotator)
-        self._wait = CpuWait()
+        self._wait = CpuWaitMeter()
         self._began = self._clock.mark()
         self._begin_step()
 
-    def go_on_here(self, was_idle: bool) -> None:
+    def continue_in_this_thread(self, was_idle: bool) -> None:
         """The thread that ran the steps has ended, or ``was_idle``: then its step did not, and
         begins anew in this one."""
         self.phases.close_all()
@@ -102,13 +114,13 @@ class MeasuredSteps:
         else:
             self._ranges.push(f"{RANGE_PREFIX}step:{self.done}")
 
-    def next_step(self) -> None:
+    def begin_next_step(self) -> None:
         """End a step and begin the next. Open phases belong to the one that ended."""
         self._close_ranges()
         self._end_step()
         self._begin_step()
 
-    def close(self, record: Record, is_complete: bool) -> None:
+    def close(self, record: WorkloadRecord, is_complete: bool) -> None:
         """End measuring and fill in the record; ``whole``: the current step ended. Raises
         WorkloadError for the trace."""
         self._close_ranges()
@@ -124,9 +136,11 @@ class MeasuredSteps:
             record.steps += [row for row in self.phases.rows() if row.number < self.done]
             record.summaries += waited
             record.clock = self._clock.kind
-            record.duration_ns = self._clock.between_ns(self._began, end) if self.done else None
+            record.duration_ns = (
+                self._clock.measure_ns_between(self._began, end) if self.done else None
+            )
             self._memory.read_peak()
-            self._memory.fill(record)
+            self._memory.fill_record(record)
             # Peaks are not reset: the script may print them.
             record.environment["host_peak_covers"] = record.environment["device_peak_covers"] = (
                 "whole process"
@@ -146,7 +160,7 @@ class MeasuredSteps:
 
     def _end_step(self) -> Any:
         end = self._clock.mark()
-        self.phases.add_step(self._step, end)
+        self.phases.add_step_times(self._step, end)
         self._ranges.pop()
         self.done += 1
         return end
@@ -157,66 +171,68 @@ UNRECORDED = 8
 """Steps after the warm-up until the window opens even though no complete step could be recorded."""
 
 
-def _spared(event: Callable[..., None]) -> Callable[..., None]:
+def _never_fail_script(event: Callable[..., None]) -> Callable[..., None]:
     """An event that never fails the script: after an error of perfctl's own, the script runs
     on unwatched."""
 
     @wraps(event)
-    def spared(watch: ScriptWatch, *args: Any) -> None:
+    def call_or_give_up(watch: ScriptWatch, *args: Any) -> None:
         try:
             event(watch, *args)
         except Exception as error:
-            watch.give_up(error)
+            watch.stop_after_internal_error(error)
 
-    return spared
+    return call_or_give_up
 
 
 class ScriptWatch:
     """perfctl's part of a script's process once torch is imported."""
 
-    def __init__(self, options: ScriptOptions, keeper: Keeper) -> None:
+    def __init__(self, options: ScriptOptions, keeper: ScriptRecordWriter) -> None:
         self._options, self._keeper, self._record = options, keeper, keeper.record
-        self._facts = Facts()
-        self._names = Names()
-        self._optimizers = Optimizers(
-            lambda: self._in_window(lambda phases: phases.begin("optimizer")),
-            lambda: self._in_window(Phases.end),
-            self._optimizer_ended,
+        self._facts = ScriptFacts()
+        self._names = ModuleNames()
+        self._optimizers = OptimizerWatch(
+            lambda: self._call_in_window(lambda phases: phases.begin("optimizer")),
+            lambda: self._call_in_window(PhaseRanges.end),
+            self._note_optimizer_step_end,
         )
-        self._marker = self._new_marker()
-        self._recorder = StepRecorder(self._names)
-        self._others = OtherProfilers(self._other_begins)
-        self._samples = Samples()
+        self._marker = self._make_step_marker()
+        self._recorder = StepShapeRecorder(self._names)
+        self._others = ScriptProfilerWatch(self._note_script_profiler)
+        self._samples = SampleCounter()
         self._gave_way = False
         """Steps were not measured because the script was profiling."""
-        self._ranges = Backend()
-        self._hooks = ModuleHooks(
+        self._ranges = RangeBackend()
+        self._hooks = GlobalModuleHooks(
             self._before_call, self._after_call, with_kwargs=True, outermost=True
         )
         self._undo: list[Callable[[], None]] = []
         """Ends the watching, in this order; empty before the start and after the end."""
-        self._lead = Lead(self._taken_over)
+        self._lead = LeadThread(self._taken_over)
         self._window: MeasuredSteps | None = None
         self._measured = False
         self._filled = False
         self._broken: str | None = None
         """Why perfctl stopped watching before its time; None as long as it did not."""
 
-    def _new_marker(self) -> StepMarker:
-        return StepMarker(self._options.marker, self._options.marker_class, self._optimizers.count)
+    def _make_step_marker(self) -> StepEndDetector:
+        return StepEndDetector(
+            self._options.marker, self._options.marker_class, self._optimizers.count
+        )
 
     def start(self, *optimizers: torch.optim.Optimizer) -> None:
         """Called when torch was imported, before the script continues. ``optimizers``: those that
         exist already."""
         try:
-            self._ranges = make_backend(self._options.annotate)
+            self._ranges = make_range_backend(self._options.annotate)
         except WorkloadError as error:
-            self._note("layer ranges", error)
+            self._note_gap("layer ranges", error)
         hooks = ScriptWatch._before_call, ScriptWatch._after_call
-        prepare_for_compiled(*hooks, *(hook.__wrapped__ for hook in hooks))  # type: ignore[attr-defined]
+        exclude_hooks_from_compilation(*hooks, *(hook.__wrapped__ for hook in hooks))  # type: ignore[attr-defined]
         self._optimizers.start(*optimizers)
         self._hooks.install()
-        captures = GraphCaptures(
+        captures = GraphCaptureWatch(
             self._options,
             self._ranges,
             self._names,
@@ -225,23 +241,23 @@ class ScriptWatch:
         captures.start()
         if self._options.window == "torch":
             self._others.start()
-        watched = watch_backward()
+        watched = track_backward_passes()
         self._undo = [
             self._recorder.stop,
             self._optimizers.stop,
             captures.stop,
-            call_after(torch.autograd, "backward", self._backward_ended),
+            call_after(torch.autograd, "backward", self._note_backward_end),
             watched,
-            watch_compile(),
+            run_compiled_functions_as_regions(),
             self._hooks.remove,
             self._others.stop,
         ]
-        os.register_at_fork(after_in_child=self._forked)
+        os.register_at_fork(after_in_child=self._stop_in_forked_child)
 
     def end(self) -> str:
         """Note the end of the script. Returns why there are too few steps; "" for enough."""
         if self._window is not None:
-            self._close(is_complete=False)
+            self._close_window(is_complete=False)
         self._stop()
         if not self._filled:
             self._fill()
@@ -250,20 +266,22 @@ class ScriptWatch:
         done = sum(row.phase == "step" for row in self._record.steps)
         if self._gave_way and done < self._options.steps:
             return f"{self._keeper.name}: {SCRIPTS_OWN}"
-        return why_fewer(self._keeper.name, self._options, self._marker, done)
+        return explain_fewer_steps(self._keeper.name, self._options, self._marker, done)
 
     # Events in the script
 
-    @_spared
+    @_never_fail_script
     def _before_call(self, module: nn.Module, arguments: Any) -> None:
         if is_compiling() or current_task() != -1:
             return
         calls = self._lead.here.calls
         calls.append(module)
-        if not self._lead.leads(called=len(calls) == 1 and self._is_own_call(module)):
+        if not self._lead.counts_current_thread(
+            called=len(calls) == 1 and self._is_own_call(module)
+        ):
             return
-        if is_wrapper(module):
-            self._hooks.hide(module)
+        if is_torch_compile_wrapper(module):
+            self._hooks.hide_during_forward(module)
         if len(calls) > 1:
             return
         if self._window is None:
@@ -273,16 +291,16 @@ class ScriptWatch:
                     # torch collected this call's hooks before
                     self._window.annotator._before(module, arguments)
             elif (
-                _is_model(module)
+                _counts_as_model(module)
                 and not self._recorder.running
-                and self._recorder.is_new(arguments)
+                and self._recorder.needs_recording(arguments)
             ):
                 self._marker.listen()
                 self._recorder.start(module, arguments)
         if self._window is not None:
             self._window.phases.begin("forward" if torch.is_grad_enabled() else "inference")
 
-    @_spared
+    @_never_fail_script
     def _after_call(self, module: nn.Module, arguments: Any, *hook_arguments: Any) -> None:
         """``rest``: (kwargs, result), or (None,) after an exception."""
         calls = self._lead.here.calls
@@ -290,14 +308,14 @@ class ScriptWatch:
             return
         while calls.pop() is not module:
             pass
-        leads = self._lead.leads()
+        leads = self._lead.counts_current_thread()
         if (
             not calls
-            and _is_model(module)
+            and _counts_as_model(module)
             and (leads or (self._lead.fixed and self._is_own_call(module)))
         ):
             self._samples.called(
-                tensors_in((arguments, hook_arguments[0] if hook_arguments[0] else None)),
+                iterate_tensors((arguments, hook_arguments[0] if hook_arguments[0] else None)),
                 torch.is_grad_enabled(),
             )
         if not leads:
@@ -305,15 +323,15 @@ class ScriptWatch:
         if not calls:
             if self._window is not None:
                 self._window.phases.close_all()
-            shapes = tuple(shapes_in((arguments, hook_arguments[0])))
+            shapes = tuple(list_tensor_shapes((arguments, hook_arguments[0])))
             self._facts.note_call(
                 module, shapes, None if self._window is None else self._window.done
             )
-            if _is_model(module):
+            if _counts_as_model(module):
                 self._recorder.note_call(shapes)
-        ends = self._marker.module_called(type(module).__name__)
-        if not calls and _is_model(module):
-            ends = self._marker.model_called(id(module)) or ends
+        ends = self._marker.note_module_call(type(module).__name__)
+        if not calls and _counts_as_model(module):
+            ends = self._marker.note_model_call(id(module)) or ends
         if ends:
             self._step_ended()
 
@@ -321,41 +339,41 @@ class ScriptWatch:
         """Whether it is a call of a model, not of a part of one that a wrapper runs in threads of
         its own."""
         return (
-            _is_model(module)
+            _counts_as_model(module)
             and "_is_replica" not in module.__dict__
-            and not self._names.is_part(module)
+            and not self._names.is_part_of_model(module)
         )
 
-    @_spared
-    def _in_window(self, then: Callable[[Phases], None]) -> None:
-        if self._window is not None and self._lead.leads():
+    @_never_fail_script
+    def _call_in_window(self, then: Callable[[PhaseRanges], None]) -> None:
+        if self._window is not None and self._lead.counts_current_thread():
             then(self._window.phases)
 
-    @_spared
-    def _optimizer_ended(self, source: int, name: str) -> None:
-        if not self._lead.leads(trains=True):
+    @_never_fail_script
+    def _note_optimizer_step_end(self, source: int, name: str) -> None:
+        if not self._lead.counts_current_thread(trains=True):
             return
         self._facts.trained = True
-        if self._marker.optimizer_stepped(source, name):
+        if self._marker.note_optimizer_step(source, name):
             self._step_ended()
 
-    @_spared
-    def _backward_ended(self, *_: object) -> None:
+    @_never_fail_script
+    def _note_backward_end(self, *_: object) -> None:
         self._facts.trained = True
         # -1: not within another (checkpointing)
-        if current_task() != -1 or not self._lead.leads(trains=True):
+        if current_task() != -1 or not self._lead.counts_current_thread(trains=True):
             return
-        self._samples.passed_backward()
+        self._samples.note_backward_pass()
         if self._marker.ends_with_backward and self._window is not None:
             self._window.phases.close_all()
-        if self._marker.backward_ended():
+        if self._marker.note_backward_end():
             self._step_ended()
 
-    @_spared
-    def _other_begins(self) -> None:
+    @_never_fail_script
+    def _note_script_profiler(self) -> None:
         if self._window is not None:
             self._gave_way = True
-            self._close(is_complete=False)
+            self._close_window(is_complete=False)
 
     def _taken_over(self, from_dead: bool) -> None:
         """Another thread leads from now on. What a thread that still lives did was not the
@@ -363,23 +381,23 @@ class ScriptWatch:
         if not from_dead:
             self._samples.forget()
         if self._window is not None:
-            self._window.go_on_here(was_idle=not from_dead)
+            self._window.continue_in_this_thread(was_idle=not from_dead)
             return
         self._recorder.stop()
         if not from_dead:
-            self._marker = self._new_marker()
+            self._marker = self._make_step_marker()
 
     # Reactions
 
     def _step_ended(self) -> None:
         """The only place that opens the window, advances it to the next step, and closes it."""
-        if is_capturing():
+        if is_capturing_cuda_graph():
             return
         self._recorder.step_ended(self._marker.is_whole, measured=self._window is not None)
         self._samples.step_ended(self._window is not None, len(self._marker.optimizers.order))
         if self._window is None:
             if self._measured:
-                self._finish()
+                self._finish_measuring()
                 return
             late = self._marker.steps - self._options.warmup
             if late >= UNRECORDED or (late >= 0 and not self._recorder.is_empty):
@@ -389,9 +407,9 @@ class ScriptWatch:
                 self._marker.listen()
                 self._recorder.start()
         elif self._window.done + 1 < self._options.steps:
-            self._window.next_step()
+            self._window.begin_next_step()
         else:
-            self._close(is_complete=True)
+            self._close_window(is_complete=True)
 
     def _open(self) -> None:
         self._recorder.stop()
@@ -407,9 +425,9 @@ class ScriptWatch:
             self._window, self._lead.fixed = window, True
         except (RuntimeError, OSError) as error:
             self._measured = True
-            self._note(f"window:{self._options.window}", error)
+            self._note_gap(f"window:{self._options.window}", error)
 
-    def _close(self, is_complete: bool) -> None:
+    def _close_window(self, is_complete: bool) -> None:
         window, self._window = self._window, None
         self._measured, self._lead.fixed = True, False
         if window is None:
@@ -418,32 +436,36 @@ class ScriptWatch:
             with self._others.ours():
                 window.close(self._record, is_complete)
         except (RuntimeError, OSError) as error:
-            self._note(f"window:{self._options.window}", error)
+            self._note_gap(f"window:{self._options.window}", error)
         if is_complete:
-            self._finish()
+            self._finish_measuring()
 
-    def _finish(self) -> None:
-        if not self._filled and not self._recorder.is_waiting():
+    def _finish_measuring(self) -> None:
+        if not self._filled and not self._recorder.has_unrecorded_shapes():
             self._stop()
             self._fill()
             self._keeper.judge(None, "")
-            is_last = self._options.stop and can_stop_alone()
+            is_last = self._options.stop and can_stop_script_here()
             if is_last:
                 self._record.environment[STOPPED_AFTER] = str(self._marker.steps)
             self._keeper.write()
             if is_last:
                 name = self._keeper.name
-                say(f"{name} stopped after {self._marker.steps} steps; --to-end runs on")
+                print_to_stderr(
+                    f"{name} stopped after {self._marker.steps} steps; --to-end runs on"
+                )
                 raise SystemExit(0)  # of the script's own frames, so its handlers run
 
     def _fill(self) -> None:
         self._filled = True
         record = self._record
-        self._recorder.fill(record)
+        self._recorder.fill_record(record)
         record.gaps += self._lead.gaps()
-        self._samples.fill(record)
-        record.environment.update({"step_ends_with": self._marker.in_words(), **ranks()})
-        self._facts.fill(record)
+        self._samples.fill_record(record)
+        record.environment.update(
+            {"step_ends_with": self._marker.describe_rule(), **read_launcher_ranks()}
+        )
+        self._facts.fill_record(record)
         record.parameters = dict(self._names.parameters)
 
     def _stop(self) -> None:
@@ -451,33 +473,33 @@ class ScriptWatch:
             with suppress(Exception):
                 self._undo.pop(0)()
 
-    def give_up(self, error: Exception) -> None:
+    def stop_after_internal_error(self, error: Exception) -> None:
         """Stop watching because of an error of perfctl's own, which is no fault of the script's."""
         if self._broken is not None:
             return
         self._broken = (
             f"perfctl stopped watching {self._keeper.name}, which continued: internal error "
-            f"({type(error).__name__}: {first_line(error)})"
+            f"({type(error).__name__}: {get_first_error_line(error)})"
         )
         if self._window is not None:
             with suppress(Exception):
-                self._close(is_complete=False)
+                self._close_window(is_complete=False)
         self._stop()
 
-    def _forked(self) -> None:
+    def _stop_in_forked_child(self) -> None:
         """Do not watch a forked child (a DataLoader's worker)."""
         if self._window is not None:
-            self._window.phases.unwrap()
+            self._window.phases.unwrap_torch()
         self._window, self._measured = None, True
         self._stop()
 
-    def _note(self, quantity: str, error: Exception) -> None:
-        reason = as_flags(first_line(error))
+    def _note_gap(self, quantity: str, error: Exception) -> None:
+        reason = replace_fields_by_flags(get_first_error_line(error))
         self._record.gaps.append(Gap(quantity, "not_available", reason))
-        say(reason)
+        print_to_stderr(reason)
 
 
-def can_stop_alone() -> bool:
+def can_stop_script_here() -> bool:
     """Whether the script may end here: in the main thread, and without other ranks, which would
     wait for it."""
     distributed = torch.distributed
@@ -486,12 +508,12 @@ def can_stop_alone() -> bool:
     )
     return (
         is_alone
-        and ranks().get("world_size", "1") == "1"
+        and read_launcher_ranks().get("world_size", "1") == "1"
         and threading.current_thread() is threading.main_thread()
     )
 
 
-def _is_model(module: nn.Module) -> bool:
+def _counts_as_model(module: nn.Module) -> bool:
     """Whether its call counts as one of a model: not for a loss; yes for a compiled function, which
     may be one."""
-    return next(module.parameters(), None) is not None or isinstance(module, Region)
+    return next(module.parameters(), None) is not None or isinstance(module, CompiledRegion)

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from perfctl.records.paper import OnGpu, OpShape
+from perfctl.records.paper import GpuChoices, OpShape
 
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
@@ -46,18 +46,18 @@ _GATES = {"lstm": 6, "gru": 5, "rnn_tanh": 2, "rnn_relu": 2}
 and states."""
 
 
-def type_name(tensor: torch.Tensor) -> str:
+def get_dtype_name(tensor: torch.Tensor) -> str:
     return KINDS.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
 
 
-def round_up(size: int, to: int) -> int:
+def round_up_to_multiple(size: int, to: int) -> int:
     return -(-size // to) * to
 
 
-class Kernels:
+class GpuKernelChoices:
     """The kernels of one GPU; ``assumed`` says which were taken."""
 
-    def __init__(self, gpu: OnGpu) -> None:
+    def __init__(self, gpu: GpuChoices) -> None:
         self.gpu = gpu
         self.attention: Counter[str] = Counter()
         self.dropouts = self.recurrent = 0
@@ -80,17 +80,17 @@ class Kernels:
         return (*lines, self.update) if self.update else tuple(lines)
 
     @contextmanager
-    def installed(self) -> Iterator[None]:
+    def install_gpu_kernels(self) -> Iterator[None]:
         """Within, calls from Python to attention, dropout and recurrent layers take the
         GPU's kernels."""
         functional, vf = torch.nn.functional, torch._VF
         self.attention.clear()
         self.dropouts = self.recurrent = 0
         before, dropout = functional.scaled_dot_product_attention, torch.dropout
-        functional.scaled_dot_product_attention = partial(_run_attention, self, before)
-        vf.dropout = torch.dropout = partial(_run_dropout, self, dropout)
+        functional.scaled_dot_product_attention = partial(_run_gpu_attention, self, before)
+        vf.dropout = torch.dropout = partial(_run_gpu_dropout, self, dropout)
         for mode in _GATES:
-            setattr(vf, mode, partial(_run_recurrent, self, mode, getattr(vf, mode)))
+            setattr(vf, mode, partial(_run_cudnn_recurrent, self, mode, getattr(vf, mode)))
         try:
             yield
         finally:
@@ -100,8 +100,8 @@ class Kernels:
                 delattr(vf, name)
 
 
-def _run_attention(
-    kernels: Kernels,
+def _run_gpu_attention(
+    kernels: GpuKernelChoices,
     before: Any,
     query: Any,
     key: Any,
@@ -124,14 +124,14 @@ def _run_attention(
     if any(isinstance(item, torch.Tensor) and item.is_nested for item in tensors):
         kernels.attention["of nested tensors, as this device runs it"] += 1
         return run(*tensors)
-    query, key, value, attn_mask = tensors = _autocast(*tensors)
+    query, key, value, attn_mask = tensors = _cast_to_autocast_type(*tensors)
     if not query.is_meta:
         kernels.attention["as this device runs it, because it has data"] += 1
         return run(*tensors)
-    kernel, reason = choose(
+    kernel, reason = choose_attention_kernel(
         kernels.gpu, query, key, value, attn_mask, dropout_p, is_causal, enable_gqa
     )
-    text = f"{kernel} kernel{f' ({reason})' if reason else ''}, {type_name(query)}"
+    text = f"{kernel} kernel{f' ({reason})' if reason else ''}, {get_dtype_name(query)}"
     kernels.attention[f"{text}, head size {query.shape[-1]}"] += 1
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     if kernel == "math":
@@ -165,7 +165,7 @@ def _run_attention(
     )[0]
 
 
-def _autocast(*tensors: Any) -> list[Any]:
+def _cast_to_autocast_type(*tensors: Any) -> list[Any]:
     """CUDA's autocast runs attention and recurrent layers in its lower type; what is no number with
     a fraction stays."""
     if not torch.is_autocast_enabled("cuda"):
@@ -181,8 +181,8 @@ def _autocast(*tensors: Any) -> list[Any]:
     ]
 
 
-def choose(
-    gpu: OnGpu,
+def choose_attention_kernel(
+    gpu: GpuChoices,
     query: Any,
     key: Any,
     value: Any,
@@ -194,9 +194,9 @@ def choose(
     """(kernel that a GPU takes for dense tensors, why not an earlier one; "" for the first one that
     PyTorch tries)."""
     refused = {
-        "cudnn": _no_cudnn(gpu, query, key, value, mask, dropout, grouped),
-        "flash": _no_flash(gpu, query, key, value, mask, dropout, causal, grouped),
-        "efficient": _no_efficient(gpu, query, key, value, grouped),
+        "cudnn": _explain_no_cudnn(gpu, query, key, value, mask, dropout, grouped),
+        "flash": _explain_no_flash(gpu, query, key, value, mask, dropout, causal, grouped),
+        "efficient": _explain_no_efficient(gpu, query, key, value, grouped),
         "math": "",
     }
     if gpu.attention != "auto":
@@ -216,12 +216,14 @@ def choose(
     raise AssertionError("math always runs")
 
 
-def _shapes_refused(query: Any, key: Any, value: Any, grouped: bool, types: tuple[Any, ...]) -> str:
+def _explain_no_fused_kernel(
+    query: Any, key: Any, value: Any, grouped: bool, types: tuple[Any, ...]
+) -> str:
     """What keeps every fused kernel from running."""
     if not query.dim() == key.dim() == value.dim() == 4:
         return "needs 4 dimensions"
     if not query.dtype == key.dtype == value.dtype or query.dtype not in types:
-        return f"takes no {type_name(query)} here"
+        return f"takes no {get_dtype_name(query)} here"
     if not query.shape[0] == key.shape[0] == value.shape[0]:
         return "needs equal batch sizes"
     heads, keys = query.shape[1], key.shape[1]
@@ -234,8 +236,8 @@ def _shapes_refused(query: Any, key: Any, value: Any, grouped: bool, types: tupl
     return ""
 
 
-def _no_flash(
-    gpu: OnGpu,
+def _explain_no_flash(
+    gpu: GpuChoices,
     query: Any,
     key: Any,
     value: Any,
@@ -249,7 +251,7 @@ def _no_flash(
         return "takes no mask"
     if gpu.capability < (8, 0):
         return "needs sm_80"
-    if refused := _shapes_refused(query, key, value, grouped, HALF):
+    if refused := _explain_no_fused_kernel(query, key, value, grouped, HALF):
         return refused
     if not size == key.shape[-1] == value.shape[-1] or size > 256:
         return f"takes no head size {size}"
@@ -264,9 +266,9 @@ def _no_flash(
     )
 
 
-def _no_efficient(gpu: OnGpu, query: Any, key: Any, value: Any, grouped: bool) -> str:
+def _explain_no_efficient(gpu: GpuChoices, query: Any, key: Any, value: Any, grouped: bool) -> str:
     ampere = gpu.capability >= (8, 0)
-    if refused := _shapes_refused(
+    if refused := _explain_no_fused_kernel(
         query, key, value, grouped, (*HALF, torch.float32) if ampere else (HALF[0], torch.float32)
     ):
         return refused
@@ -279,12 +281,12 @@ def _no_efficient(gpu: OnGpu, query: Any, key: Any, value: Any, grouped: bool) -
     return ""
 
 
-def _no_cudnn(
-    gpu: OnGpu, query: Any, key: Any, value: Any, mask: Any, dropout: float, grouped: bool
+def _explain_no_cudnn(
+    gpu: GpuChoices, query: Any, key: Any, value: Any, mask: Any, dropout: float, grouped: bool
 ) -> str:
     if gpu.capability < (8, 0):
         return "needs sm_80"
-    if refused := _shapes_refused(query, key, value, grouped, HALF):
+    if refused := _explain_no_fused_kernel(query, key, value, grouped, HALF):
         return refused
     sizes = query.shape[-1], value.shape[-1]
     if mask is not None and mask.requires_grad:
@@ -303,7 +305,7 @@ def _no_cudnn(
     )
 
 
-def scratch(name: str, args: tuple[Any, ...]) -> int:
+def count_scratch_bytes(name: str, args: tuple[Any, ...]) -> int:
     """Bytes that a kernel takes while it runs, beside what it returns; 0 for all others.
 
     cuDNN's attention does not publish its own; it also adds up the queries' gradient in fp32, so
@@ -318,11 +320,11 @@ def scratch(name: str, args: tuple[Any, ...]) -> int:
         # delta; the sum of the queries' gradient in tiles; before that, for fp32, the product of
         # the output with its gradient
         delta = 4 * batch * heads * length
-        sums = 4 * batch * heads * round_up(length, 64) * round_up(size, 64)
+        sums = 4 * batch * heads * round_up_to_multiple(length, 64) * round_up_to_multiple(size, 64)
         product = 0 if query.dtype in HALF else 4 * batch * heads * length * value_size
         return delta + max(sums, product)
-    rows = round_up(length, 128)
-    sums = 4 * batch * heads * rows * (1 + round_up(size, 32))
+    rows = round_up_to_multiple(length, 128)
+    sums = 4 * batch * heads * rows * (1 + round_up_to_multiple(size, 32))
     # grouped queries: gradients of keys and values for every query head first
     expanded = key.shape[1] != heads
     return sums + (
@@ -330,7 +332,9 @@ def scratch(name: str, args: tuple[Any, ...]) -> int:
     )
 
 
-def _run_dropout(kernels: Kernels, before: Any, input: Any, p: float, train: bool) -> Any:
+def _run_gpu_dropout(
+    kernels: GpuKernelChoices, before: Any, input: Any, p: float, train: bool
+) -> Any:
     """CUDA runs native_dropout, which keeps a mask of booleans, where the CPU keeps the noise
     as numbers."""
     if not train or not 0 < p < 1 or not input.numel() or input.is_nested:
@@ -339,7 +343,7 @@ def _run_dropout(kernels: Kernels, before: Any, input: Any, p: float, train: boo
     return torch.native_dropout(input, p, True)[0]
 
 
-def on_paper(ops: tuple[OpShape, ...]) -> tuple[OpShape, ...]:
+def undo_gpu_dropout_operations(ops: tuple[OpShape, ...]) -> tuple[OpShape, ...]:
     """The operations with dropout as other devices run it: counts do not depend on whether memory
     was asked for."""
     counted: list[OpShape] = []
@@ -347,18 +351,20 @@ def on_paper(ops: tuple[OpShape, ...]) -> tuple[OpShape, ...]:
         if op.op == "aten.native_dropout":
             shape, kind = op.inputs[0], op.dtypes[0]
             counted += [
-                _as(op, "aten.bernoulli_", (shape, None), (kind, kind), False),
-                _as(op, "aten.div_", (shape, None), (kind, kind), True),
-                _as(op, "aten.mul", (shape, shape), (kind,) * 3, True),
+                _rewrite_operation(op, "aten.bernoulli_", (shape, None), (kind, kind), False),
+                _rewrite_operation(op, "aten.div_", (shape, None), (kind, kind), True),
+                _rewrite_operation(op, "aten.mul", (shape, shape), (kind,) * 3, True),
             ]
         elif op.op == "aten.native_dropout_backward":
-            counted.append(_as(op, "aten.mul", op.inputs[:2], (op.dtypes[0],) * 3, True))
+            counted.append(
+                _rewrite_operation(op, "aten.mul", op.inputs[:2], (op.dtypes[0],) * 3, True)
+            )
         else:
             counted.append(op)
     return tuple(replace(op, position=index) for index, op in enumerate(counted))
 
 
-def _as(
+def _rewrite_operation(
     op: OpShape,
     name: str,
     inputs: tuple[tuple[int, ...] | None, ...],
@@ -381,7 +387,7 @@ def _as(
     )
 
 
-def _run_recurrent(kernels: Kernels, mode: str, before: Any, *args: Any) -> Any:
+def _run_cudnn_recurrent(kernels: GpuKernelChoices, mode: str, before: Any, *args: Any) -> Any:
     """cuDNN's recurrent layers, for meta tensors: outputs, final states, and a reserve
     for backward."""
     data = args[0]
@@ -394,11 +400,11 @@ def _run_recurrent(kernels: Kernels, mode: str, before: Any, *args: Any) -> Any:
     directions = 2 if both else 1
     units = states[-1].shape[-1] * directions * layers * prod(data.shape[:-1])
     width = states[0].shape[-1] * directions
-    tensors = _autocast(data, *states, *weights)
-    return _Cudnn.apply(_GATES[mode] * units, width, len(states), *tensors)
+    tensors = _cast_to_autocast_type(data, *states, *weights)
+    return _CudnnRecurrent.apply(_GATES[mode] * units, width, len(states), *tensors)
 
 
-class _Cudnn(torch.autograd.Function):
+class _CudnnRecurrent(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, reserved: int, width: int, states: int, data: Any, *states_and_weights: Any
@@ -419,7 +425,7 @@ class _Cudnn(torch.autograd.Function):
         return None, None, None, *gradients
 
 
-def update_settings(
+def choose_optimizer_update(
     kind: type, settings: dict[str, Any], update: str
 ) -> tuple[dict[str, Any], str]:
     """(settings of an optimizer, which way they make it update on a GPU). ``update``: one of
@@ -437,7 +443,7 @@ def update_settings(
 
 
 @contextmanager
-def fused_anywhere() -> Iterator[None]:
+def allow_fused_optimizers_on_meta() -> Iterator[None]:
     """Let an optimizer be made with ``fused=True`` for meta tensors."""
     module: Any = import_module("torch.optim.optimizer")
     supported = module._get_fused_kernels_supported_devices

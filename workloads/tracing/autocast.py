@@ -29,7 +29,7 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor
 
-from perfctl.workloads.tracing.gradients import tensors_in
+from perfctl.workloads.tracing.gradients import iterate_tensors
 
 MULTIPLE = 16
 """Of rows, inputs and outputs of a layer; others are left in the type of autocast."""
@@ -83,19 +83,19 @@ _Op = Callable[..., Any]
 _Kernel = Callable[[_Op, tuple[Any, ...], dict[str, Any]], Any]
 
 
-def fits(data: Tensor, weight: Tensor) -> bool:
+def can_multiply_in_fp8(data: Tensor, weight: Tensor) -> bool:
     """Whether the product can run in FP8."""
     width = data.shape[-1] if data.dim() else 0
     sizes = (*weight.shape, width, data.numel() // max(width, 1))
     return weight.dim() == 2 and all(size and size % MULTIPLE == 0 for size in sizes)
 
 
-def transposed(matrix: Tensor, dtype: torch.dtype) -> Tensor:
+def cast_and_transpose(matrix: Tensor, dtype: torch.dtype) -> Tensor:
     """A cast copy whose columns became rows."""
     return matrix.t().to(dtype, memory_format=torch.contiguous_format)
 
 
-class Linear8(torch.autograd.Function):
+class Fp8Linear(torch.autograd.Function):
     """rows @ weight.T + bias; ``weight8``: the weight in e4m3, ``weight8_t``: also transposed, None
     where there is no backward."""
 
@@ -113,7 +113,7 @@ class Linear8(torch.autograd.Function):
             rows.to(FORWARD), weight8.t(), scale, scale, bias, None, rows.dtype
         )
         ctx.save_for_backward(
-            transposed(rows, FORWARD) if ctx.needs_input_grad[1] else None, weight8_t, scale
+            cast_and_transpose(rows, FORWARD) if ctx.needs_input_grad[1] else None, weight8_t, scale
         )
         ctx.type = weight.dtype
         return result
@@ -128,7 +128,13 @@ class Linear8(torch.autograd.Function):
             )
         if ctx.needs_input_grad[1]:
             product = torch._scaled_mm(
-                transposed(grad, GRADIENT), rows8_t.t(), scale, scale, None, None, grad.dtype
+                cast_and_transpose(grad, GRADIENT),
+                rows8_t.t(),
+                scale,
+                scale,
+                None,
+                None,
+                grad.dtype,
             )
             weight = product.to(ctx.type)
         if ctx.needs_input_grad[2]:
@@ -140,7 +146,7 @@ class AutocastRefused(RuntimeError):
     """The model does what autocast raises an error for, on a GPU too."""
 
 
-class Autocast:
+class TracedAutocast:
     """Autocast of one traced step. Enter it around the whole step, and ``region`` around forward
     and loss.
 
@@ -162,12 +168,12 @@ class Autocast:
         as in torch."""
         self._open = ExitStack()
 
-    def __enter__(self) -> Autocast:
+    def __enter__(self) -> TracedAutocast:
         with ExitStack() as stack:
-            for name, owner, changed in self._patches():
+            for name, owner, changed in self._list_torch_patches():
                 stack.enter_context(patch.object(owner, name, changed))
-            self._register(stack)
-            stack.enter_context(_at_key())
+            self._register_kernels(stack)
+            stack.enter_context(_include_autocast_key())
             stack.callback(self._cache.clear)
             self._open = stack.pop_all()
         return self
@@ -183,7 +189,7 @@ class Autocast:
     def on(self) -> bool:
         return bool(torch.is_autocast_enabled("cuda"))
 
-    def computed_in(self, dtypes: tuple[str, ...]) -> tuple[str, ...]:
+    def convert_dtypes(self, dtypes: tuple[str, ...]) -> tuple[str, ...]:
         """The types of the tensors of an operation that runs in the type of autocast, after
         the casts."""
         if not self.on:
@@ -193,27 +199,30 @@ class Autocast:
             lower if name in ("float32", "float16", "bfloat16") else name for name in dtypes
         )
 
-    def _register(self, stack: ExitStack) -> None:
+    def _register_kernels(self, stack: ExitStack) -> None:
         fallthrough = torch.library.Library("_", "IMPL", _KEY.name)
         stack.callback(fallthrough._destroy)
         fallthrough.fallback(torch.library.fallthrough_kernel)
         kernels: tuple[tuple[str, str, _Kernel], ...] = (
-            ("aten", LOWER, self._lower),
-            ("aten", FLOAT32, self._float32),
-            ("aten", FLOAT32_RESULT, self._float32_result),
-            ("aten", WIDEST, self._widest),
-            ("aten", RECURRENT, self._recurrent),
-            ("aten", REFUSED, self._refuse),
-            ("torchvision", IN_FLOAT32_AND_BACK, self._and_back),
+            ("aten", LOWER, self._run_in_lower_type),
+            ("aten", FLOAT32, self._run_in_float32),
+            ("aten", FLOAT32_RESULT, self._run_with_float32_result),
+            ("aten", WIDEST, self._run_in_widest_type),
+            ("aten", RECURRENT, self._run_recurrent_layer),
+            ("aten", REFUSED, self._refuse_operator),
+            ("torchvision", IN_FLOAT32_AND_BACK, self._run_in_float32_and_cast_back),
         )
         for space, names, kernel in kernels:
             library = torch.library.Library(space, "IMPL", _KEY.name)
             stack.callback(library._destroy)
             for name in names.split():
-                if names is RECURRENT or _cast_on_cuda(f"{space}::{name}"):
-                    library.impl(name, self._below(_overload(space, name), kernel))
+                if names is RECURRENT or _is_cast_on_cuda(f"{space}::{name}"):
+                    library.impl(
+                        name,
+                        self._make_operator_kernel(_get_operator_overload(space, name), kernel),
+                    )
 
-    def _below(self, op: _Op, kernel: _Kernel) -> _Op:
+    def _make_operator_kernel(self, op: _Op, kernel: _Kernel) -> _Op:
         """The kernel of one operator; what it calls passes no autocast again."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -222,19 +231,27 @@ class Autocast:
 
         return run
 
-    def _lower(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_in_lower_type(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._scale is not None and op is torch.ops.aten.linear.default and self.in_linear():
             data, weight = args[:2]
             bias = args[2] if len(args) > 2 else kwargs.get("bias")
-            if fits(data, weight):
-                return self._linear8(data, weight, bias, self._scale)
-        return op(*self._cast(args, self._lowered()), **self._cast(kwargs, self._lowered()))
+            if can_multiply_in_fp8(data, weight):
+                return self._multiply_in_fp8(data, weight, bias, self._scale)
+        return op(
+            *self._cast_tensors_in(args, self._get_lower_type()),
+            **self._cast_tensors_in(kwargs, self._get_lower_type()),
+        )
 
-    def _float32(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return op(*self._cast(args, torch.float32), **self._cast(kwargs, torch.float32))
+    def _run_in_float32(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return op(
+            *self._cast_tensors_in(args, torch.float32),
+            **self._cast_tensors_in(kwargs, torch.float32),
+        )
 
-    def _float32_result(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not self._eligible(args[0]):
+    def _run_with_float32_result(
+        self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if not self._is_castable(args[0]):
             return op(*args, **kwargs)
         name = op.name()  # type: ignore[attr-defined]
         if name in ("aten::softmax.int", "aten::log_softmax.int"):
@@ -267,69 +284,75 @@ class Autocast:
             kwargs = {**kwargs, "dtype": torch.float32}
         return op(*args, **kwargs)
 
-    def _widest(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        lower = self._lowered()
+    def _run_in_widest_type(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        lower = self._get_lower_type()
         types = {
             tensor.dtype
-            for tensor in tensors_in((*args, *kwargs.values()))
-            if self._eligible(tensor)
+            for tensor in iterate_tensors((*args, *kwargs.values()))
+            if self._is_castable(tensor)
         }
         if types - {lower, torch.float32}:
             raise AutocastRefused("Unexpected floating ScalarType in at::autocast::prioritize")
         to = torch.float32 if torch.float32 in types else lower
-        return op(*self._cast(args, to), **self._cast(kwargs, to))
+        return op(*self._cast_tensors_in(args, to), **self._cast_tensors_in(kwargs, to))
 
-    def _recurrent(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_recurrent_layer(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return op(
-            *self._cast(args, self._lowered(), cache=False),
-            **self._cast(kwargs, self._lowered(), cache=False),
+            *self._cast_tensors_in(args, self._get_lower_type(), cache=False),
+            **self._cast_tensors_in(kwargs, self._get_lower_type(), cache=False),
         )
 
-    def _and_back(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self._cast_tensor(self._float32(op, args, kwargs), args[0].dtype, cache=False)
+    def _run_in_float32_and_cast_back(
+        self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        return self._cast_tensor(self._run_in_float32(op, args, kwargs), args[0].dtype, cache=False)
 
-    def _refuse(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _refuse_operator(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise AutocastRefused(
             "binary_cross_entropy is unsafe under autocast and raises an error there; "
             "use binary_cross_entropy_with_logits (BCEWithLogitsLoss)"
         )
 
-    def _linear8(self, data: Tensor, weight: Tensor, bias: Tensor | None, scale: Tensor) -> Tensor:
+    def _multiply_in_fp8(
+        self, data: Tensor, weight: Tensor, bias: Tensor | None, scale: Tensor
+    ) -> Tensor:
         """The weight is cast to FP8 once a step, the input each time."""
-        rows = self._cast_tensor(data, self._lowered(), cache=True).reshape(-1, data.shape[-1])
-        bias = None if bias is None else self._cast_tensor(bias, self._lowered(), cache=True)
+        rows = self._cast_tensor(data, self._get_lower_type(), cache=True).reshape(
+            -1, data.shape[-1]
+        )
+        bias = None if bias is None else self._cast_tensor(bias, self._get_lower_type(), cache=True)
         backward = torch.is_grad_enabled() and rows.requires_grad
         weight8, weight8_t = (
-            self._weight8(weight, False),
-            self._weight8(weight, True) if backward else None,
+            self._get_fp8_weight(weight, False),
+            self._get_fp8_weight(weight, True) if backward else None,
         )
-        product: Tensor = Linear8.apply(rows, weight, bias, weight8, weight8_t, scale)
+        product: Tensor = Fp8Linear.apply(rows, weight, bias, weight8, weight8_t, scale)
         return product.reshape(*data.shape[:-1], weight.shape[0])
 
-    def _weight8(self, weight: Tensor, turned: bool) -> Tensor:
+    def _get_fp8_weight(self, weight: Tensor, turned: bool) -> Tensor:
         key = id(weight), "transposed" if turned else FORWARD
         if key not in self._cache:
             with torch.no_grad():
-                cast = transposed(weight, FORWARD) if turned else weight.to(FORWARD)
+                cast = cast_and_transpose(weight, FORWARD) if turned else weight.to(FORWARD)
             self._cache[key] = weight, cast
         return self._cache[key][1]
 
-    def _lowered(self) -> torch.dtype:
+    def _get_lower_type(self) -> torch.dtype:
         return torch.get_autocast_dtype("cuda")
 
-    def _eligible(self, value: Any) -> bool:
+    def _is_castable(self, value: Any) -> bool:
         if not isinstance(value, Tensor) or value.device.type != self.device:
             return False
         return value.is_floating_point() and value.dtype != torch.float64
 
-    def _cast(self, value: Any, dtype: torch.dtype, cache: bool = True) -> Any:
+    def _cast_tensors_in(self, value: Any, dtype: torch.dtype, cache: bool = True) -> Any:
         """Every tensor in tuples, lists and dictionaries."""
         if isinstance(value, Tensor):
             return self._cast_tensor(value, dtype, cache)
         if isinstance(value, dict):
-            return {name: self._cast(item, dtype, cache) for name, item in value.items()}
+            return {name: self._cast_tensors_in(item, dtype, cache) for name, item in value.items()}
         return (
-            type(value)(self._cast(item, dtype, cache) for item in value)
+            type(value)(self._cast_tensors_in(item, dtype, cache) for item in value)
             if isinstance(value, (tuple, list))
             else value
         )
@@ -337,11 +360,11 @@ class Autocast:
     def _cast_tensor(self, tensor: Tensor, dtype: torch.dtype, cache: bool) -> Tensor:
         """The tensor in this type. Weights that need a gradient are cast once in a region
         (``cached_cast`` of autocast_mode.cpp)."""
-        if not self._eligible(tensor) or tensor.dtype == dtype:
+        if not self._is_castable(tensor) or tensor.dtype == dtype:
             return tensor
         cacheable = (
             cache
-            and dtype == self._lowered()
+            and dtype == self._get_lower_type()
             and tensor.dtype == torch.float32
             and tensor.requires_grad
             and tensor.is_leaf
@@ -360,7 +383,7 @@ class Autocast:
             self._cache[key] = tensor, cast_tensor
         return cast_tensor
 
-    def _patches(self) -> Iterator[tuple[str, Any, Any]]:
+    def _list_torch_patches(self) -> Iterator[tuple[str, Any, Any]]:
         """(name, where, replacement): regions of every device are regions of CUDA, with or without
         a GPU."""
         enter, enabled_on, dtype_on = (
@@ -369,7 +392,7 @@ class Autocast:
             torch.get_autocast_dtype,
         )
 
-        def init(
+        def init_region(
             region: Any,
             device_type: str,
             dtype: torch.dtype | None = None,
@@ -379,38 +402,40 @@ class Autocast:
             enter(region, "cuda", dtype, False, cache_enabled)
             region._enabled = enabled
 
-        def state(device_type: str = "cuda") -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        def get_autocast_state(
+            device_type: str = "cuda",
+        ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
             settings = {
                 "enabled": self.on,
-                "dtype": self._lowered(),
+                "dtype": self._get_lower_type(),
                 "cache_enabled": torch.is_autocast_cache_enabled(),
             }
             return settings if torch.amp.is_autocast_available(device_type) else None, settings
 
-        def cleared() -> None:
+        def clear_cache() -> None:
             self._cache.clear()
 
-        yield "__init__", torch.autocast, init
-        yield "clear_autocast_cache", torch, cleared
+        yield "__init__", torch.autocast, init_region
+        yield "clear_autocast_cache", torch, clear_cache
         yield "is_autocast_enabled", torch, lambda device_type="cuda": enabled_on("cuda")
         yield "get_autocast_dtype", torch, lambda device_type="cuda": dtype_on("cuda")
         # a recomputation runs as the forward did
         if hasattr(torch.utils.checkpoint, "_get_autocast_kwargs"):
-            yield "_get_autocast_kwargs", torch.utils.checkpoint, state
+            yield "_get_autocast_kwargs", torch.utils.checkpoint, get_autocast_state
         ours = getattr(sys.modules.get("transformers.utils.generic"), "maybe_autocast", None)
         if ours is not None:  # leaves autocast alone on meta
 
-            def maybe(
+            def make_region_like_cuda(
                 device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None
             ) -> Any:
                 return torch.autocast(device_type, dtype, enabled, cache_enabled)
 
             for module in list(sys.modules.values()):
                 if vars(module).get("maybe_autocast") is ours:
-                    yield "maybe_autocast", module, maybe
+                    yield "maybe_autocast", module, make_region_like_cuda
 
 
-def _cast_on_cuda(name: str) -> bool:
+def _is_cast_on_cuda(name: str) -> bool:
     """Whether the installed torch registers the operator for CUDA's autocast."""
     try:
         return bool(
@@ -420,14 +445,14 @@ def _cast_on_cuda(name: str) -> bool:
         return False
 
 
-def _overload(space: str, name: str) -> _Op:
+def _get_operator_overload(space: str, name: str) -> _Op:
     packet, _, overload = name.partition(".")
     operator: _Op = getattr(getattr(getattr(torch.ops, space), packet), overload or "default")
     return operator
 
 
 @contextmanager
-def _at_key() -> Iterator[None]:
+def _include_autocast_key() -> Iterator[None]:
     """Operators of this thread pass the key."""
     excluded, included = (
         torch._C._dispatch_tls_is_dispatch_key_excluded(_KEY),

@@ -20,8 +20,8 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from perfctl.records.masks import BLOCKS, UNREAD, describe_mask
-from perfctl.workloads.tracing.versions import HAS_ALWAYS, HIDDEN, PatchedCalls, is_compiling
+from perfctl.records.masks import BLOCKS, UNREAD, describe_attention_mask
+from perfctl.workloads.tracing.versions import HAS_ALWAYS, HIDDEN, ModuleCallPatch, is_compiling
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
@@ -37,12 +37,12 @@ COMPILED = (
     "uncompiled to see them"
 )
 
-INSTALLED: list[ModuleHooks] = []
+INSTALLED: list[GlobalModuleHooks] = []
 """All installed hooks, in order of installation."""
 
 
 @dataclass(slots=True)
-class Call:
+class CompositeCall:
     """One composite call: its forward inputs and outputs, and the backward passes recorded
     for it."""
 
@@ -55,11 +55,11 @@ class Call:
     tasks: set[int] = field(default_factory=set)
     """Numbers of the backward passes (graph tasks) that reached it."""
 
-    def note_operator(self, name: str) -> None:
+    def note_backend_operator(self, name: str) -> None:
         if self.backend == "math" and any(kernel in name for kernel in _FUSED):
             self.backend = "flash"
 
-    def take_shapes(self, inputs: tuple[Any, ...], last: Any) -> None:
+    def set_input_shapes_and_dtypes(self, inputs: tuple[Any, ...], last: Any) -> None:
         """``inputs``: tensors, or None; ``last``: the output, or a tensor of its dtype."""
         self.inputs = tuple(None if tensor is None else tuple(tensor.shape) for tensor in inputs)
         tensors = [tensor for tensor in (*inputs, last) if tensor is not None]
@@ -71,8 +71,8 @@ def is_recurrent(module: torch.nn.Module) -> bool:
     return isinstance(module, torch.nn.RNNBase)
 
 
-def describe_rnn(
-    call: Call, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+def fill_rnn_call(
+    call: CompositeCall, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 ) -> None:
     """Fill ``call`` from one forward of an RNNBase: shapes as given, packed steps as their sum.
 
@@ -94,7 +94,7 @@ def describe_rnn(
     grad = torch.is_grad_enabled()
     call.op = {"LSTM": "perfctl.lstm", "GRU": "perfctl.gru"}.get(module.mode, "perfctl.rnn")
     call.outputs = ((*data.shape[:-1], directions * (projected or module.hidden_size)),)
-    call.take_shapes((data, *states), data if output is None else output[0].data)
+    call.set_input_shapes_and_dtypes((data, *states), data if output is None else output[0].data)
     call.attributes = {
         "input_size": module.input_size,
         "hidden_size": module.hidden_size,
@@ -111,8 +111,8 @@ def describe_rnn(
     }
 
 
-def describe_attention(
-    call: Call,
+def fill_attention_call(
+    call: CompositeCall,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     output: Any,
@@ -134,7 +134,7 @@ def describe_attention(
         if query is not None and value is not None
         else (None,)
     )
-    call.take_shapes(inputs, query if output is None else output)
+    call.set_input_shapes_and_dtypes(inputs, query if output is None else output)
     call.attributes = {
         "is_causal": bool(names.get("is_causal", False)),
         "needs": tuple(
@@ -142,15 +142,15 @@ def describe_attention(
         ),
     }
     if mask is not None and query is not None and key is not None:
-        window = _read_window(module)
+        window = _read_sliding_window(module)
         pairs = [(int(query.shape[-2]), int(key.shape[-2]))]
         left = window - 1 if window else None
-        limits = describe_mask(prod(query.shape[:-2]), pairs, window is not None, left)
+        limits = describe_attention_mask(prod(query.shape[:-2]), pairs, window is not None, left)
         is_counted = "scores" in limits
         call.attributes.update(limits if is_counted else {"upper_bound": UNREAD})
 
 
-def _read_window(module: Any) -> int | None:
+def _read_sliding_window(module: Any) -> int | None:
     """Return the keys that each query of a causal module of transformers sees, itself included;
     None where the module states no window."""
     config = getattr(module, "config", None)
@@ -163,7 +163,7 @@ def _read_window(module: Any) -> int | None:
     return window if is_causal and type(window) is int and window > 0 else None
 
 
-def describe_blocks(call: Call, mask: Any) -> None:
+def add_block_mask_scores(call: CompositeCall, mask: Any) -> None:
     """Add to a call of FlexAttention the scores of the blocks that its mask keeps."""
     (batch, heads, queries, _), (_, _, keys, _) = call.inputs[:2]  # type: ignore[misc]
     *_, height, width, _ = mask
@@ -187,7 +187,9 @@ def describe_blocks(call: Call, mask: Any) -> None:
     call.attributes.update(scores=scores, mask=text)
 
 
-def describe_vecdot(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+def fill_vecdot_call(
+    call: CompositeCall, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+) -> None:
     """Fill ``call`` from one torch.linalg.vecdot, whose operators are elementwise although the work
     is that of an einsum.
 
@@ -198,32 +200,36 @@ def describe_vecdot(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], o
     shape = list(torch.broadcast_shapes(x.shape, y.shape))
     depth = shape.pop(names["dim"])
     call.op, call.outputs = "perfctl.vecdot", (tuple(shape),)
-    call.take_shapes((x, y), x if output is None else output)
+    call.set_input_shapes_and_dtypes((x, y), x if output is None else output)
     call.attributes = {
         "depth": depth,
         "needs": tuple(grad and value.requires_grad for value in (x, y)),
     }
 
 
-def is_compiled(module: nn.Module) -> bool:
+def is_compiled_region(module: nn.Module) -> bool:
     """Whether the module's forward is one region: compiled in place, by a wrapper, or scripted."""
     in_place = module.__dict__.get("_compiled_call_impl") is not None
-    return in_place or isinstance(module, (torch.jit.ScriptModule, Region)) or is_wrapper(module)
+    return (
+        in_place
+        or isinstance(module, (torch.jit.ScriptModule, CompiledRegion))
+        or is_torch_compile_wrapper(module)
+    )
 
 
-def is_wrapper(module: nn.Module) -> bool:
+def is_torch_compile_wrapper(module: nn.Module) -> bool:
     """Whether it is the result of ``torch.compile(model)``."""
     return "_orig_mod" in module.__dict__.get("_modules", ())
 
 
-def kind_of(module: nn.Module) -> str:
+def get_layer_class_name(module: nn.Module) -> str:
     """Its class; of a scripted module, the class that it was made from."""
     scripted = isinstance(module, torch.jit.ScriptModule)
     return str(getattr(module, "original_name", "")) if scripted else type(module).__name__
 
 
 @contextmanager
-def uncompiled() -> Iterator[None]:
+def run_without_compilation() -> Iterator[None]:
     """Run what torch.compile or torch.jit made operator by operator, and FlexAttention on
     any device."""
     from torch.nn.attention import flex_attention
@@ -245,19 +251,22 @@ def uncompiled() -> Iterator[None]:
             flex_attention._validate_device = check
 
 
-def is_packed(module: nn.Module) -> bool:
+def holds_only_packed_parameters(module: nn.Module) -> bool:
     """Whether it only holds packed parameters of the quantized module above it."""
     if isinstance(module, nn.ModuleList):
-        return len(module) > 0 and all(map(is_packed, module))
+        return len(module) > 0 and all(map(holds_only_packed_parameters, module))
     return type(module).__name__ in _PACKED and ".quantized" in type(module).__module__
 
 
-def packed_parameters(module: nn.Module) -> list[torch.Tensor]:
+def unpack_quantized_parameters(module: nn.Module) -> list[torch.Tensor]:
     """Weights and biases that a quantized module packs into objects of torch; [] of any other."""
-    if is_packed(module):
+    if holds_only_packed_parameters(module):
         return []
     holders = [
-        holder for child in module.children() if is_packed(child) for holder in child.modules()
+        holder
+        for child in module.children()
+        if holds_only_packed_parameters(child)
+        for holder in child.modules()
     ]
     objects: list[Any] = [
         value
@@ -273,11 +282,11 @@ def packed_parameters(module: nn.Module) -> list[torch.Tensor]:
     return [part for tensors in parts for part in tensors if isinstance(part, torch.Tensor)]
 
 
-class Region(nn.Module):
+class CompiledRegion(nn.Module):
     """Represents a compiled function among the layers; never called."""
 
 
-class ModuleHooks:
+class GlobalModuleHooks:
     """Global hooks before and after every module's forward, hidden while compiled code runs.
 
     torch.compile would build visible hooks into the compiled code, and recompile when they
@@ -319,24 +328,24 @@ class ModuleHooks:
 
     def remove(self) -> None:
         self._wanted = False
-        self._take_away()
+        self._remove_handles()
 
-    def hide(self, wrapper: nn.Module) -> None:
+    def hide_during_forward(self, wrapper: nn.Module) -> None:
         """Remove the hooks until the end of the wrapper's forward, which is about to start;
         ``after`` is still called."""
-        self._take_away()
+        self._remove_handles()
         if not HAS_ALWAYS:
             HIDDEN.setdefault(id(wrapper), []).append(self)
             return
         how = {"with_kwargs": self.with_kwargs, "always_call": True, "prepend": not self._outermost}
-        self._end = [wrapper.register_forward_hook(self._come_back, **how)]
+        self._end = [wrapper.register_forward_hook(self._restore_after_forward, **how)]
 
-    def put_back(self) -> None:
-        """Undo ``_take_away``, unless the hooks were removed or installed since."""
+    def restore_hidden_hooks(self) -> None:
+        """Undo ``_remove_handles``, unless the hooks were removed or installed since."""
         if self._wanted and self not in INSTALLED:
             self.install()
 
-    def _take_away(self) -> None:
+    def _remove_handles(self) -> None:
         for handle in (*self._handles, *self._end):
             handle.remove()
             # torch 2.15 leaves this entry of a global hook behind, and would keep warning of
@@ -348,20 +357,20 @@ class ModuleHooks:
         if not HAS_ALWAYS:
             _PATCHED.update()
 
-    def _come_back(self, module: nn.Module, *hook_arguments: Any) -> None:
-        self._take_away()
-        self.put_back()
+    def _restore_after_forward(self, module: nn.Module, *hook_arguments: Any) -> None:
+        self._remove_handles()
+        self.restore_hidden_hooks()
         self.after(module, *hook_arguments)
 
 
-def _outermost_first() -> list[ModuleHooks]:
+def _sort_installed_hooks() -> list[GlobalModuleHooks]:
     return sorted(INSTALLED, key=lambda item: not item._outermost)
 
 
-_PATCHED = PatchedCalls(_outermost_first)
+_PATCHED = ModuleCallPatch(_sort_installed_hooks)
 
 
-def watch_compile() -> Callable[[], None]:
+def run_compiled_functions_as_regions() -> Callable[[], None]:
     """From now on, functions and modules in place that torch.compile compiles run as a region
     without visible hooks.
 
@@ -382,7 +391,7 @@ def watch_compile() -> Callable[[], None]:
             or isinstance(compiled, (type, nn.Module))
             or compiled is model
         )
-        return compiled if unchanged else _as_region(model, compiled)
+        return compiled if unchanged else _wrap_in_region(model, compiled)
 
     def undo() -> None:
         if torch.compile is watched:
@@ -392,20 +401,20 @@ def watch_compile() -> Callable[[], None]:
     return undo
 
 
-def _as_region(function: Any, compiled: Any) -> Any:
+def _wrap_in_region(function: Any, compiled: Any) -> Any:
     region, name = getattr(function, "__self__", None), getattr(function, "__name__", None)
     if not isinstance(region, nn.Module) or name != "_call_impl":  # else it is compiled in place
-        region = type(str(name or type(function).__name__), (Region,), {})()
+        region = type(str(name or type(function).__name__), (CompiledRegion,), {})()
 
     @functools.wraps(compiled)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call_as_region(*args: Any, **kwargs: Any) -> Any:
         if is_compiling() or not INSTALLED:
             return compiled(*args, **kwargs)
-        for item in _outermost_first():
+        for item in _sort_installed_hooks():
             item.before(region, args)
-        hooks = _outermost_first()  # some may have been installed by the others for this call
+        hooks = _sort_installed_hooks()  # some may have been installed by the others for this call
         for item in hooks:
-            item._take_away()
+            item._remove_handles()
         hook_arguments: tuple[Any, ...] = (None,)
         try:
             result = compiled(*args, **kwargs)
@@ -413,16 +422,16 @@ def _as_region(function: Any, compiled: Any) -> Any:
             return result
         finally:
             for item in hooks:
-                item.put_back()
+                item.restore_hidden_hooks()
             for item in reversed(hooks):
                 item.after(
                     region, args, *(hook_arguments if item.with_kwargs else hook_arguments[-1:])
                 )
 
-    return call
+    return call_as_region
 
 
-def prepare_for_compiled(*hooks: Callable[..., Any]) -> None:
+def exclude_hooks_from_compilation(*hooks: Callable[..., Any]) -> None:
     """Stop torch.compile from compiling the hooks that a compiled module's wrapper calls, and from
     warning of them."""
     # The warning says that global hooks also run for the wrapper, which is intended here.

@@ -10,19 +10,19 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfctl.records.paper import CacheTensor, StepTrace, Traced
+from perfctl.records.paper import CacheTensor, StepTrace, TracedStep
 from perfctl.records.precision import PRECISIONS
-from perfctl.workloads.models.generation import Generator
+from perfctl.workloads.models.generation import TextGenerator
 from perfctl.workloads.models.source import MODEL_ERRORS
 from perfctl.workloads.tracing import composites, operations, recorder
-from perfctl.workloads.tracing.traffic import Watch
+from perfctl.workloads.tracing.traffic import ReadTrafficCounter
 
 
 @dataclass(frozen=True, slots=True)
-class Stepper:
+class GenerationStepTracer:
     """Traces the steps of one model at one batch size. Inputs are zeros; shapes alone matter."""
 
-    generator: Generator
+    generator: TextGenerator
     batch: int
     prompt: int
     device: str = "meta"
@@ -55,10 +55,10 @@ class Stepper:
             arguments = recorder.cast_inputs(arguments, PRECISIONS[self.precision].weights)
             output = None
             if self.cached or generator.encoder:
-                with composites.uncompiled(), torch.no_grad(), _Running():  # type: ignore[no-untyped-call]
+                with composites.run_without_compilation(), torch.no_grad(), _MetaRunningMode():  # type: ignore[no-untyped-call]
                     output = generator.model.eval()(arguments)
         except MODEL_ERRORS as error:
-            return StepTrace(Traced((), (), recorder.explain(error, ""), None))
+            return StepTrace(TracedStep((), (), recorder.explain_model_error(error, ""), None))
         tokens = 1 if self.cached else context
         return self._record(
             generator.arguments(
@@ -69,24 +69,24 @@ class Stepper:
     def _record(self, arguments: dict[str, Any]) -> StepTrace:
         generator, outputs = self.generator, []
         cache_before = arguments.get(generator.cache or "")
-        before = dict(cache_tensors(cache_before))
+        before = dict(iterate_cache_tensors(cache_before))
         versions = {name: tensor._version for name, tensor in before.items()}
         shapes = {name: tuple(tensor.shape) for name, tensor in before.items()}
-        watch = Watch()
+        watch = ReadTrafficCounter()
         watch.add(generator.model.parameters(), False)
         watch.add(before.values(), True)
         handle = generator.model.register_forward_hook(
             lambda module, args, output: outputs.append(output)
         )
         try:
-            traced = recorder.trace(
+            traced = recorder.trace_step(
                 generator.model, (arguments,), mode="infer", watch=watch, precision=self.precision
             )
         finally:
             handle.remove()
         if not outputs or not self.cached:
             return StepTrace(traced, watch.traffic)
-        after = dict(cache_tensors(generator.cache_of(outputs[-1])))
+        after = dict(iterate_cache_tensors(generator.get_cache(outputs[-1])))
         cache = tuple(
             CacheTensor(
                 name,
@@ -101,7 +101,7 @@ class Stepper:
         return StepTrace(traced, watch.traffic, cache)
 
 
-class _Running(TorchDispatchMode):
+class _MetaRunningMode(TorchDispatchMode):
     """Runs operators as a trace does, on meta also those without a meta kernel, and
     records nothing."""
 
@@ -110,13 +110,15 @@ class _Running(TorchDispatchMode):
         return operations.run(func, name, args, kwargs or {})
 
 
-def cache_tensors(cache: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def iterate_cache_tensors(cache: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """(Place, tensor) of every tensor of a cache that holds values: in tuples, lists, dictionaries
     and objects."""
-    yield from _tensors(cache, "", set())
+    yield from _iterate_tensors(cache, "", set())
 
 
-def _tensors(value: Any, name: str, visited: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+def _iterate_tensors(
+    value: Any, name: str, visited: set[int]
+) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         if value.numel() and value.dim() and (value.is_floating_point() or value.is_complex()):
             yield name, value
@@ -136,4 +138,4 @@ def _tensors(value: Any, name: str, visited: set[int]) -> Iterator[tuple[str, to
     if id(value) not in visited:
         visited.add(id(value))
         for key, part in parts:
-            yield from _tensors(part, f"{name}.{key}" if name else key, visited)
+            yield from _iterate_tensors(part, f"{name}.{key}" if name else key, visited)

@@ -41,7 +41,7 @@ Hooks = Callable[[str, str], Tuple[Callable[..., None], Callable[..., None]]]
 """From a layer and a direction to the prehook and the hook of its nodes."""
 
 
-class Makers:
+class NodeLayers:
     """Maps a thread's nodes to layers: the layer that was running when a node got its number
     created it."""
 
@@ -63,8 +63,11 @@ class Makers:
         self.layers.clear()
 
 
-def claim(
-    outputs: Iterable[Tensor], makers: Makers, holder: Callable[[Tensor], str | None], hooks: Hooks
+def hook_unclaimed_nodes(
+    outputs: Iterable[Tensor],
+    makers: NodeLayers,
+    holder: Callable[[Tensor], str | None],
+    hooks: Hooks,
 ) -> None:
     """Register hooks on the unclaimed nodes that led to ``outputs``, for the layer that
     created each.
@@ -80,7 +83,7 @@ def claim(
     for node in waiting:  # grows meanwhile
         number = node._sequence_nr()
         if number == LEAF:
-            _claim_leaf(node, layers[0], holder, hooks)
+            _hook_leaf_node(node, layers[0], holder, hooks)
         elif number >= first:
             metadata, below = node.metadata, node.next_functions
             if _MARK not in metadata:
@@ -96,11 +99,11 @@ def claim(
             index += 1
         layer = layers[index]
         if layer is not None:
-            direction, metadata[_MARK] = _judge(node, below)
-            _listen(node, hooks(layer, direction))
+            direction, metadata[_MARK] = _classify_gradient_node(node, below)
+            _register_node_hooks(node, hooks(layer, direction))
 
 
-def claim_between(
+def hook_nodes_between(
     outputs: Iterable[Tensor],
     inputs: set[Any],
     layer: str,
@@ -126,19 +129,19 @@ def claim_between(
             waiting += [edge for edge, _ in node.next_functions if edge is not None]
     for node in ordered:
         if hasattr(node, "variable"):
-            _claim_leaf(node, layer, holder, hooks)
+            _hook_leaf_node(node, layer, holder, hooks)
         else:
-            direction, node.metadata[_MARK] = _judge(node, node.next_functions)
-            _listen(node, hooks(layer, direction))
+            direction, node.metadata[_MARK] = _classify_gradient_node(node, node.next_functions)
+            _register_node_hooks(node, hooks(layer, direction))
 
 
-def _listen(node: Any, hooks: tuple[Callable[..., None], Callable[..., None]]) -> None:
+def _register_node_hooks(node: Any, hooks: tuple[Callable[..., None], Callable[..., None]]) -> None:
     before, after = hooks
     register_prehook(node, before)
     node.register_hook(after)
 
 
-def _claim_leaf(
+def _hook_leaf_node(
     node: Any, otherwise: str | None, holder: Callable[[Tensor], str | None], hooks: Hooks
 ) -> None:
     metadata = node.metadata
@@ -148,10 +151,10 @@ def _claim_leaf(
     metadata[_MARK] = is_parameter = isinstance(variable, nn.Parameter)
     layer = (holder(variable) or otherwise) if is_parameter else None
     if layer is not None:
-        _listen(node, hooks(layer, "grad_weight"))
+        _register_node_hooks(node, hooks(layer, "grad_weight"))
 
 
-def _judge(node: Any, below: Any) -> tuple[str, bool]:
+def _classify_gradient_node(node: Any, below: Any) -> tuple[str, bool]:
     """(direction, whether the node's result depends only on parameters).
 
     grad_weight: its gradients go only to parameters; grad_input: to none; backward: to both. A
@@ -175,7 +178,7 @@ def _judge(node: Any, below: Any) -> tuple[str, bool]:
     return ("backward" if data else "grad_weight"), not (data or absent)
 
 
-def tensors(value: Any, deep: bool = True) -> Iterator[Tensor]:
+def iterate_output_tensors(value: Any, deep: bool = True) -> Iterator[Tensor]:
     """The tensors in a module's output, inside tuples, lists, dictionaries, dataclasses and
     other objects."""
     parts: Iterable[Any] = ()
@@ -190,15 +193,15 @@ def tensors(value: Any, deep: bool = True) -> Iterator[Tensor]:
     elif deep and type(value).__module__ != "builtins" and not isinstance(value, (type, nn.Module)):
         parts, deep = getattr(value, "__dict__", {}).values(), False
     for part in parts:
-        yield from tensors(part, deep)
+        yield from iterate_output_tensors(part, deep)
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
+def iterate_tensors(value: Any) -> Iterator[Tensor]:
     """The tensors in tuples, lists and dictionaries, in order; of another object, its ``data``."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (tuple, list, dict)):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from tensors_in(part)
+            yield from iterate_tensors(part)
     elif isinstance(data := getattr(value, "data", None), Tensor):
         yield data

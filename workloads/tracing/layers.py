@@ -23,7 +23,12 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
-from perfctl.workloads.tracing.composites import Call, is_recurrent, kind_of, packed_parameters
+from perfctl.workloads.tracing.composites import (
+    CompositeCall,
+    get_layer_class_name,
+    is_recurrent,
+    unpack_quantized_parameters,
+)
 from perfctl.workloads.tracing.gradients import LEAF
 from perfctl.workloads.tracing.versions import current_task, next_number
 
@@ -47,7 +52,7 @@ Listener = Callable[[str, nn.Module], None]
 current_node: Any = getattr(torch._C, "_current_autograd_node", None)
 
 
-def called_as(module: object) -> str | None:
+def find_name_in_caller(module: object) -> str | None:
     """Dotted name, without ``self``, of ``module`` in the calling frame; None when it cannot
     be determined."""
     frame: FrameType | None = sys._getframe(1)
@@ -56,17 +61,17 @@ def called_as(module: object) -> str | None:
     if frame is None:
         return None
     if sys.version_info < (3, 11):
-        parts = _parts_in_line(frame, module)
+        parts = _find_name_in_line(frame, module)
     else:
-        match = _CALLED.match(_source(frame))
-        parts = _parts(match[1]) if match is not None else []
+        match = _CALLED.match(_read_call_source(frame))
+        parts = _split_dotted_name(match[1]) if match is not None else []
         code = frame.f_code
         is_local = parts[:1] and parts[0] in (
             *code.co_varnames,
             *code.co_cellvars,
             *code.co_freevars,
         )
-        if parts and not is_local and _resolve(frame.f_globals, parts) is not module:
+        if parts and not is_local and _resolve_dotted_name(frame.f_globals, parts) is not module:
             return None
     if not parts:
         return None
@@ -75,23 +80,23 @@ def called_as(module: object) -> str | None:
     return None if not name or name in _GENERIC else name
 
 
-def _parts(name: str) -> list[str]:
+def _split_dotted_name(name: str) -> list[str]:
     return name.replace("[", ".").replace("]", "").split(".")
 
 
-def _parts_in_line(frame: FrameType, module: object) -> list[str]:
+def _find_name_in_line(frame: FrameType, module: object) -> list[str]:
     """The name by which the running line calls ``module``. Before Python 3.11 a frame tells its
     line, but not its column."""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
     for match in _CALLED.finditer(line):
-        parts = _parts(match[1])
+        parts = _split_dotted_name(match[1])
         scope = frame.f_locals if parts[0] in frame.f_locals else frame.f_globals
-        if _resolve(scope, parts) is module:
+        if _resolve_dotted_name(scope, parts) is module:
             return parts
     return []
 
 
-def _source(frame: FrameType) -> str:
+def _read_call_source(frame: FrameType) -> str:
     """The source line, from the start of the running call; "" without source."""
     position = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
     if position is None or position[0] is None or position[2] is None:
@@ -100,7 +105,7 @@ def _source(frame: FrameType) -> str:
     return line.encode()[position[2] :].decode(errors="replace")
 
 
-def _resolve(scope: dict[str, Any], parts: list[str]) -> object:
+def _resolve_dotted_name(scope: dict[str, Any], parts: list[str]) -> object:
     """The object with a dotted global name, found without running code of the script."""
     value: Any = scope.get(parts[0])
     for part in parts[1:]:
@@ -111,14 +116,14 @@ def _resolve(scope: dict[str, Any], parts: list[str]) -> object:
     return value
 
 
-class _Known(NamedTuple):
+class _NamedModule(NamedTuple):
     module: weakref.ref[nn.Module]
     """A weak reference, to keep nothing alive and to notice a reused id."""
     name: str
     below: str
 
 
-class Names:
+class ModuleNames:
     """Names of modules, and of the layers that hold parameters. One instance per process is shared.
 
     The first name stays: a layer shared by two models has the name from the model called first.
@@ -126,7 +131,7 @@ class Names:
 
     def __init__(self, root: nn.Module | None = None, root_name: str | None = None) -> None:
         """``root``: the model, if known; its name is ``own``, else its class."""
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _NamedModule] = {}
         self._holders: dict[int, tuple[weakref.ref[nn.Module], str, str]] = {}
         self._replicated: dict[int, str] = {}
         self._roots: dict[str, object] = {}
@@ -139,7 +144,7 @@ class Names:
             self._roots[name] = root
             self._learn(root, name, "")
 
-    def follow(self, listener: Listener) -> None:
+    def add_listener(self, listener: Listener) -> None:
         """Call ``listener(name, module)`` for every named module, now and later."""
         with self._lock:
             for entry in list(self._known.values()):
@@ -147,7 +152,7 @@ class Names:
                     listener(entry.name, module)
             self._listeners.append(listener)
 
-    def unfollow(self, listener: Listener) -> None:
+    def remove_listener(self, listener: Listener) -> None:
         self._listeners.remove(listener)
 
     def find(
@@ -171,7 +176,9 @@ class Names:
             return None
         with self._lock:
             name = (
-                self._free_name(module) if enclosing is None else self._late_name(module, enclosing)
+                self._choose_root_name(module)
+                if enclosing is None
+                else self._find_late_name(module, enclosing)
             )
             if name is not None:
                 self._learn(module, name, f"{name}.")
@@ -181,12 +188,12 @@ class Names:
         entry = self._known.get(id(module))
         return entry.name if entry is not None and entry.module() is module else None
 
-    def is_part(self, module: nn.Module) -> bool:
+    def is_part_of_model(self, module: nn.Module) -> bool:
         """Whether it has a name, and belongs to a larger model."""
         name = self.name_of(module)
         return name is not None and name not in self._roots
 
-    def holder(self, parameter: torch.Tensor) -> str | None:
+    def find_layer_of_parameter(self, parameter: torch.Tensor) -> str | None:
         entry = self._holders.get(id(parameter))
         if entry is None:
             return None
@@ -202,7 +209,7 @@ class Names:
         )
         return entry[2] if current is parameter else None
 
-    def _free_name(self, module: nn.Module) -> str:
+    def _choose_root_name(self, module: nn.Module) -> str:
         """The name in the script, else the class; numbered when another model has it.
 
         Modules without parameters (losses) share the name of their class: some scripts create one
@@ -213,8 +220,8 @@ class Names:
             type(module).__module__.startswith("torch.nn.modules.")
             and next(module.children(), None) is None
         )
-        name_wanted = (None if weightless and own_torch else called_as(module)) or type(
-            _unwrapped(module)
+        name_wanted = (None if weightless and own_torch else find_name_in_caller(module)) or type(
+            _unwrap_model(module)
         ).__name__
         token: object = type(module) if weightless else object()
         name, number = name_wanted, 1
@@ -223,7 +230,7 @@ class Names:
             name = f"{name_wanted}-{number}"
         return name
 
-    def _late_name(self, module: nn.Module, enclosing: nn.Module) -> str | None:
+    def _find_late_name(self, module: nn.Module, enclosing: nn.Module) -> str | None:
         """The name of a module that was registered after its root got its name."""
         above = self._known.get(id(enclosing))
         path = (
@@ -231,7 +238,11 @@ class Names:
             if above
             else None
         )
-        return above.below + printable(_without_wrappers(path)) if above and path else None
+        return (
+            above.below + escape_layer_path(_drop_wrapper_elements(path))
+            if above and path
+            else None
+        )
 
     def _learn(self, top: nn.Module, top_name: str, below: str) -> None:
         """Name ``top`` and everything below it."""
@@ -239,27 +250,27 @@ class Names:
         for path, module in top.named_modules():
             if is_parallel(module):
                 parallel.add(f"{path}.module" if path else "module")
-            inner = printable(_without_wrappers(path, parallel))
+            inner = escape_layer_path(_drop_wrapper_elements(path, parallel))
             name = below + inner if inner else top_name
             if self.name_of(module) is not None:
                 continue
-            self._known[id(module)] = _Known(
+            self._known[id(module)] = _NamedModule(
                 weakref.ref(module), name, f"{name}." if inner else below
             )
             self._replicated[id(getattr(module, "_forward_hooks", None))] = name
             for key, parameter in module.named_parameters(recurse=False):
-                if self.holder(parameter) is None:
+                if self.find_layer_of_parameter(parameter) is None:
                     self._holders[id(parameter)] = weakref.ref(module), key, name
                     if not isinstance(parameter, UninitializedParameter):
                         count = self.parameters.get(name, 0)
                         self.parameters[name] = count + parameter.numel()
-            if packed := sum(tensor.numel() for tensor in packed_parameters(module)):
+            if packed := sum(tensor.numel() for tensor in unpack_quantized_parameters(module)):
                 self.parameters[name] = self.parameters.get(name, 0) + packed
             for listener in self._listeners:
                 listener(name, module)
 
 
-def _unwrapped(module: nn.Module) -> nn.Module:
+def _unwrap_model(module: nn.Module) -> nn.Module:
     """The model inside torch.compile's or a multi-device wrapper."""
     while (
         inner := module.__dict__.get("_modules", {}).get(
@@ -270,7 +281,7 @@ def _unwrapped(module: nn.Module) -> nn.Module:
     return module
 
 
-def printable(path: str) -> str:
+def escape_layer_path(path: str) -> str:
     """A path that every profiler records unchanged; other characters become their number (U+00E9).
 
     The traces of torch 2.15 omit ranges with non-ASCII characters, drop line ends, and change
@@ -284,7 +295,7 @@ def is_parallel(module: nn.Module) -> bool:
     return isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel))
 
 
-def _without_wrappers(path: str, parallel: Collection[str] = ()) -> str:
+def _drop_wrapper_elements(path: str, parallel: Collection[str] = ()) -> str:
     """``path`` without elements of wrappers. ``parallel``: paths that end in a parallel
     wrapper's ``module``."""
     parts = path.split(".")
@@ -296,7 +307,7 @@ def _without_wrappers(path: str, parallel: Collection[str] = ()) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class Frame:
+class LayerFrame:
     """One running module, or one composite call inside it."""
 
     layer: str
@@ -305,36 +316,36 @@ class Frame:
     """The module is a single layer of torch, without layers inside."""
     recompute: bool = False
     """The call runs during backward, repeated by activation checkpointing."""
-    call: Call | None = None
+    call: CompositeCall | None = None
     module: torch.nn.Module | None = None
     """The innermost running module with a name."""
 
 
-class Places:
+class LayerStack:
     """The stack of running modules, and the autograd nodes that each of them created."""
 
-    def __init__(self, names: Names, roots: bool) -> None:
+    def __init__(self, names: ModuleNames, roots: bool) -> None:
         """``roots``: whether a module called outside of others gets a name."""
         self.names = names
         self.roots = roots
         self.recurrent: set[str] = set()
-        self.frames_of: dict[str, Frame] = {}
-        self.outside = Frame("", "", False)
-        self.stack: list[Frame] = [self.outside]
+        self.frames_of: dict[str, LayerFrame] = {}
+        self.outside = LayerFrame("", "", False)
+        self.stack: list[LayerFrame] = [self.outside]
         self.starts: list[int] = [0]
-        self.made_by: list[Frame] = [self.outside]
+        self.made_by: list[LayerFrame] = [self.outside]
         self.task_grad: dict[int, bool] = {}
 
     def learn(self, name: str, module: torch.nn.Module) -> None:
-        self.frames_of.setdefault(name, _frame(name, module))
+        self.frames_of.setdefault(name, _make_layer_frame(name, module))
         if is_recurrent(module):
             self.recurrent.add(name)
 
     @property
-    def top(self) -> Frame:
+    def top(self) -> LayerFrame:
         return self.stack[-1]
 
-    def mark(self, frame: Frame) -> None:
+    def mark(self, frame: LayerFrame) -> None:
         now = next_number()
         if now == self.starts[-1]:
             self.made_by[-1] = frame
@@ -342,16 +353,16 @@ class Places:
             self.starts.append(now)
             self.made_by.append(frame)
 
-    def push(self, frame: Frame) -> None:
+    def push(self, frame: LayerFrame) -> None:
         self.stack.append(frame)
         self.mark(frame)
 
-    def pop(self) -> Frame:
+    def pop(self) -> LayerFrame:
         frame = self.stack.pop()
         self.mark(self.stack[-1])
         return frame
 
-    def frame_for(self, module: torch.nn.Module) -> Frame:
+    def make_frame(self, module: torch.nn.Module) -> LayerFrame:
         above = self.top
         if above.call is not None:
             return above
@@ -361,7 +372,7 @@ class Places:
         )
         if name is None:
             kind = type(module).__name__ if above is self.outside else above.kind
-            frame = Frame(
+            frame = LayerFrame(
                 above.layer,
                 kind,
                 above.leaf or above is self.outside,
@@ -370,14 +381,14 @@ class Places:
                 above.module,
             )
         elif above.leaf and above is not self.outside:
-            frame = Frame(above.layer, above.kind, True, recompute, None, above.module)
+            frame = LayerFrame(above.layer, above.kind, True, recompute, None, above.module)
         else:
-            frame = _frame(name, module, recompute)
+            frame = _make_layer_frame(name, module, recompute)
         if is_recurrent(module):
-            frame.call = Call()
+            frame.call = CompositeCall()
         return frame
 
-    def now(self) -> tuple[Frame, str, int | None]:
+    def now(self) -> tuple[LayerFrame, str, int | None]:
         """(frame, direction, sequence number of the running node or None outside of backward)."""
         node: Any = current_node()
         if node is None or self.top.recompute:
@@ -386,7 +397,7 @@ class Places:
         is_repeated = grad and not self.task_grad.setdefault(current_task(), grad)
         number = node._sequence_nr()
         if number == LEAF:
-            layer = self.names.holder(node.variable) or ""
+            layer = self.names.find_layer_of_parameter(node.variable) or ""
             return self.frames_of.get(layer, self.outside), "backward", None
         frame = self.made_by[bisect_right(self.starts, number) - 1]
         return (
@@ -396,11 +407,13 @@ class Places:
         )
 
 
-def _frame(name: str, module: torch.nn.Module, recompute: bool = False) -> Frame:
-    return Frame(name, kind_of(module), is_leaf(module), recompute, None, module)
+def _make_layer_frame(name: str, module: torch.nn.Module, recompute: bool = False) -> LayerFrame:
+    return LayerFrame(
+        name, get_layer_class_name(module), is_single_layer(module), recompute, None, module
+    )
 
 
-def is_leaf(module: torch.nn.Module) -> bool:
+def is_single_layer(module: torch.nn.Module) -> bool:
     """Whether it is a single layer: torch's own forward, without submodules (attention may have its
     projections)."""
     if isinstance(module, torch.jit.ScriptModule):  # its class has no forward to ask for

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from perfctl.records.paper import Allocation, MemoryTrace
+from perfctl.records.paper import MemoryTrace, TensorAllocation
 
 
-def storage_of(tensor: torch.Tensor) -> Any:
+def get_storage(tensor: torch.Tensor) -> Any:
     """The tensor's storage; None for a sparse or wrapping tensor, which has none of its own."""
     if tensor.layout is not torch.strided:
         return None
@@ -27,7 +27,7 @@ def storage_of(tensor: torch.Tensor) -> Any:
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
+class StorageSlot:
     """One storage; its fields are those of an Allocation, and its watcher."""
 
     size: int
@@ -41,7 +41,7 @@ class Slot:
     """Weak reference that ends the slot with its storage; it does so only while it is kept."""
 
 
-class Live:
+class LiveStorages:
     """Follows the storages of one device. ``begin`` starts a step: storages alive then existed
     before it."""
 
@@ -50,14 +50,14 @@ class Live:
         the CPU)."""
         self.device = device
         self.clock = 0
-        self.slots: list[Slot] = []
-        self.first: tuple[Allocation, ...] = ()
+        self.slots: list[StorageSlot] = []
+        self.first: tuple[TensorAllocation, ...] = ()
         """The storages until ``begin``."""
-        self.alive: dict[int, Slot] = {}
+        self.alive: dict[int, StorageSlot] = {}
         self.forward_ends = 0
         self.backward_ends = 0
 
-    def adopt(self, tensor: torch.Tensor, category: str) -> None:
+    def add_existing_tensor(self, tensor: torch.Tensor, category: str) -> None:
         """Add a tensor that exists before anything runs: parameter, buffer, input, optimizer."""
         self._meet(tensor, category, 0)
 
@@ -65,7 +65,7 @@ class Live:
         """Add copies of tensors that a module packed where no tensor shows them; they stay."""
         for tensor in packed:
             size = tensor.numel() * tensor.element_size()
-            self.slots.append(Slot(size, category, 0))
+            self.slots.append(StorageSlot(size, category, 0))
             self.alive[-len(self.slots)] = self.slots[-1]
 
     def see(self, result: Any, layer: str, direction: str, op: str) -> None:
@@ -75,12 +75,14 @@ class Live:
             for item in result:
                 self.see(item, layer, direction, op)
 
-    def see_scratch(self, size: int, layer: str, direction: str, op: str) -> None:
+    def note_scratch(self, size: int, layer: str, direction: str, op: str) -> None:
         """``size`` bytes that the operation took beside its results and gave back at its end."""
         if size:
             self.clock += 2
             self.slots.append(
-                Slot(size, "temporary", self.clock - 1, layer, direction, op, died=self.clock)
+                StorageSlot(
+                    size, "temporary", self.clock - 1, layer, direction, op, died=self.clock
+                )
             )
 
     def _meet(
@@ -94,26 +96,26 @@ class Live:
     ) -> None:
         if tensor.device.type != self.device:
             return
-        storage = storage_of(tensor)
+        storage = get_storage(tensor)
         if storage is None:
             return
         key = storage._cdata
         if key in self.alive:
             return
         self.clock = max(self.clock, moment)
-        slot = Slot(storage.nbytes(), category, moment, layer, direction, op)
-        slot.watcher = weakref.ref(storage, partial(self._gone, key))
+        slot = StorageSlot(storage.nbytes(), category, moment, layer, direction, op)
+        slot.watcher = weakref.ref(storage, partial(self._note_freed, key))
         self.alive[key] = slot
         self.slots.append(slot)
 
-    def _gone(self, key: int, _: Any) -> None:
+    def _note_freed(self, key: int, _: Any) -> None:
         slot = self.alive.pop(key, None)
         if slot is not None:
             self.clock += 1
             slot.died = self.clock
 
     def begin(self) -> None:
-        self.first = tuple(map(_record, self.slots))
+        self.first = tuple(map(_make_allocation, self.slots))
         self.slots = list(self.alive.values())
         for slot in self.slots:
             slot.born = 0
@@ -121,26 +123,26 @@ class Live:
                 slot.category = "optimizer"
         self.clock = self.forward_ends = self.backward_ends = 0
 
-    def forward_done(self) -> None:
+    def end_forward(self) -> None:
         """End of the forward: its temporaries that are still alive are activations for backward."""
         self.forward_ends = self.clock
         for slot in self.alive.values():
             if slot.category == "temporary" and slot.direction == "forward":
                 slot.category = "activation"
 
-    def backward_done(self) -> None:
+    def end_backward(self) -> None:
         self.backward_ends = self.clock
 
-    def mark_gradients(self, model: torch.nn.Module) -> None:
+    def note_gradients(self, model: torch.nn.Module) -> None:
         for parameter in model.parameters():
-            storage = storage_of(parameter.grad) if parameter.grad is not None else None
+            storage = get_storage(parameter.grad) if parameter.grad is not None else None
             if storage is not None and (slot := self.alive.get(storage._cdata)):
                 slot.category = "gradient"
 
     def trace(
         self, is_complete: bool = True, on_gpu: bool = False, assumed: tuple[str, ...] = ()
     ) -> MemoryTrace:
-        allocations = tuple(map(_record, self.slots))
+        allocations = tuple(map(_make_allocation, self.slots))
         forward_ends, backward_ends = (
             self.forward_ends or self.clock,
             self.backward_ends or self.clock,
@@ -157,7 +159,7 @@ class Live:
         )
 
 
-def _record(slot: Slot) -> Allocation:
-    return Allocation(
+def _make_allocation(slot: StorageSlot) -> TensorAllocation:
+    return TensorAllocation(
         slot.size, slot.category, slot.born, slot.died, slot.layer, slot.direction, slot.op
     )

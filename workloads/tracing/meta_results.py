@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from perfctl.workloads.tracing.gradients import tensors_in
+from perfctl.workloads.tracing.gradients import iterate_tensors
 
 KEPT = 50_000
 """Results; then all are forgotten."""
@@ -34,7 +34,7 @@ _SAME = (
 )
 
 
-class Like(NamedTuple):
+class TensorRecipe(NamedTuple):
     """A tensor to make."""
 
     size: torch.Size
@@ -42,19 +42,19 @@ class Like(NamedTuple):
     dtype: torch.dtype
 
 
-class Again(NamedTuple):
+class ResultRecipe(NamedTuple):
     """A result: "fresh", its tensors (None where there is none) and their sequence's type; "in
     place", the place of its argument."""
 
-    parts: tuple[Like | None, ...]
+    parts: tuple[TensorRecipe | None, ...]
     made: type | None
     """tuple or list; None for one tensor, or for nothing where ``parts`` is empty."""
     argument: int | None = None
 
 
 _kinds: dict[Any, str] = {}
-_results: dict[Hashable, Again] = {}
-_shapes: dict[Like, int] = {}
+_results: dict[Hashable, ResultRecipe] = {}
+_shapes: dict[TensorRecipe, int] = {}
 """A number for each, so that the key of an optimizer's thousand tensors is short."""
 
 
@@ -62,16 +62,22 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The operator's result, kept or computed."""
     kind = _kinds.get(func)
     if kind is None:
-        kind = _kinds[func] = _kind(func)
-    key = _key(func, args, kwargs) if kind else None
+        kind = _kinds[func] = _classify_operator(func)
+    key = _make_cache_key(func, args, kwargs) if kind else None
     if key is None:
         return func(*args, **kwargs)
     recipe = _results.get(key)
     if recipe is not None:
         return _make_result(recipe, args)
     result = func(*args, **kwargs)
-    recipe = _fresh(result, args) if kind == FRESH else _in_place(result, args)
-    if recipe is not None and key == _key(func, args, kwargs):  # no argument changed its size
+    recipe = (
+        _describe_fresh_result(result, args)
+        if kind == FRESH
+        else _describe_in_place_result(result, args)
+    )
+    if recipe is not None and key == _make_cache_key(
+        func, args, kwargs
+    ):  # no argument changed its size
         if len(_results) >= KEPT:
             _results.clear()
             _shapes.clear()
@@ -80,7 +86,7 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return result
 
 
-def _kind(func: Any) -> str:
+def _classify_operator(func: Any) -> str:
     """ "" for an operator whose result is not kept."""
     if not isinstance(func, torch._ops.OpOverload) or func.is_view or _DEPENDS & set(func.tags):
         return ""
@@ -94,74 +100,80 @@ def _kind(func: Any) -> str:
     return IN_PLACE if in_place and all(value.alias_info is not None for value in returned) else ""
 
 
-def _key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
+def _make_cache_key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
     """None where an argument is not known to decide the result by its shape alone."""
     parts: list[Any] = [func, torch.get_default_dtype()]
     met = False
     for value in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(value, torch.Tensor):
-            described: Hashable = _described(value)
+            described: Hashable = _intern_tensor_description(value)
             met = True
         elif isinstance(value, (list, tuple)):
             items = [
-                _described(item) if isinstance(item, torch.Tensor) else _scalar(item)
+                _intern_tensor_description(item)
+                if isinstance(item, torch.Tensor)
+                else _make_typed_scalar(item)
                 for item in value
             ]
             described = None if None in items else tuple(items)
             met = met or any(isinstance(item, torch.Tensor) for item in value)
         else:
-            described = _scalar(value)
+            described = _make_typed_scalar(value)
         if described is None:
             return None
         parts.append(described)
     return (*parts, *kwargs) if met else None
 
 
-def _described(tensor: torch.Tensor) -> int | None:
+def _intern_tensor_description(tensor: torch.Tensor) -> int | None:
     plain = type(tensor) in _PLAIN and tensor.is_meta and tensor.layout is torch.strided
     if not plain or tensor.dtype.is_complex or tensor.is_neg():
         return None
-    return _shapes.setdefault(Like(tensor.shape, tensor.stride(), tensor.dtype), len(_shapes))
+    return _shapes.setdefault(
+        TensorRecipe(tensor.shape, tensor.stride(), tensor.dtype), len(_shapes)
+    )
 
 
-def _scalar(value: Any) -> tuple[Any, ...] | None:
+def _make_typed_scalar(value: Any) -> tuple[Any, ...] | None:
     """With its type: 1, 1.0 and True are equal."""
     return (type(value), value) if isinstance(value, _SAME) else None
 
 
-def _fresh(result: Any, args: tuple[Any, ...]) -> Again | None:
+def _describe_fresh_result(result: Any, args: tuple[Any, ...]) -> ResultRecipe | None:
     kind = type(result) if type(result) in (tuple, list) else None
     parts = [result] if kind is None else list(result)
     tensors = [part for part in parts if part is not None]
     if not tensors or not all(
-        isinstance(tensor, torch.Tensor) and _described(tensor) is not None for tensor in tensors
+        isinstance(tensor, torch.Tensor) and _intern_tensor_description(tensor) is not None
+        for tensor in tensors
     ):
         return None
     storages = [tensor.untyped_storage() for tensor in tensors]
     owners = {storage._cdata for storage in storages}
-    shared = owners & {tensor.untyped_storage()._cdata for tensor in tensors_in(args)}
+    shared = owners & {tensor.untyped_storage()._cdata for tensor in iterate_tensors(args)}
     likes = tuple(
-        None if part is None else Like(part.shape, part.stride(), part.dtype) for part in parts
+        None if part is None else TensorRecipe(part.shape, part.stride(), part.dtype)
+        for part in parts
     )
-    sizes = [_tensor(like).untyped_storage().nbytes() for like in likes if like is not None]
+    sizes = [_make_tensor(like).untyped_storage().nbytes() for like in likes if like is not None]
     if len(owners) < len(tensors) or shared or sizes != [storage.nbytes() for storage in storages]:
         return None
-    return Again(likes, kind)
+    return ResultRecipe(likes, kind)
 
 
-def _in_place(result: Any, args: tuple[Any, ...]) -> Again | None:
+def _describe_in_place_result(result: Any, args: tuple[Any, ...]) -> ResultRecipe | None:
     if result is None:
-        return Again((), None)
+        return ResultRecipe((), None)
     index = next((index for index, value in enumerate(args) if value is result), None)
-    return Again((), None, index) if index is not None else None
+    return ResultRecipe((), None, index) if index is not None else None
 
 
-def _make_result(recipe: Again, args: tuple[Any, ...]) -> Any:
+def _make_result(recipe: ResultRecipe, args: tuple[Any, ...]) -> Any:
     if not recipe.parts:
         return None if recipe.argument is None else args[recipe.argument]
-    tensors = [None if like is None else _tensor(like) for like in recipe.parts]
+    tensors = [None if like is None else _make_tensor(like) for like in recipe.parts]
     return recipe.made(tensors) if recipe.made is not None else tensors[0]
 
 
-def _tensor(like: Like) -> torch.Tensor:
+def _make_tensor(like: TensorRecipe) -> torch.Tensor:
     return torch.empty_strided(like.size, like.stride, dtype=like.dtype, device="meta")

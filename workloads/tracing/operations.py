@@ -11,9 +11,13 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
-from perfctl.records.masks import OPERATORS, PACKED, describe_call
-from perfctl.records.paper import ModuleSeen, OpShape
-from perfctl.workloads.tracing.composites import is_packed, kind_of, packed_parameters
+from perfctl.records.masks import OPERATORS, PACKED, describe_attention_call
+from perfctl.records.paper import OpShape, TracedModule
+from perfctl.workloads.tracing.composites import (
+    get_layer_class_name,
+    holds_only_packed_parameters,
+    unpack_quantized_parameters,
+)
 
 Attributes = Tuple[Tuple[str, Any], ...]
 """(name, JSON value) pairs, with tuples for lists, so that they are hashable."""
@@ -99,7 +103,7 @@ _TAYLOR = {
 until it is."""
 
 
-class OpPlan(NamedTuple):
+class OperatorPlan(NamedTuple):
     name: str
     """Namespace and name without overload: aten.convolution."""
     free: bool
@@ -119,27 +123,27 @@ _OWN_KERNEL = frozenset({"aten.silu_backward", "aten.mish_backward"})
 _DYNAMIC = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 
 
-def plan_for(func: Any) -> OpPlan:
+def plan_operator(func: Any) -> OperatorPlan:
     """The plan for a ``torch._ops.OpOverload``; callers cache it."""
     namespace = func.namespace
     name = f"{namespace}.{func._schema.name.partition('::')[2]}"
     free = namespace in BOOKKEEPING or name in FREE or bool(func.is_view)
     composite = (
         name not in _OWN_KERNEL
-        and _decomposes(func)
+        and _can_decompose(func)
         and torch._C._dispatch_has_kernel_for_dispatch_key(
             func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
         )
     )
     attributes = ATTRIBUTES.get(name)
     if attributes is None and torch.Tag.pointwise in func.tags:
-        attributes = _pointwise
-    return OpPlan(
+        attributes = _mark_pointwise
+    return OperatorPlan(
         name, free, composite, attributes, not _DYNAMIC.isdisjoint(func.tags) or name in _BY_VALUES
     )
 
 
-def _decomposes(func: Any) -> bool:
+def _can_decompose(func: Any) -> bool:
     try:
         if not hasattr(func, "_can_decompose"):  # before torch 2.6
             return bool(
@@ -152,7 +156,7 @@ def _decomposes(func: Any) -> bool:
         return False
 
 
-def computes_itself(types: Iterable[Any]) -> bool:
+def has_own_dispatch(types: Iterable[Any]) -> bool:
     """Whether one of the tensors is of a class that runs other operators for each (jagged, DTensor,
     quantized weights)."""
     disabled = torch._C._disabled_torch_dispatch_impl
@@ -163,19 +167,19 @@ def is_nested(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_nested
 
 
-def _sizes(value: torch.Tensor) -> list[tuple[int, ...]]:
+def _list_nested_shapes(value: torch.Tensor) -> list[tuple[int, ...]]:
     """The shapes inside a nested tensor."""
     return [tuple(map(int, row)) for row in value._nested_tensor_size().tolist()]
 
 
-def shape_of(value: torch.Tensor) -> tuple[int, ...]:
+def get_shape(value: torch.Tensor) -> tuple[int, ...]:
     """Its shape; of a nested tensor, one with as many values: rows of all parts together, if the
     rest is equal."""
     if not value.is_nested:
         return tuple(value.shape)
     if value.layout is _JAGGED:
         return tuple(value.values().shape)
-    sizes = _sizes(value)
+    sizes = _list_nested_shapes(value)
     inner = {size[1:] for size in sizes}
     if len(inner) == 1:
         return (sum(size[0] for size in sizes), *inner.pop())
@@ -184,7 +188,7 @@ def shape_of(value: torch.Tensor) -> tuple[int, ...]:
     return (total // (width := last.pop()), width) if len(last) == 1 and 0 not in last else (total,)
 
 
-def components(
+def split_into_products(
     name: str, args: tuple[Any, ...], result: Any, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> list[tuple[_Shapes, _Shapes]]:
     """(inputs, outputs) of each product that one operator runs: several for two nested tensors,
@@ -193,17 +197,17 @@ def components(
     if (name not in _PAIRED and not backward) or not all(map(is_nested, args[: 2 + backward])):
         return [(tuple(inputs), tuple(outputs))]
     if backward:
-        sizes_of_parts = zip(*(_sizes(value) for value in args[:3]))
+        sizes_of_parts = zip(*(_list_nested_shapes(value) for value in args[:3]))
         has_gradient = [gradient is not None for gradient in result]
         return [
             (sizes, tuple(size if want else None for size, want in zip(sizes[1:], has_gradient)))
             for sizes in sizes_of_parts
         ]
-    parts = zip(*(_sizes(value) for value in (*args[:2], result)))
+    parts = zip(*(_list_nested_shapes(value) for value in (*args[:2], result)))
     return [((first, right), (product,)) for first, right, product in parts]
 
 
-def stored_values(args: tuple[Any, ...]) -> Attributes:
+def count_stored_values(args: tuple[Any, ...]) -> Attributes:
     """How many values each sparse tensor stores, and of two, how many pairs of them meet; ()
     without a sparse tensor."""
     tensors = [
@@ -213,7 +217,7 @@ def stored_values(args: tuple[Any, ...]) -> Attributes:
     if not any(value is not None for value in tensors):
         return ()
     stored: Attributes = (
-        ("nnz", tuple(None if value is None else _stored(value) for value in tensors)),
+        ("nnz", tuple(None if value is None else _count_sparse_values(value) for value in tensors)),
     )
     sparse = [value for value in tensors if value is not None]
     if len(sparse) == 2 and all(value.dim() == 2 for value in sparse):
@@ -228,7 +232,7 @@ def stored_values(args: tuple[Any, ...]) -> Attributes:
     return stored
 
 
-def _stored(value: torch.Tensor) -> int:
+def _count_sparse_values(value: torch.Tensor) -> int:
     return (
         int(value.values().numel())
         if value.layout is not torch.sparse_coo
@@ -236,7 +240,7 @@ def _stored(value: torch.Tensor) -> int:
     )
 
 
-def _result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_or_reuse_result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         from perfctl.workloads.tracing import meta_results
     except ImportError:  # in the file for a script's own interpreter, which traces nothing on meta
@@ -253,15 +257,18 @@ def run(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     shaped = _SHAPED.get(name)
     if shaped is None or not any(map(_is_on_meta, args)):
         try:
-            return _result(func, args, kwargs)
+            return _run_or_reuse_result(func, args, kwargs)
         except RuntimeError as error:
             if "not on the expected device meta" not in str(error):
                 raise
-            return func(*tree_map(_to_meta, args), **tree_map(_to_meta, kwargs))
+            return func(
+                *tree_map(_move_cpu_tensor_to_meta, args),
+                **tree_map(_move_cpu_tensor_to_meta, kwargs),
+            )
     return shaped(*args, **kwargs)
 
 
-def _to_meta(value: Any) -> Any:
+def _move_cpu_tensor_to_meta(value: Any) -> Any:
     return (
         value.to("meta")
         if isinstance(value, torch.Tensor) and value.device.type == "cpu"
@@ -274,7 +281,7 @@ def _is_on_meta(value: Any) -> bool:
     return isinstance(first, torch.Tensor) and first.is_meta
 
 
-def _ctc(
+def _make_ctc_loss_result(
     log_probs: torch.Tensor, targets: torch.Tensor, *_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     steps, batch = log_probs.shape[0], log_probs.shape[1] if log_probs.dim() == 3 else 1
@@ -282,7 +289,7 @@ def _ctc(
     return log_probs.new_empty(batch), log_probs.new_empty(batch, steps, 2 * longest + 1)
 
 
-def _least_squares(
+def _make_lstsq_result(
     left: torch.Tensor, right: torch.Tensor, *_: Any, **__: Any
 ) -> tuple[torch.Tensor, ...]:
     """Solution, residuals, rank, singular values; of the last three the sizes are not known without
@@ -292,7 +299,7 @@ def _least_squares(
     return left.new_empty((*left.shape[:-2], left.shape[-1], *rows)), *trailing
 
 
-def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:
+def _compare_or_false(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether tensors are equal; on meta only where istft asks whether its windows vanish somewhere
     (torch 2.14): they do not."""
     if left.dim() or left.dtype is not torch.bool:
@@ -300,7 +307,7 @@ def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:
     return False
 
 
-def _grouped(
+def _make_grouped_mm_result(
     left: torch.Tensor,
     right: torch.Tensor,
     offs: torch.Tensor | None = None,
@@ -320,10 +327,10 @@ def _grouped(
 
 
 _SHAPED: dict[str, Callable[..., Any]] = {
-    "aten.equal": _equal,
-    "aten.linalg_lstsq": _least_squares,
-    "aten._grouped_mm": _grouped,
-    "aten._ctc_loss": _ctc,
+    "aten.equal": _compare_or_false,
+    "aten.linalg_lstsq": _make_lstsq_result,
+    "aten._grouped_mm": _make_grouped_mm_result,
+    "aten._ctc_loss": _make_ctc_loss_result,
     "aten._ctc_loss_backward": lambda grad, log_probs, *_: torch.empty_like(log_probs),
     "aten._weight_norm_interface_backward": lambda grad, v, g, *_: (
         torch.empty_like(v),
@@ -333,11 +340,11 @@ _SHAPED: dict[str, Callable[..., Any]] = {
 }
 
 
-def _argument(args: tuple[Any, ...], index: int) -> Any:
+def _get_argument(args: tuple[Any, ...], index: int) -> Any:
     return args[index] if len(args) > index else None
 
 
-def _exponential(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+def _count_matrix_exp_products(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
     """How many products matrix_exp takes for all its matrices, from their norms, as torch's CPU and
     CUDA kernels do.
 
@@ -361,127 +368,136 @@ def _exponential(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
     )
 
 
-def picks_by_mask(name: str, args: tuple[Any, ...]) -> bool:
+def has_data_dependent_size(name: str, args: tuple[Any, ...]) -> bool:
     """Whether the size of the result depends on values: of indexing only where an index is
     a mask."""
     if name not in ("aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_impl_"):
         return True
-    indices = _argument(args, 1) or ()
+    indices = _get_argument(args, 1) or ()
     return any(
         isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
         for index in indices
     )
 
 
-def _hashable(value: Any) -> Any:
+def _make_hashable(value: Any) -> Any:
     """Lists become tuples; symbolic and tensor values become None."""
     if isinstance(value, (list, tuple)):
-        return tuple(map(_hashable, value))
+        return tuple(map(_make_hashable, value))
     return value if isinstance(value, (bool, int, float, str)) else None
 
 
-def _pointwise(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+def _mark_pointwise(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
     return (("pointwise", True),)
 
 
-def _take_arguments(*names: str) -> Extractor:
+def _make_argument_extractor(*names: str) -> Extractor:
     """An extractor of arguments with plain values, named in positional order; "" skips one."""
 
-    def extract(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+    def extract_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
         values = {
-            name: kwargs.get(name, _argument(args, index))
+            name: kwargs.get(name, _get_argument(args, index))
             for index, name in enumerate(names)
             if name
         }
         return tuple(
-            (name, _hashable(value)) for name, value in values.items() if value is not None
+            (name, _make_hashable(value)) for name, value in values.items() if value is not None
         )
 
-    return extract
+    return extract_arguments
 
 
-_WINDOW = _take_arguments("", "", "", "stride", "padding", "dilation", "transposed", "", "groups")
-_CONVOLUTION_BACKWARD = _take_arguments(
+_WINDOW = _make_argument_extractor(
+    "", "", "", "stride", "padding", "dilation", "transposed", "", "groups"
+)
+_CONVOLUTION_BACKWARD = _make_argument_extractor(
     "", "", "", "", "stride", "padding", "dilation", "transposed", "", "groups", "output_mask"
 )
-_MAX_POOL = _take_arguments("", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
-_FLASH = _take_arguments("", "", "", "dropout_p", "is_causal")
-_EFFICIENT = _take_arguments("", "", "", "", "", "dropout_p", "is_causal")
+_MAX_POOL = _make_argument_extractor(
+    "", "kernel_size", "stride", "padding", "dilation", "ceil_mode"
+)
+_FLASH = _make_argument_extractor("", "", "", "dropout_p", "is_causal")
+_EFFICIENT = _make_argument_extractor("", "", "", "", "", "dropout_p", "is_causal")
 
 
-def _attention(name: str) -> Extractor:
+def _make_attention_extractor(name: str) -> Extractor:
     """An extractor of the scores of an operator of OPERATORS, with the lengths of its packed
     sequences."""
     places = OPERATORS[name]
 
-    def extract(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+    def extract_scores(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
         window = kwargs.get("window_size", kwargs.get("window_size_left"))
         keywords = {places.window: window, places.window + 1: kwargs.get("window_size_right")}
 
-        def value(index: int) -> Any:
+        def get_value(index: int) -> Any:
             return args[index] if 0 <= index < len(args) else keywords.get(index)
 
-        def shape(index: int) -> tuple[int, ...]:
-            return tuple(getattr(value(index), "shape", ()))
+        def get_argument_shape(index: int) -> tuple[int, ...]:
+            return tuple(getattr(get_value(index), "shape", ()))
 
-        def lengths(index: int) -> list[int] | None:
-            tensor = value(index)
+        def read_packed_lengths(index: int) -> list[int] | None:
+            tensor = get_value(index)
             # reading a value would break the capture of a CUDA graph
             if tensor is None or tensor.is_meta or torch.cuda.is_current_stream_capturing():
                 return None
             return [int(length) for length in tensor.tolist()]
 
-        attributes = describe_call(name, shape, value, lengths)
+        attributes = describe_attention_call(
+            name, get_argument_shape, get_value, read_packed_lengths
+        )
         if attributes is None:
             return (("missed", PACKED),)
-        query, key = shape(places.query), shape(places.query + 1)
+        query, key = get_argument_shape(places.query), get_argument_shape(places.query + 1)
         scores = prod(query[:-1]) * key[-3]
         return tuple({"scores": scores, **attributes}.items())
 
-    return extract
+    return extract_scores
 
 
-def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
-    return ("bias", _argument(args, 2) is not None), *_WINDOW(args, kwargs)
+def _extract_convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+    return ("bias", _get_argument(args, 2) is not None), *_WINDOW(args, kwargs)
 
 
 ATTRIBUTES: dict[str, Extractor] = {
     f"aten.{name}": extractor
     for names, extractor in (
-        ("convolution _convolution convolution_overrideable", _convolution),
+        ("convolution _convolution convolution_overrideable", _extract_convolution),
         ("convolution_backward convolution_backward_overrideable", _CONVOLUTION_BACKWARD),
         ("max_pool2d_with_indices max_pool3d_with_indices", _MAX_POOL),
         (
             "avg_pool2d avg_pool3d",
-            _take_arguments("", "kernel_size", "stride", "padding", "ceil_mode"),
+            _make_argument_extractor("", "kernel_size", "stride", "padding", "ceil_mode"),
         ),
         (
             "avg_pool2d_backward avg_pool3d_backward",
-            _take_arguments("", "", "kernel_size", "stride", "padding"),
+            _make_argument_extractor("", "", "kernel_size", "stride", "padding"),
         ),
         (
             "native_batch_norm cudnn_batch_norm miopen_batch_norm",
-            _take_arguments("", "", "", "", "", "training"),
+            _make_argument_extractor("", "", "", "", "", "training"),
         ),
-        ("_batch_norm_with_update", _take_arguments()),
+        ("_batch_norm_with_update", _make_argument_extractor()),
         (
             "native_batch_norm_backward",
-            _take_arguments("", "", "", "", "", "", "", "train", "eps", "output_mask"),
+            _make_argument_extractor("", "", "", "", "", "", "", "train", "eps", "output_mask"),
         ),
-        ("native_layer_norm", _take_arguments("", "normalized_shape")),
-        ("native_group_norm", _take_arguments("", "", "", "N", "C", "HxW", "group")),
-        ("embedding_dense_backward", _take_arguments("", "", "num_weights")),
-        ("_cdist_forward", _take_arguments("", "", "p")),
-        ("_cdist_backward", _take_arguments("", "", "", "p")),
-        ("_trilinear", _take_arguments("", "", "", "expand1", "expand2", "expand3", "sumdim")),
-        ("_fft_c2c _fft_r2c _fft_c2r", _take_arguments("", "dim")),
-        ("linalg_qr", _take_arguments("", "mode")),
-        ("linalg_lstsq", _take_arguments("", "", "rcond", "driver")),
-        ("linalg_pinv", _take_arguments(*[""] * 3, "hermitian")),
-        ("linalg_matrix_exp", _exponential),
-        ("_linalg_svd", _take_arguments("", "full_matrices", "compute_uv")),
-        ("_linalg_eigh", _take_arguments("", "", "compute_v")),
-        ("linalg_solve_triangular", _take_arguments("", "", "upper", "left")),
+        ("native_layer_norm", _make_argument_extractor("", "normalized_shape")),
+        ("native_group_norm", _make_argument_extractor("", "", "", "N", "C", "HxW", "group")),
+        ("embedding_dense_backward", _make_argument_extractor("", "", "num_weights")),
+        ("_cdist_forward", _make_argument_extractor("", "", "p")),
+        ("_cdist_backward", _make_argument_extractor("", "", "", "p")),
+        (
+            "_trilinear",
+            _make_argument_extractor("", "", "", "expand1", "expand2", "expand3", "sumdim"),
+        ),
+        ("_fft_c2c _fft_r2c _fft_c2r", _make_argument_extractor("", "dim")),
+        ("linalg_qr", _make_argument_extractor("", "mode")),
+        ("linalg_lstsq", _make_argument_extractor("", "", "rcond", "driver")),
+        ("linalg_pinv", _make_argument_extractor(*[""] * 3, "hermitian")),
+        ("linalg_matrix_exp", _count_matrix_exp_products),
+        ("_linalg_svd", _make_argument_extractor("", "full_matrices", "compute_uv")),
+        ("_linalg_eigh", _make_argument_extractor("", "", "compute_v")),
+        ("linalg_solve_triangular", _make_argument_extractor("", "", "upper", "left")),
         ("_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu", _FLASH),
         ("_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention", _EFFICIENT),
     )
@@ -490,9 +506,9 @@ ATTRIBUTES: dict[str, Extractor] = {
 """Operation -> extractor, where the formula needs more than shapes."""
 ATTRIBUTES.update(
     {
-        "torchvision.deform_conv2d": _take_arguments(*[""] * 13, "use_mask"),
-        "torchvision._deform_conv2d_backward": _take_arguments(*[""] * 14, "use_mask"),
-        **{name.replace("::", "."): _attention(name) for name in OPERATORS},
+        "torchvision.deform_conv2d": _make_argument_extractor(*[""] * 13, "use_mask"),
+        "torchvision._deform_conv2d_backward": _make_argument_extractor(*[""] * 14, "use_mask"),
+        **{name.replace("::", "."): _make_attention_extractor(name) for name in OPERATORS},
     }
 )
 
@@ -501,7 +517,7 @@ Note = Tuple[Any, ...]
 attributes: hashable."""
 
 
-def op_shapes(
+def build_op_shapes(
     recorded: Mapping[Note, list[int]], parameters: Mapping[str, int]
 ) -> tuple[OpShape, ...]:
     """``seen``: note -> [order of the first, calls]; ``parameters``: dotted path -> elements of
@@ -515,15 +531,15 @@ def op_shapes(
         while path and path not in ran:
             path = path.rpartition(".")[0]
         parameters_of[path] = parameters_of.get(path, 0) + count
-    return tuple(_op_shape(note, entry, parameters_of) for note, entry in recorded.items())
+    return tuple(_make_op_shape(note, entry, parameters_of) for note, entry in recorded.items())
 
 
-def _op_shape(note: Note, entry: list[int], parameters_of: dict[str, int]) -> OpShape:
+def _make_op_shape(note: Note, entry: list[int], parameters_of: dict[str, int]) -> OpShape:
     layer, kind, functional, op, direction, role, recompute, inputs, outputs, types, attributes = (
         note
     )
     marks = {"functional": functional, "role": role, "recompute": recompute or None}
-    extra: dict[str, object] = {name: _json(value) for name, value in attributes}
+    extra: dict[str, object] = {name: _convert_to_json_value(value) for name, value in attributes}
     extra.update((name, value) for name, value in marks.items() if value is not None)
     dtypes = tuple(str(dtype).replace("torch.", "") for dtype in types)
     return OpShape(
@@ -541,18 +557,18 @@ def _op_shape(note: Note, entry: list[int], parameters_of: dict[str, int]) -> Op
     )
 
 
-def _json(value: Any) -> Any:
-    return [_json(item) for item in value] if isinstance(value, tuple) else value
+def _convert_to_json_value(value: Any) -> Any:
+    return [_convert_to_json_value(item) for item in value] if isinstance(value, tuple) else value
 
 
-def modules_seen(
+def list_seen_modules(
     modules: Iterable[tuple[str, torch.nn.Module]], outputs: Mapping[str, tuple[int, ...] | None]
-) -> tuple[ModuleSeen, ...]:
+) -> tuple[TracedModule, ...]:
     """A row per named module; ``outputs``: output shapes of those that ran."""
     counted: set[int] = set()
     rows = []
     for path, module in modules:
-        if is_packed(module):
+        if holds_only_packed_parameters(module):
             continue
         own_tensors = {
             name: tensor
@@ -562,10 +578,10 @@ def modules_seen(
         counted.update(map(id, own_tensors.values()))
         uninitialized = tuple(name for name, tensor in own_tensors.items() if is_lazy(tensor))
         parameters = [tensor for tensor in own_tensors.values() if not is_lazy(tensor)]
-        tensors = [*parameters, *packed_parameters(module)]
-        row = ModuleSeen(
+        tensors = [*parameters, *unpack_quantized_parameters(module)]
+        row = TracedModule(
             path,
-            kind_of(module),
+            get_layer_class_name(module),
             depth=path.count(".") + 1 if path else 0,
             output=outputs.get(path),
             parameters=sum(tensor.numel() for tensor in tensors),

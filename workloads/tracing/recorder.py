@@ -27,26 +27,26 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from perfctl.records.paper import OnGpu, Traced
+from perfctl.records.paper import GpuChoices, TracedStep
 from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.source import MODEL_ERRORS
-from perfctl.workloads.spec import first_line
+from perfctl.workloads.spec import get_first_error_line
 from perfctl.workloads.tracing import as_cuda, composites
-from perfctl.workloads.tracing.as_cuda import Kernels
-from perfctl.workloads.tracing.autocast import Autocast, AutocastRefused
-from perfctl.workloads.tracing.gradients import tensors_in
-from perfctl.workloads.tracing.memory import Live
-from perfctl.workloads.tracing.traffic import Watch
+from perfctl.workloads.tracing.as_cuda import GpuKernelChoices
+from perfctl.workloads.tracing.autocast import AutocastRefused, TracedAutocast
+from perfctl.workloads.tracing.gradients import iterate_tensors
+from perfctl.workloads.tracing.memory import LiveStorages
+from perfctl.workloads.tracing.traffic import ReadTrafficCounter
 from perfctl.workloads.tracing.watch import Recorder
 
 __all__ = [
     "Recorder",
-    "Traced",
-    "as_inputs",
+    "TracedStep",
+    "convert_inputs",
+    "copy_to_meta",
     "make_inputs",
     "make_optimizer",
-    "trace",
-    "without_data",
+    "trace_step",
 ]
 
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -66,12 +66,12 @@ _PASSED_ON = ("_run_as_one", "flex_attend", "read_out", "run")
 """Functions of this package that call what the model called: its errors are the model's."""
 
 
-def with_data(model: torch.nn.Module) -> torch.nn.Module:
+def copy_with_data(model: torch.nn.Module) -> torch.nn.Module:
     """A copy of ``model`` with its values; ``model`` does not change."""
-    return copy.deepcopy(model, _copy_lazy(model, None))
+    return copy.deepcopy(model, _replace_lazy_tensors(model, None))
 
 
-def _copy_lazy(model: torch.nn.Module, device: str | None) -> dict[int, Any]:
+def _replace_lazy_tensors(model: torch.nn.Module, device: str | None) -> dict[int, Any]:
     """Parameters and buffers without a shape by the id of the model's; torch 2.14 cannot copy
     such buffers."""
     lazy: list[Any] = [
@@ -83,9 +83,9 @@ def _copy_lazy(model: torch.nn.Module, device: str | None) -> dict[int, Any]:
     }
 
 
-def without_data(model: torch.nn.Module) -> torch.nn.Module:
+def copy_to_meta(model: torch.nn.Module) -> torch.nn.Module:
     """A copy of ``model`` on meta, made without copying parameters; ``model`` does not change."""
-    memo = _copy_lazy(model, "meta")
+    memo = _replace_lazy_tensors(model, "meta")
     for parameter in model.parameters():
         if id(parameter) not in memo:
             empty = torch.empty_like(parameter, device="meta")
@@ -107,14 +107,14 @@ def without_data(model: torch.nn.Module) -> torch.nn.Module:
     return copied
 
 
-def needs_values(model: torch.nn.Module, inputs: Any) -> bool:
+def needs_real_values(model: torch.nn.Module, inputs: Any) -> bool:
     """Whether something given has no form without values: sparse and strided nested tensors,
     quantized layers."""
     attributes = (vars(module).values() for module in model.modules())
     tensors = [
         *model.parameters(),
         *model.buffers(),
-        *tensors_in(inputs),
+        *iterate_tensors(inputs),
         *(value for group in attributes for value in group),
     ]
     odd = any(
@@ -126,12 +126,12 @@ def needs_values(model: torch.nn.Module, inputs: Any) -> bool:
     return odd or any(type(module).__module__.startswith(_QUANTIZED) for module in model.modules())
 
 
-def holds_jagged(inputs: Any) -> bool:
+def has_jagged_input(inputs: Any) -> bool:
     """Whether a jagged nested tensor with values is among the inputs: some of its operators exist
     with values only."""
     return any(
         tensor.layout is torch.jagged and tensor.device.type != "meta"
-        for tensor in tensors_in(inputs)
+        for tensor in iterate_tensors(inputs)
     )
 
 
@@ -145,7 +145,7 @@ def make_inputs(
     )
 
 
-def as_inputs(inputs: Any, device: str) -> tuple[Any, ...]:
+def convert_inputs(inputs: Any, device: str) -> tuple[Any, ...]:
     """Inputs on ``device``: tensors are moved, shapes become float32 tensors; a single input
     becomes a tuple."""
     if isinstance(inputs, torch.Tensor) or (
@@ -153,7 +153,9 @@ def as_inputs(inputs: Any, device: str) -> tuple[Any, ...]:
     ):
         inputs = (inputs,)
     return tuple(
-        torch.zeros(tuple(item), device=device) if _is_shape(item) else _moved(item, device)
+        torch.zeros(tuple(item), device=device)
+        if _is_shape(item)
+        else _move_to_device(item, device)
         for item in inputs
     )
 
@@ -162,7 +164,7 @@ def _is_shape(item: Any) -> bool:
     return isinstance(item, (tuple, list)) and all(isinstance(size, int) for size in item)
 
 
-def _moved(item: Any, device: str) -> Any:
+def _move_to_device(item: Any, device: str) -> Any:
     if isinstance(item, torch.Tensor) and item.is_meta and device != "meta":
         return torch.zeros_like(item, device=device, requires_grad=item.requires_grad)
     # a copy would lead back to the tensor that was given
@@ -171,9 +173,9 @@ def _moved(item: Any, device: str) -> Any:
     if hasattr(item, "to"):
         return item.to(device)
     if isinstance(item, (tuple, list)):
-        return type(item)([_moved(piece, device) for piece in item])
+        return type(item)([_move_to_device(piece, device) for piece in item])
     return (
-        {name: _moved(piece, device) for name, piece in item.items()}
+        {name: _move_to_device(piece, device) for name, piece in item.items()}
         if isinstance(item, dict)
         else item
     )
@@ -182,7 +184,7 @@ def _moved(item: Any, device: str) -> Any:
 def make_optimizer(
     model: torch.nn.Module,
     optimizer: str | tuple[str, dict[str, Any]] | None,
-    kernels: Kernels | None = None,
+    kernels: GpuKernelChoices | None = None,
 ) -> Any:
     """An optimizer for the model's trainable parameters; None for none. ``kernels``: it updates
     them as this GPU does."""
@@ -196,13 +198,13 @@ def make_optimizer(
     ]
     kind = getattr(torch.optim, name)
     if kernels is not None and parameters:
-        settings, way = as_cuda.update_settings(kind, settings, kernels.gpu.update)
+        settings, way = as_cuda.choose_optimizer_update(kind, settings, kernels.gpu.update)
         kernels.update = f"optimizer: {name}, {way}"
-    with as_cuda.fused_anywhere():
+    with as_cuda.allow_fused_optimizers_on_meta():
         return kind(parameters, **settings) if parameters else None
 
 
-def trace(
+def trace_step(
     model: torch.nn.Module,
     inputs: tuple[Any, ...],
     *,
@@ -213,9 +215,9 @@ def trace(
     other_tensors: tuple[Any, ...] = (),
     memory: bool = False,
     precision: str = "fp32",
-    gpu: OnGpu | None = None,
-    watch: Watch | None = None,
-) -> Traced:
+    gpu: GpuChoices | None = None,
+    watch: ReadTrafficCounter | None = None,
+) -> TracedStep:
     """Run one step and record it. ``mode``: train or infer; ``grad`` overrides whether there is
     a backward.
 
@@ -231,35 +233,45 @@ def trace(
     model.train(mode == "train")
     if any(map(is_lazy, (*model.parameters(), *model.buffers()))):
         # the first forward gives them their shapes; an error of it comes again below
-        _attempt(
-            model, None, partial(_step, model, inputs, False, None, None, None, None), None, None
+        _record_step(
+            model,
+            None,
+            partial(_run_model_step, model, inputs, False, None, None, None, None),
+            None,
+            None,
         )
     backward = (mode == "train") if grad is None else grad
-    kernels = Kernels(gpu) if gpu is not None and memory else None
+    kernels = GpuKernelChoices(gpu) if gpu is not None and memory else None
     chosen = PRECISIONS[precision]
     inputs = cast_inputs(inputs, chosen.weights)
     if chosen.weights is not None:
         model.to(getattr(torch, chosen.weights))
     autocast = None
     if chosen.autocast is not None:
-        autocast = Autocast(
-            _device_of(model, inputs), getattr(torch, chosen.autocast), fp8=precision == "fp8"
+        autocast = TracedAutocast(
+            _find_device_type(model, inputs),
+            getattr(torch, chosen.autocast),
+            fp8=precision == "fp8",
         )
     stepper = make_optimizer(model, optimizer, kernels) if backward else None
-    live = _adopting(model, inputs, other_tensors) if memory else None
-    step = partial(_step, model, inputs, backward, stepper, loss, live, autocast)
-    recorder, problem = _attempt(model, live, step, autocast, kernels, watch)
+    live = _track_existing_tensors(model, inputs, other_tensors) if memory else None
+    step = partial(_run_model_step, model, inputs, backward, stepper, loss, live, autocast)
+    recorder, problem = _record_step(model, live, step, autocast, kernels, watch)
     if live is not None and problem is None:
         (model if stepper is None else stepper).zero_grad()
         live.begin()
-        recorder, problem = _attempt(model, live, step, autocast, kernels)
+        recorder, problem = _record_step(model, live, step, autocast, kernels)
     assumed = kernels.assumed if kernels is not None else ()
     lives = live.trace(problem is None, kernels is not None, assumed) if live is not None else None
-    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(inputs))
+    size = sum(tensor.numel() * tensor.element_size() for tensor in iterate_tensors(inputs))
     ops = (
-        as_cuda.on_paper(recorder.ops) if kernels is not None and kernels.dropouts else recorder.ops
+        as_cuda.undo_gpu_dropout_operations(recorder.ops)
+        if kernels is not None and kernels.dropouts
+        else recorder.ops
     )
-    return Traced(ops, recorder.modules, problem, lives, recorder.data_dependent, size, precision)
+    return TracedStep(
+        ops, recorder.modules, problem, lives, recorder.data_dependent, size, precision
+    )
 
 
 def cast_inputs(inputs: Any, dtype: str | None) -> Any:
@@ -277,15 +289,15 @@ def cast_inputs(inputs: Any, dtype: str | None) -> Any:
     return {name: cast_inputs(item, dtype) for name, item in inputs.items()}
 
 
-def _device_of(model: torch.nn.Module, inputs: tuple[Any, ...]) -> str:
-    first = next(iter((*model.parameters(), *tensors_in(inputs))), None)
+def _find_device_type(model: torch.nn.Module, inputs: tuple[Any, ...]) -> str:
+    first = next(iter((*model.parameters(), *iterate_tensors(inputs))), None)
     return first.device.type if first is not None else "cpu"
 
 
-def _adopting(
+def _track_existing_tensors(
     model: torch.nn.Module, inputs: tuple[Any, ...], other_tensors: tuple[Any, ...]
-) -> Live:
-    live = Live(_device_of(model, inputs))
+) -> LiveStorages:
+    live = LiveStorages(_find_device_type(model, inputs))
     existing = (
         ("parameter", model.parameters()),
         ("buffer", model.buffers()),
@@ -294,20 +306,20 @@ def _adopting(
     for category, tensors in existing:
         for tensor in tensors:
             if hasattr(tensor, "untyped_storage") and not is_lazy(tensor):
-                live.adopt(tensor, category)
+                live.add_existing_tensor(tensor, category)
     for module in model.modules():
-        live.hold(composites.packed_parameters(module), "parameter")
+        live.hold(composites.unpack_quantized_parameters(module), "parameter")
     return live
 
 
-def _step(
+def _run_model_step(
     model: torch.nn.Module,
     inputs: tuple[Any, ...],
     backward: bool,
     stepper: Any,
     loss: Callable[[Any], Any] | None,
-    live: Live | None,
-    autocast: Autocast | None,
+    live: LiveStorages | None,
+    autocast: TracedAutocast | None,
 ) -> None:
     if stepper is not None:
         stepper.zero_grad()
@@ -318,35 +330,35 @@ def _step(
         if backward and loss is not None:
             ends = [loss(output)]
     if backward and loss is None:
-        ends = [end for end in tensors_in(output) if end.requires_grad]
+        ends = [end for end in iterate_tensors(output) if end.requires_grad]
     if live is not None:
-        live.forward_done()
+        live.end_forward()
     if ends:
         torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
     if live is not None and backward:
-        live.mark_gradients(model)
-        live.backward_done()
+        live.note_gradients(model)
+        live.end_backward()
     del output, ends
     if stepper is not None:
         stepper.step()
 
 
-def _attempt(
+def _record_step(
     model: torch.nn.Module,
-    live: Live | None,
+    live: LiveStorages | None,
     step: Callable[[], None],
-    autocast: Autocast | None,
-    kernels: Kernels | None,
-    watch: Watch | None = None,
+    autocast: TracedAutocast | None,
+    kernels: GpuKernelChoices | None,
+    watch: ReadTrafficCounter | None = None,
 ) -> tuple[Recorder, str | None]:
     """(recorder, where and why the step ended early)."""
     recorder = Recorder(model, live, uncompiled=True, autocast=autocast)
     recorder.watch = watch
     try:
-        as_gpu = kernels.installed() if kernels is not None else nullcontext()
+        as_gpu = kernels.install_gpu_kernels() if kernels is not None else nullcontext()
         with (
-            composites.uncompiled(),
-            as_cuda.fused_anywhere(),
+            composites.run_without_compilation(),
+            as_cuda.allow_fused_optimizers_on_meta(),
             as_gpu,
             recorder,
             autocast or nullcontext(),
@@ -371,17 +383,17 @@ def _attempt(
                 recorder,
                 (
                     f"{layer}: perfctl could not follow it ({type(error).__name__}: "
-                    f"{first_line(error)})"
+                    f"{get_first_error_line(error)})"
                 ),
             )
-        return recorder, explain(error, recorder.failed_in)
+        return recorder, explain_model_error(error, recorder.failed_in)
     return recorder, None
 
 
-def explain(error: BaseException, path: str | None) -> str:
+def explain_model_error(error: BaseException, path: str | None) -> str:
     """One line: the module's path, what happened, and advice when the step needs data."""
     layer = "the model" if path == "" else path or "after the model"
-    text = first_line(error)
+    text = get_first_error_line(error)
     text = (text.partition(". ")[0] if len(text) > 100 else text).rstrip(". ")
     if "meta" in text.lower() and any(
         sign in text for sign in ("item()", "no data", "nonzero", "tolist", "numpy", "Boolean")

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from perfctl.records.paper import Traffic
-from perfctl.workloads.tracing.gradients import tensors_in
-from perfctl.workloads.tracing.memory import storage_of
-from perfctl.workloads.tracing.operations import OpPlan
+from perfctl.records.paper import LayerTraffic
+from perfctl.workloads.tracing.gradients import iterate_tensors
+from perfctl.workloads.tracing.memory import get_storage
+from perfctl.workloads.tracing.operations import OperatorPlan
 
 _GATHERS = frozenset(
     {"aten.embedding", "aten.index_select", "aten.index", "aten.gather", "aten.take"}
@@ -33,7 +33,7 @@ _OVERWRITES = frozenset(
 
 
 @dataclass(slots=True)
-class _Known:
+class _WatchedStorage:
     """A storage that is watched. The tensor is kept, so that no other storage gets its address."""
 
     tensor: torch.Tensor
@@ -42,7 +42,7 @@ class _Known:
 
 
 @dataclass(slots=True)
-class Watch:
+class ReadTrafficCounter:
     """Counts, for each layer, the values that it reads of parameters and of the cache; in one step
     each counts once.
 
@@ -50,28 +50,30 @@ class Watch:
     read nothing.
     """
 
-    _known: dict[int, _Known] = field(default_factory=dict)
+    _known: dict[int, _WatchedStorage] = field(default_factory=dict)
     _reads: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)
     """(Layer, storage) -> offset in the storage -> values read from there."""
     _first: dict[int, str] = field(default_factory=dict)
 
     def add(self, tensors: Iterable[torch.Tensor], cache: bool) -> None:
         for tensor in tensors:
-            storage = storage_of(tensor)
+            storage = get_storage(tensor)
             if storage is None or not tensor.numel():
                 continue
             entry = self._known.get(storage._cdata)
             if entry is None:
-                self._known[storage._cdata] = _Known(tensor, tensor.numel(), cache)
+                self._known[storage._cdata] = _WatchedStorage(tensor, tensor.numel(), cache)
             elif entry.tensor is not tensor:
                 entry.values += tensor.numel()
 
-    def see(self, plan: OpPlan, args: Any, kwargs: dict[str, Any], result: Any, layer: str) -> None:
+    def see(
+        self, plan: OperatorPlan, args: Any, kwargs: dict[str, Any], result: Any, layer: str
+    ) -> None:
         """After an operator ran in ``layer``."""
         if plan.free and plan.name != "aten.clone":
             return
-        for index, tensor in enumerate(tensors_in((*args, *kwargs.values()))):
-            storage = storage_of(tensor)
+        for index, tensor in enumerate(iterate_tensors((*args, *kwargs.values()))):
+            storage = get_storage(tensor)
             entry = self._known.get(storage._cdata) if storage is not None else None
             if entry is None or storage is None or (index == 0 and plan.name in _OVERWRITES):
                 continue
@@ -87,11 +89,11 @@ class Watch:
 
     def first(self, tensor: torch.Tensor) -> str | None:
         """The layer that read the tensor first."""
-        storage = storage_of(tensor)
+        storage = get_storage(tensor)
         return self._first.get(storage._cdata) if storage is not None else None
 
     @property
-    def traffic(self) -> tuple[Traffic, ...]:
+    def traffic(self) -> tuple[LayerTraffic, ...]:
         """A row for every layer that read something, in order."""
         sums: dict[str, list[int]] = {}
         for (layer, key), parts in self._reads.items():
@@ -103,4 +105,4 @@ class Watch:
                 row[2] += size
             else:
                 row[0] += size
-        return tuple(Traffic(layer, *row) for layer, row in sums.items())
+        return tuple(LayerTraffic(layer, *row) for layer, row in sums.items())

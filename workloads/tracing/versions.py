@@ -27,47 +27,49 @@ HIDDEN: dict[int, list[Any]] = {}
 """Hooks that are hidden while the module with this id runs."""
 
 
-def _never() -> bool:
+def _return_false() -> bool:
     return False
 
 
-class _Passes(threading.local):
+class _BackwardDepth(threading.local):
     depth = 0
 
 
-_passes = _Passes()
+_passes = _BackwardDepth()
 
 
-def _own_task() -> int:
+def _get_backward_task() -> int:
     return _passes.depth - 1
 
 
-def _no_number() -> int:
+def _return_no_number() -> int:
     return 0
 
 
-is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", _never)
+is_compiling: Callable[[], bool] = getattr(
+    getattr(torch, "compiler", None), "is_compiling", _return_false
+)
 """Whether torch.compile is tracing the caller (torch 2.1 and later can tell)."""
-current_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", _own_task)
+current_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", _get_backward_task)
 """Number of this thread's current backward pass; -1 outside of backward. Before torch 2.0: see
-``watch_backward``."""
-next_number: Callable[[], int] = getattr(_autograd, "_get_sequence_nr", _no_number)
+``track_backward_passes``."""
+next_number: Callable[[], int] = getattr(_autograd, "_get_sequence_nr", _return_no_number)
 """The sequence number of this thread's next autograd node; always 0 before torch 2.1."""
-HAS_NUMBERS = next_number is not _no_number
+HAS_NUMBERS = next_number is not _return_no_number
 """Whether autograd nodes tell their sequence numbers."""
 
 
-def watch_backward() -> Callable[[], None]:
+def track_backward_passes() -> Callable[[], None]:
     """Before torch 2.0, let ``current_task`` know when a thread is inside a backward pass. The
     returned function undoes it.
 
     Autograd's own threads for GPUs are not known.
     """
-    if current_task is not _own_task:
+    if current_task is not _get_backward_task:
         return lambda: None
     functions = {name: getattr(torch.autograd, name) for name in ("backward", "grad")}
 
-    def count_depth(function: Any) -> Any:
+    def wrap_backward(function: Any) -> Any:
         @functools.wraps(function)
         def watched(*args: Any, **kwargs: Any) -> Any:
             _passes.depth += 1
@@ -83,7 +85,7 @@ def watch_backward() -> Callable[[], None]:
             setattr(torch.autograd, name, function)
 
     for name, function in functions.items():
-        setattr(torch.autograd, name, count_depth(function))
+        setattr(torch.autograd, name, wrap_backward(function))
     return undo
 
 
@@ -99,31 +101,32 @@ def register_prehook(node: Any, hook: Callable[[Any], None]) -> None:
     node._register_hook_dict(carrier)
 
 
-def autocast_dtype(device: str) -> Any:
+def get_autocast_dtype(device: str) -> Any:
     """The dtype of autocast on a kind of device; None when autocast is off there."""
     if hasattr(torch, "get_autocast_dtype"):  # torch 2.4 and later
         return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     if device == "cuda":
         on = torch.is_autocast_enabled()
         return getattr(torch, "get_autocast_gpu_dtype", lambda: torch.float16)() if on else None
-    on = getattr(torch, "is_autocast_cpu_enabled", _never)()
+    on = getattr(torch, "is_autocast_cpu_enabled", _return_false)()
     return torch.get_autocast_cpu_dtype() if on and device == "cpu" else None
 
 
-def is_capturing() -> bool:
+def is_capturing_cuda_graph() -> bool:
     """Whether a CUDA graph is being captured, when waiting and measuring are impossible."""
     return (
-        torch.cuda.is_initialized() and getattr(torch.cuda, "is_current_stream_capturing", _never)()
+        torch.cuda.is_initialized()
+        and getattr(torch.cuda, "is_current_stream_capturing", _return_false)()
     )
 
 
-def free_and_total() -> tuple[int | None, int | None]:
+def read_free_and_total_memory() -> tuple[int | None, int | None]:
     """Bytes of the current GPU that are free, and all of them; None where torch cannot tell
     (before 1.11)."""
     return torch.cuda.mem_get_info() if hasattr(torch.cuda, "mem_get_info") else (None, None)
 
 
-def range_functions() -> tuple[Callable[[str], Any], Callable[[Any], None]]:
+def find_range_functions() -> tuple[Callable[[str], Any], Callable[[Any], None]]:
     """Functions that begin and end a range of torch.profiler. Newer versions have some that bypass
     the dispatcher."""
     if hasattr(_autograd, "_record_function_with_args_enter"):
@@ -131,7 +134,7 @@ def range_functions() -> tuple[Callable[[str], Any], Callable[[Any], None]]:
     return torch.ops.profiler._record_function_enter, torch.ops.profiler._record_function_exit
 
 
-class PatchedCalls:
+class ModuleCallPatch:
     """Calls ``before`` and ``after`` around every ``nn.Module.__call__``, for versions without
     ``HAS_ALWAYS``."""
 
@@ -167,7 +170,7 @@ class PatchedCalls:
             finally:
                 # Hooks that were hidden for this call are back before those after it are called.
                 for item in HIDDEN.pop(id(module), ()):
-                    item.put_back()
+                    item.restore_hidden_hooks()
                 for item in reversed(hooks()):
                     item.after(
                         module, args, *(hook_arguments if item.with_kwargs else hook_arguments[-1:])

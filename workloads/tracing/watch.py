@@ -17,20 +17,20 @@ from torch.nn.parameter import is_lazy
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfctl.records.paper import ModuleSeen, OpShape
+from perfctl.records.paper import OpShape, TracedModule
 from perfctl.records.report import Gap
-from perfctl.workloads.spec import first_line
+from perfctl.workloads.spec import get_first_error_line
 from perfctl.workloads.tracing import composites, operations
-from perfctl.workloads.tracing.composites import Call, ModuleHooks, is_recurrent
-from perfctl.workloads.tracing.gradients import tensors_in
-from perfctl.workloads.tracing.layers import Frame, Names, Places
-from perfctl.workloads.tracing.memory import Live, storage_of
-from perfctl.workloads.tracing.operations import OpPlan, is_nested
+from perfctl.workloads.tracing.composites import CompositeCall, GlobalModuleHooks, is_recurrent
+from perfctl.workloads.tracing.gradients import iterate_tensors
+from perfctl.workloads.tracing.layers import LayerFrame, LayerStack, ModuleNames
+from perfctl.workloads.tracing.memory import LiveStorages, get_storage
+from perfctl.workloads.tracing.operations import OperatorPlan, is_nested
 from perfctl.workloads.tracing.versions import current_task, is_compiling, next_number
 
 if TYPE_CHECKING:  # of estimates alone: not in what runs inside a profiled process
-    from perfctl.workloads.tracing.autocast import Autocast
-    from perfctl.workloads.tracing.traffic import Watch
+    from perfctl.workloads.tracing.autocast import TracedAutocast
+    from perfctl.workloads.tracing.traffic import ReadTrafficCounter
 
 # attention of jagged tensors looks for it in a dispatch mode (torch 2.14)
 with suppress(ImportError):
@@ -71,13 +71,13 @@ ELSEWHERE = (
 )
 
 
-class _Thread(threading.local):
+class _RecordedThread(threading.local):
     entered = False
     depth = 0
     """Modules that another thread than the recorded one is calling."""
 
 
-class Dispatch(TorchDispatchMode):
+class OperatorDispatchMode(TorchDispatchMode):
     """Passes every operator to the recorder after it ran."""
 
     supports_higher_order_operators = True
@@ -85,7 +85,7 @@ class Dispatch(TorchDispatchMode):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
-        self.plans: dict[Any, OpPlan] = {}
+        self.plans: dict[Any, OperatorPlan] = {}
         self.ended = False
         """The recorder ended in another thread than it began, where this mode cannot be removed."""
 
@@ -103,16 +103,16 @@ class Dispatch(TorchDispatchMode):
         recorder = self.recorder
         if isinstance(func, HigherOrderOperator):
             recorder.dispatched += 1
-            return self._higher_order(func, args, kwargs)
+            return self._run_higher_order(func, args, kwargs)
         # shapes that DTensor works out before it computes: the next mode answers
         if FakeTensor in types:
             return func(*args, **kwargs)
         # a tensor made of tensors: the operators on those come here
-        if operations.computes_itself(types):
+        if operations.has_own_dispatch(types):
             return NotImplemented
         plan = self.plans.get(func)
         if plan is None:
-            plan = self.plans[func] = operations.plan_for(func)
+            plan = self.plans[func] = operations.plan_operator(func)
         if plan.composite and not any(map(is_nested, args)):
             with self:
                 result = func.decompose(*args, **kwargs)
@@ -121,22 +121,24 @@ class Dispatch(TorchDispatchMode):
         result = operations.run(func, plan.name, args, kwargs)
         recorder.dispatched += 1
         if plan.name in (_SCALAR, _ENTRY):
-            recorder.note_boundary(plan.name, args[0])
+            recorder.note_value_crossing_torch(plan.name, args[0])
         if not plan.free:
-            recorder.note_safely(plan, args, kwargs, result)
+            recorder.note_operator_safely(plan, args, kwargs, result)
         recorder.numbered = next_number()
         if recorder.live is not None:
-            recorder.live.see(result, *recorder.running_layer(), plan.name)
+            recorder.live.see(result, *recorder.get_running_layer(), plan.name)
             from perfctl.workloads.tracing import as_cuda
 
-            recorder.live.see_scratch(
-                as_cuda.scratch(plan.name, args), *recorder.running_layer(), plan.name
+            recorder.live.note_scratch(
+                as_cuda.count_scratch_bytes(plan.name, args),
+                *recorder.get_running_layer(),
+                plan.name,
             )
         if recorder.watch is not None:
-            recorder.watch.see(plan, args, kwargs, result, recorder.running_layer()[0])
+            recorder.watch.see(plan, args, kwargs, result, recorder.get_running_layer()[0])
         return result
 
-    def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _run_higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
         """FlexAttention is one operation, as attention is; of the others, the operators
         inside count."""
         if func.name() in ("flex_attention", "flex_attention_backward"):
@@ -150,7 +152,9 @@ class Dispatch(TorchDispatchMode):
             with self:
                 return kernel(*args, **kwargs)
         result = func(*args, **kwargs)
-        self.recorder.miss(f"higher_order.{func.name()}", "its operators are not visible")
+        self.recorder.add_unknown_operation(
+            f"higher_order.{func.name()}", "its operators are not visible"
+        )
         return result
 
     def _make_visible(self, value: Any) -> Any:
@@ -176,10 +180,10 @@ class Recorder:
     def __init__(
         self,
         model: torch.nn.Module | None = None,
-        live: Live | None = None,
-        names: Names | None = None,
+        live: LiveStorages | None = None,
+        names: ModuleNames | None = None,
         uncompiled: bool = False,
-        autocast: Autocast | None = None,
+        autocast: TracedAutocast | None = None,
     ) -> None:
         """``model``: layers are named by their path below it; without it, modules are named when
         they are called.
@@ -201,10 +205,10 @@ class Recorder:
         self._has_zeros = False
         self.model = model
         self.live = live
-        self.watch: Watch | None = None
+        self.watch: ReadTrafficCounter | None = None
         """Counts what is read of weights and of a cache; None: nothing does."""
-        self.names = names or Names(model, root_name="")
-        self.places = Places(self.names, roots=model is None)
+        self.names = names or ModuleNames(model, root_name="")
+        self.places = LayerStack(self.names, roots=model is None)
         self.failed_in: str | None = None
         """Dotted path of the innermost module that raised an exception; None without one."""
         self.numbered = next_number()
@@ -226,13 +230,13 @@ class Recorder:
         """Layers that took a floating-point number out of torch with ``item``."""
         self._own: int | None = None
         """The newest node's number of a torch.autograd.Function."""
-        self._dispatch = Dispatch(self)
-        self._thread = _Thread()
+        self._dispatch = OperatorDispatchMode(self)
+        self._thread = _RecordedThread()
         """Whether this is the thread that is recorded: modes and the stack of modules belong
         to one."""
         self._elsewhere: dict[str, None] = {}
         """Parts of the running model whose forward another thread runs."""
-        self._hooks = ModuleHooks(self.enter, self.leave, with_kwargs=True)
+        self._hooks = GlobalModuleHooks(self.enter, self.leave, with_kwargs=True)
         self._handles: list[Any] = []
         self._attention: Any = None
         self._vecdot: Any = None
@@ -245,13 +249,13 @@ class Recorder:
     def ops(self) -> tuple[OpShape, ...]:
         """The recorded operations, in order of first call; identical calls are one record with
         a count."""
-        return operations.op_shapes(self._seen, self._parameters)
+        return operations.build_op_shapes(self._seen, self._parameters)
 
     @property
-    def modules(self) -> tuple[ModuleSeen, ...]:
+    def modules(self) -> tuple[TracedModule, ...]:
         """Every module of the model, in the model's order; without a model, every module that
         was called."""
-        return operations.modules_seen(self._named, self._outputs)
+        return operations.list_seen_modules(self._named, self._outputs)
 
     @property
     def gaps(self) -> list[Gap]:
@@ -272,9 +276,9 @@ class Recorder:
         return tuple(self._dynamic)
 
     def __enter__(self) -> Recorder:
-        self.names.follow(self._learn)
+        self.names.add_listener(self._learn)
         self.places.mark(self.places.outside)
-        composites.prepare_for_compiled(self.enter, self.leave)
+        composites.exclude_hooks_from_compilation(self.enter, self.leave)
         self._hooks.install()
         self._handles = [
             optimizers.register_optimizer_step_pre_hook(self._before_step),
@@ -289,9 +293,9 @@ class Recorder:
         ):  # a user's script must give the same results to the bit
             torch.backends.mha.set_fastpath_enabled(False)
         self._attention = torch.nn.functional.scaled_dot_product_attention
-        torch.nn.functional.scaled_dot_product_attention = self._attend
+        torch.nn.functional.scaled_dot_product_attention = self._run_attention_as_one
         self._vecdot = torch.linalg.vecdot
-        torch.linalg.vecdot = self._multiply_vectors
+        torch.linalg.vecdot = self._run_vecdot_as_one
         self._methods = {name: getattr(torch.Tensor, name) for name in _READ_OUT}
         for name, method in self._methods.items():
             setattr(torch.Tensor, name, self._watch_method(method))
@@ -299,7 +303,9 @@ class Recorder:
             self._linalg = {name: getattr(torch.linalg, name) for name in _VALUES_ONLY}
         for name, function in self._linalg.items():
             setattr(
-                torch.linalg, name, update_wrapper(partial(self._values_of, function), function)
+                torch.linalg,
+                name,
+                update_wrapper(partial(self._run_without_vectors, function), function),
             )
         self._dispatch.__enter__()  # type: ignore[no-untyped-call]
         self._thread.entered = True
@@ -322,15 +328,15 @@ class Recorder:
             setattr(torch.Tensor, name, method)
         for name, function in self._linalg.items():
             setattr(torch.linalg, name, function)
-        self.names.unfollow(self._learn)
+        self.names.remove_listener(self._learn)
         del self.places.stack[1:]
 
-    def _attend(self, *args: Any, **kwargs: Any) -> Any:
-        describe = partial(composites.describe_attention, module=self.places.top.module)
+    def _run_attention_as_one(self, *args: Any, **kwargs: Any) -> Any:
+        describe = partial(composites.fill_attention_call, module=self.places.top.module)
         return self._run_as_one(self._attention, describe, args, kwargs)
 
-    def _multiply_vectors(self, *args: Any, **kwargs: Any) -> Any:
-        return self._run_as_one(self._vecdot, composites.describe_vecdot, args, kwargs)
+    def _run_vecdot_as_one(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run_as_one(self._vecdot, composites.fill_vecdot_call, args, kwargs)
 
     def _run_as_one(self, function: Any, describe: Any, args: Any, kwargs: Any) -> Any:
         """Call a function of torch as one operation; ``describe`` fills its Call."""
@@ -339,9 +345,9 @@ class Recorder:
         above = self.places.top
         if above.call is not None or any(map(is_nested, (*args, *kwargs.values()))):
             return function(*args, **kwargs)
-        call = Call()
+        call = CompositeCall()
         recompute = above.recompute or current_task() != -1
-        frame = Frame(above.layer, above.kind, above.leaf, recompute, call, above.module)
+        frame = LayerFrame(above.layer, above.kind, above.leaf, recompute, call, above.module)
         self.places.push(frame)
         output = None
         try:
@@ -353,10 +359,10 @@ class Recorder:
             # so it counts as a whole.
             if output is not None or recompute:
                 describe(call, args, kwargs, output)
-                self._note_cast_call(frame, call)
+                self._add_forward_call(frame, call)
         return output
 
-    def _values_of(self, function: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def _run_without_vectors(self, function: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         """A function of _VALUES_ONLY; without a gradient it is recorded as it runs outside of a
         trace, without vectors."""
         self._values_only = not (torch.is_grad_enabled() and tensor.requires_grad)
@@ -370,13 +376,13 @@ class Recorder:
 
         def read_out(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             # without this mode, torch prints a tensor, or a compiled region runs
-            if torch._C._len_torch_dispatch_stack() and self._is_outside(tensor):
-                self.miss(f"Tensor.{method.__name__}", OUTSIDE)
+            if torch._C._len_torch_dispatch_stack() and self._leaves_torch(tensor):
+                self.add_unknown_operation(f"Tensor.{method.__name__}", OUTSIDE)
             return method(tensor, *args, **kwargs)
 
         return update_wrapper(read_out, method)
 
-    def _is_outside(self, tensor: torch.Tensor) -> bool:
+    def _leaves_torch(self, tensor: torch.Tensor) -> bool:
         """Whether numbers to compute with cross the border of torch in a forward or a backward.
         Integers are sizes and indices; a single number may only be logged."""
         inside = len(self.places.stack) > 1 or current_task() != -1
@@ -388,41 +394,41 @@ class Recorder:
             and tensor.numel() > 1
         )
 
-    def note_boundary(self, name: str, tensor: torch.Tensor) -> None:
+    def note_value_crossing_torch(self, name: str, tensor: torch.Tensor) -> None:
         """Note a number that leaves torch, and values of Python or NumPy that come in: of NumPy, or
         in a layer that took a number out before."""
         layer = self.places.now()[0].layer
         if name == _SCALAR and tensor.is_floating_point():
             self._read_out.add(layer)
-        elif name == _ENTRY and self._is_outside(tensor):
+        elif name == _ENTRY and self._leaves_torch(tensor):
             # memory of NumPy cannot grow; before torch 2.2, a storage may not tell
-            can_grow = getattr(storage_of(tensor), "resizable", lambda: True)
+            can_grow = getattr(get_storage(tensor), "resizable", lambda: True)
             if not can_grow():
-                self.miss("torch.from_numpy", RETURNED)
+                self.add_unknown_operation("torch.from_numpy", RETURNED)
             elif layer in self._read_out:
-                self.miss("torch.tensor", RETURNED)
+                self.add_unknown_operation("torch.tensor", RETURNED)
 
     def flex_attend(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """FlexAttention: the scores of the blocks that its mask keeps; its own operators are not
         recorded."""
         query, key, value = args[:3]
-        above, call = self.places.top, Call()
+        above, call = self.places.top, CompositeCall()
         if above.call is None:
-            composites.describe_attention(call, (query, key, value), {}, None)
+            composites.fill_attention_call(call, (query, key, value), {}, None)
             is_forward = func.name() == "flex_attention"
             mask = [item for item in args if isinstance(item, tuple) and len(item) > 8]
-            composites.describe_blocks(call, mask[0])
+            composites.add_block_mask_scores(call, mask[0])
             if is_forward:
-                self._note_call(above, call)
+                self._add_composite_call(above, call)
             else:
                 call.attributes["needs"], call.backend = (True, True, True), "flash"
-                self._note_call(self.places.now()[0], call, "backward")
+                self._add_composite_call(self.places.now()[0], call, "backward")
         return func(*args, **kwargs)
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._optimizing = True
         if self.live is not None and self.model is not None:
-            self.live.mark_gradients(self.model)
+            self.live.note_gradients(self.model)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._optimizing = False
@@ -435,7 +441,10 @@ class Recorder:
             )
             for tensor in group["params"]:
                 if tensor.grad is not None:
-                    layer, shape = self.names.holder(tensor) or "", tuple(tensor.shape)
+                    layer, shape = (
+                        self.names.find_layer_of_parameter(tensor) or "",
+                        tuple(tensor.shape),
+                    )
                     kind = (
                         self.places.frames_of[layer].kind if layer in self.places.frames_of else ""
                     )
@@ -456,7 +465,7 @@ class Recorder:
 
     def _learn(self, name: str, module: torch.nn.Module) -> None:
         self.places.learn(name, module)
-        if not composites.is_wrapper(module):  # the module inside has the same name
+        if not composites.is_torch_compile_wrapper(module):  # the module inside has the same name
             self._named.append((name, module))
         parameters = [
             tensor for tensor in module.parameters(recurse=False) if id(tensor) not in self._counted
@@ -464,9 +473,9 @@ class Recorder:
         self._counted.update(map(id, parameters))
         counted = [tensor for tensor in parameters if not is_lazy(tensor)]
         self._parameters[name] = self._parameters.get(name, 0) + sum(
-            tensor.numel() for tensor in (*counted, *composites.packed_parameters(module))
+            tensor.numel() for tensor in (*counted, *composites.unpack_quantized_parameters(module))
         )
-        storages = filter(None, map(storage_of, counted))
+        storages = filter(None, map(get_storage, counted))
         self._weights.update((storage._cdata, None) for storage in storages)
 
     def enter(self, module: torch.nn.Module, args: Any) -> None:
@@ -475,21 +484,21 @@ class Recorder:
         if not self._is_recorded_here():
             self._thread.depth += 1
             if self._thread.depth == 1 and (
-                "_is_replica" in module.__dict__ or self.names.is_part(module)
+                "_is_replica" in module.__dict__ or self.names.is_part_of_model(module)
             ):
                 self._elsewhere[
                     self.names.find(module, None, roots=False) or type(module).__name__
                 ] = None
             return
-        self.places.push(self.places.frame_for(module))
+        self.places.push(self.places.make_frame(module))
         self._before.append(self.dispatched)
-        if self._region is None and not self._uncompiled and composites.is_compiled(module):
+        if self._region is None and not self._uncompiled and composites.is_compiled_region(module):
             # In a dispatch mode, torch.compile would compile a separate variant of the region.
             self._region = module
             self._regions[self.places.top.layer or type(module).__name__] = None
             self._dispatch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-            if composites.is_wrapper(module):
-                self._hooks.hide(module)
+            if composites.is_torch_compile_wrapper(module):
+                self._hooks.hide_during_forward(module)
 
     def leave(self, module: torch.nn.Module, args: Any, *hook_arguments: Any) -> None:
         """Global forward hook; ``rest``: (kwargs, output), or (None,) after an exception."""
@@ -517,7 +526,7 @@ class Recorder:
             and not frame.recompute
             and not self._optimizing
         ):
-            self._ran_unseen(module, frame, args, output)
+            self._note_invisible_work(module, frame, args, output)
         described = output is not None or (raised and frame.recompute)
         if (
             frame.call is not None
@@ -525,29 +534,34 @@ class Recorder:
             and is_recurrent(module)
             and described
         ):
-            composites.describe_rnn(frame.call, module, args, kwargs, output)
-            self._note_cast_call(frame, frame.call)
+            composites.fill_rnn_call(frame.call, module, args, kwargs, output)
+            self._add_forward_call(frame, frame.call)
         if path is not None and path not in self._outputs:
-            self._outputs[path] = next(map(operations.shape_of, tensors_in(output)), None)
+            self._outputs[path] = next(map(operations.get_shape, iterate_tensors(output)), None)
 
     def _is_recorded_here(self) -> bool:
         """Whether this is the recorded thread, or autograd's, which repeats forward work of
         checkpointing."""
         return self._thread.entered or current_task() != -1
 
-    def _ran_unseen(self, module: torch.nn.Module, frame: Frame, args: Any, output: Any) -> None:
+    def _note_invisible_work(
+        self, module: torch.nn.Module, frame: LayerFrame, args: Any, output: Any
+    ) -> None:
         """A module that gave a new tensor without any operator that could be seen: its work is
         unknown, not 0."""
         if frame.call is not None or self._region is not None:
             return
         inputs = {
-            id(tensor) for tensor in (*tensors_in(args), *module.parameters(), *module.buffers())
+            id(tensor)
+            for tensor in (*iterate_tensors(args), *module.parameters(), *module.buffers())
         }
         if (
-            any(id(tensor) not in inputs for tensor in tensors_in(output))
+            any(id(tensor) not in inputs for tensor in iterate_tensors(output))
             and next(module.parameters(), None) is not None
         ):
-            self.miss(f"module.{type(module).__name__}", "no visible operator", frame)
+            self.add_unknown_operation(
+                f"module.{type(module).__name__}", "no visible operator", frame
+            )
 
     def note_control_flow(self, name: str) -> None:
         """Note that a branch or loop may depend on data, and that its gradients are of its operands
@@ -557,10 +571,10 @@ class Recorder:
         frame, direction, _ = self.places.now()
         if torch.is_grad_enabled() or direction == "backward":
             reason = "the gradients of tensors that its functions close over are not visible"
-            self.miss(f"higher_order.{name}", reason, frame, "backward")
+            self.add_unknown_operation(f"higher_order.{name}", reason, frame, "backward")
 
-    def miss(
-        self, op: str, reason: str, frame: Frame | None = None, direction: str = "forward"
+    def add_unknown_operation(
+        self, op: str, reason: str, frame: LayerFrame | None = None, direction: str = "forward"
     ) -> None:
         """Count an operation about which nothing is known but its name. ``frame``, ``direction``:
         where it ran, if not here and now."""
@@ -582,28 +596,30 @@ class Recorder:
             (("missed", reason),),
         )
 
-    def note_safely(
-        self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    def note_operator_safely(
+        self, plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
         """``note``; an operation that it cannot read is counted by name only."""
         try:
             self.note(plan, args, kwargs, result)
         except Exception as error:
-            self.miss(plan.name, f"{type(error).__name__}: {first_line(error)}")
+            self.add_unknown_operation(
+                plan.name, f"{type(error).__name__}: {get_first_error_line(error)}"
+            )
 
     def note(
-        self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
         """Record one operator, unless it is part of a composite call."""
         if self._optimizing:
             return
         frame, direction, key = self.places.now()
-        if (call := frame.call) is not None and not self._casts(plan.name, key):
-            call.note_operator(plan.name)
+        if (call := frame.call) is not None and not self._is_autocast_cast(plan.name, key):
+            call.note_backend_operator(plan.name)
             task = current_task()
             if direction == "backward" and task not in call.tasks and call.op:
                 call.tasks.add(task)
-                self._note_call(frame, call, "backward")
+                self._add_composite_call(frame, call, "backward")
             return
         if (
             direction == "backward"
@@ -611,12 +627,12 @@ class Recorder:
             and (plan.name in COPIES or frame.layer in self.places.recurrent)
         ):
             return
-        if plan.dynamic and operations.picks_by_mask(plan.name, args):
+        if plan.dynamic and operations.has_data_dependent_size(plan.name, args):
             self._dynamic[plan.name] = None
         if plan.name == "aten._efficientzerotensor":
             self._has_zeros = True
         elif self._has_zeros and plan.name == "aten.zeros" and result.dim() == 0:
-            self._remember(self._zeros, result)
+            self._remember_storage(self._zeros, result)
         shapes: list[tuple[int, ...] | None] = []
         types: list[Any] = []
         weights = self._read(args, shapes, types)
@@ -629,20 +645,20 @@ class Recorder:
         )
         forward, role = plan.name, None
         if direction == "forward":
-            self._claim(plan.name, weights > 0)
+            self._note_node_operator(plan.name, weights > 0)
             if weights and weights == len(types) - sum(shape is not None for shape in outputs):
-                self._derive(result)
+                self._note_derived_weights(result)
         else:
-            forward, role = self._role(key, plan.name, weights > 0)
+            forward, role = self._find_backward_role(key, plan.name, weights > 0)
         attributes = plan.attributes(args, kwargs) if plan.attributes else ()
-        if self._has_zeros and any(self._is_zero(value) for value in args):
+        if self._has_zeros and any(self._is_zero_tangent(value) for value in args):
             attributes = (*attributes, ("zero", True))
         if self._values_only:
             attributes = (*attributes, ("compute_uv", False), ("compute_v", False))
-        if stored := operations.stored_values(args):
+        if stored := operations.count_stored_values(args):
             attributes = (*attributes, *stored)
             self._dynamic[plan.name] = None
-        for each in operations.components(plan.name, args, result, shapes, outputs):
+        for each in operations.split_into_products(plan.name, args, result, shapes, outputs):
             self._add(
                 frame.layer,
                 frame.kind,
@@ -656,11 +672,11 @@ class Recorder:
                 attributes,
             )
 
-    def _is_zero(self, value: Any) -> bool:
-        storage = storage_of(value) if isinstance(value, torch.Tensor) else None
+    def _is_zero_tangent(self, value: Any) -> bool:
+        storage = get_storage(value) if isinstance(value, torch.Tensor) else None
         return storage is not None and storage._cdata in self._zeros and not any(value.stride())
 
-    def _claim(self, name: str, weights: bool) -> None:
+    def _note_node_operator(self, name: str, weights: bool) -> None:
         """Note which operator created the newest autograd node: the one that increased the number.
 
         Operators without gradients right after a new node are the forward of a
@@ -676,7 +692,7 @@ class Recorder:
             self._own = number
             self._nodes[number] = (name, weights)
 
-    def running_layer(self) -> tuple[str, str]:
+    def get_running_layer(self) -> tuple[str, str]:
         """(layer, direction) of the running code, for the memory trace."""
         if self._optimizing:
             return "", "optimizer"
@@ -691,7 +707,9 @@ class Recorder:
         else:
             entry[1] += 1
 
-    def _note_call(self, frame: Frame, call: Call, direction: str = "forward") -> None:
+    def _add_composite_call(
+        self, frame: LayerFrame, call: CompositeCall, direction: str = "forward"
+    ) -> None:
         forward = direction == "forward"
         attributes = tuple(sorted(call.attributes.items()))
         self._add(
@@ -708,13 +726,13 @@ class Recorder:
             attributes if forward else (*attributes, ("backend", call.backend)),
         )
 
-    def _note_cast_call(self, frame: Frame, call: Call) -> None:
+    def _add_forward_call(self, frame: LayerFrame, call: CompositeCall) -> None:
         """A forward call that autocast runs in its own type; the casts are operations before it."""
         if self._autocast is not None:
-            call.dtypes = self._autocast.computed_in(call.dtypes)
-        self._note_call(frame, call)
+            call.dtypes = self._autocast.convert_dtypes(call.dtypes)
+        self._add_composite_call(frame, call)
 
-    def _casts(self, name: str, key: int | None) -> bool:
+    def _is_autocast_cast(self, name: str, key: int | None) -> bool:
         """Whether the operator is a cast of autocast, or its gradient, and so no part of a
         composite call."""
         if self._autocast is None or name != _CAST:
@@ -731,9 +749,9 @@ class Recorder:
         weights = 0
         for value in values:
             if isinstance(value, torch.Tensor):
-                shapes.append(operations.shape_of(value))
+                shapes.append(operations.get_shape(value))
                 types.append(value.dtype)
-                storage = storage_of(value) if count_weights else None
+                storage = get_storage(value) if count_weights else None
                 if storage is not None and storage._cdata in self._weights:
                     weights += 1
             elif isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor):
@@ -742,22 +760,22 @@ class Recorder:
                 shapes.append(None)
         return weights
 
-    def _derive(self, result: Any) -> None:
+    def _note_derived_weights(self, result: Any) -> None:
         """Count a tensor derived from parameters only (a cast under autocast, weight norm) as
         a parameter."""
         for value in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(value, torch.Tensor):
-                self._remember(self._weights, value)
+                self._remember_storage(self._weights, value)
 
-    def _remember(self, storages: dict[int, Any], tensor: torch.Tensor) -> None:
+    def _remember_storage(self, storages: dict[int, Any], tensor: torch.Tensor) -> None:
         """Keep the tensor's storage among ``known`` while it lives."""
-        storage = storage_of(tensor)
+        storage = get_storage(tensor)
         if storage is not None and storage._cdata not in storages:
             storages[storage._cdata] = weakref.ref(
-                storage, partial(_forget, storages, storage._cdata)
+                storage, partial(_forget_storage, storages, storage._cdata)
             )
 
-    def _role(self, key: int | None, name: str, weights: bool) -> tuple[str, str]:
+    def _find_backward_role(self, key: int | None, name: str, weights: bool) -> tuple[str, str]:
         """(forward operator, direction) of a backward operator, from the operator that created its
         autograd node."""
         if key is None:
@@ -770,5 +788,5 @@ class Recorder:
         return forward, "grad_weight" if forward not in _ADDS[4:] else "grad_input"
 
 
-def _forget(weights: dict[int, Any], key: int, _: Any) -> None:
+def _forget_storage(weights: dict[int, Any], key: int, _: Any) -> None:
     weights.pop(key, None)

@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from perfctl.orchestrator.counts.figure import Figure, missing
+from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
 from perfctl.records.run import Run
 
 Values = Mapping[str, float | None]
@@ -63,7 +63,7 @@ _UNCERTAIN = (
 _RDNA = re.compile(r"gfx1\d")
 
 
-def is_amd(run: Run) -> bool:
+def is_amd_run(run: Run) -> bool:
     """True for a run on an AMD GPU: its tool or its device says so."""
     return run.profiler in TOOLS or any(
         (device.compute_capability or "").startswith("gfx")
@@ -73,34 +73,36 @@ def is_amd(run: Run) -> bool:
     )
 
 
-def makes_flops(name: str) -> bool:
+def is_amd_flop_counter(name: str) -> bool:
     """True for the counters that FLOPs are made from."""
     return _VALU.match(name) is not None or _MOPS.match(name) is not None
 
 
-def read(values: Values, name: str) -> float | None:
+def read_counter(values: Values, name: str) -> float | None:
     """A counter, which some tools call a sum over shader engines."""
     value = values.get(name)
     return values.get(f"{name}_sum") if value is None else value
 
 
-def vector(values: Values, path: str, chip: str | None) -> Figure:
+def compute_vector_flops(values: Values, path: str, chip: str | None) -> Figure:
     """FLOPs of the vector units in one type; all four counters are needed."""
     names = {f"SQ_INSTS_VALU_{kind}_{PATHS[path]}": by for kind, by in WEIGHTS.items()}
-    counts = {name: read(values, name) for name in names}
+    counts = {name: read_counter(values, name) for name in names}
     lacking = [name for name, value in counts.items() if value is None]
     if len(lacking) == len(names):
         if chip == "gfx908":
-            return missing(
+            return make_missing_figure(
                 "not_available", "the counters of gfx908 (MI100) do not distinguish data types"
             )
-        return missing(
+        return make_missing_figure(
             "not_collected", f"{path} counters were not collected ({', '.join(lacking)})"
         )
     if lacking:
-        return missing("not_collected", f"{path}: no FLOPs without {', '.join(lacking)}")
+        return make_missing_figure(
+            "not_collected", f"{path}: no FLOPs without {', '.join(lacking)}"
+        )
     if chip is not None and _RDNA.match(chip):
-        return missing(
+        return make_missing_figure(
             "refused", f"a wave of {chip} has 32 or 64 lanes, and no counter distinguishes them"
         )
     total = LANES * sum(by * (counts[name] or 0) for name, by in names.items())
@@ -111,12 +113,14 @@ def vector(values: Values, path: str, chip: str | None) -> Figure:
     return Figure(total, "estimated", f"{rule}; {_UNCERTAIN}", rule=rule)
 
 
-def matrix(
+def compute_matrix_flops(
     values: Values, chip: str | None
 ) -> tuple[Figure, tuple[tuple[str, Figure], ...], Figure]:
     """FLOPs of the matrix cores, ("bf16", figure) of the types told apart, and integer operations,
     which are no FLOPs."""
-    counts = {kind: read(values, f"SQ_INSTS_VALU_MFMA_MOPS_{kind}") for kind in (*MATRIX, INTEGER)}
+    counts = {
+        kind: read_counter(values, f"SQ_INSTS_VALU_MFMA_MOPS_{kind}") for kind in (*MATRIX, INTEGER)
+    }
     types = tuple(
         (
             MATRIX.get(kind, "int8"),
@@ -126,7 +130,7 @@ def matrix(
         if value is not None
     )
     integers = counts.pop(INTEGER)
-    integer = missing("not_collected", "integer matrix operations were not collected")
+    integer = make_missing_figure("not_collected", "integer matrix operations were not collected")
     if integers is not None:
         integer = Figure(MOPS * integers, "counted", "integer operations, no FLOPs")
     present = {kind: value for kind, value in counts.items() if value is not None}
@@ -138,7 +142,7 @@ def matrix(
         )
     if not present:
         return (
-            missing(
+            make_missing_figure(
                 "not_collected", "matrix counters (SQ_INSTS_VALU_MFMA_MOPS_...) were not collected"
             ),
             types,
@@ -152,7 +156,11 @@ def matrix(
         else None
     )
     if lacking and not total:
-        return missing("not_collected", f"{reason}, and the others are 0"), types, integer
+        return (
+            make_missing_figure("not_collected", f"{reason}, and the others are 0"),
+            types,
+            integer,
+        )
     rule = f"{MOPS} x MFMA_MOPS: {' + '.join(MATRIX[kind] for kind in present)}"
     reasons = (reason,) if reason else ()
     return (
@@ -162,7 +170,7 @@ def matrix(
     )
 
 
-def dram_bytes(values: Values, chip: str | None = None) -> Figure | None:
+def compute_amd_dram_bytes(values: Values, chip: str | None = None) -> Figure | None:
     """Bytes between the GPU and its memory; None where nothing of it was counted. A counter that
     was not collected is missing, not 0."""
     unit = "TCC_EA0" if any(name.startswith("TCC_EA0") for name in values) else "TCC_EA"
@@ -171,7 +179,9 @@ def dram_bytes(values: Values, chip: str | None = None) -> Figure | None:
         is_older = chip != "gfx950" and f"{unit}_RDREQ_128B_sum" not in values
         wide_reads = "TCC_BUBBLE" if is_older else f"{unit}_RDREQ_128B"
     names = [f"{unit}_{kind}" for kind in ("RDREQ", "RDREQ_32B", "WRREQ", "WRREQ_64B")]
-    counts = {name: _sum_instances(values, name) for name in (*names, *filter(None, (wide_reads,)))}
+    counts = {
+        name: _sum_l2_instances(values, name) for name in (*names, *filter(None, (wide_reads,)))
+    }
     fetched, written = values.get("FETCH_SIZE"), values.get("WRITE_SIZE")
     is_whole = all(value is not None for value in counts.values())
     if is_whole and (fetched is None or written is None or chip == "gfx950"):
@@ -194,17 +204,17 @@ def dram_bytes(values: Values, chip: str | None = None) -> Figure | None:
         )
     if fetched is not None or written is not None:
         lacking = "WRITE_SIZE" if written is None else "FETCH_SIZE"
-        return missing(
+        return make_missing_figure(
             "not_collected", f"only one of FETCH_SIZE and WRITE_SIZE was collected, not {lacking}"
         )
     if all(counts[name] is not None for name in names):
-        return missing("not_collected", f"no bytes of DRAM without {wide_reads}")
+        return make_missing_figure("not_collected", f"no bytes of DRAM without {wide_reads}")
     return None
 
 
-def _sum_instances(values: Values, name: str) -> float | None:
+def _sum_l2_instances(values: Values, name: str) -> float | None:
     """A counter of L2 over its instances, which some tools list without their sum."""
-    if (total := read(values, f"{name}_sum")) is not None:
+    if (total := read_counter(values, f"{name}_sum")) is not None:
         return total
     instances = [value for key, value in values.items() if key.startswith(f"{name}[")]
     return sum(value or 0 for value in instances) if None not in instances and instances else None

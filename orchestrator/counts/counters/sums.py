@@ -18,7 +18,7 @@ from functools import lru_cache
 from math import isclose
 from typing import NamedTuple
 
-from perfctl.orchestrator.counts.figure import Figure, missing
+from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 
 Values = Mapping[str, float | None]
@@ -108,56 +108,61 @@ UNSURE = 0.02
 HIDDEN = "tensor instructions that may be HFMA2"
 MOVES_OR_HALVES = "HFMA2 moves constants or multiplies halves, and no counter distinguishes them"
 
-NO_INTEGER = missing("not_collected", "integer tensor operations were not collected")
+NO_INTEGER = make_missing_figure("not_collected", "integer tensor operations were not collected")
 Tensor = tuple[Figure, tuple[tuple[str, Figure], ...], Figure]
 """FLOPs of all types together, ("tf32", figure) of the types told apart, and integer operations,
 which are no FLOPs."""
 
 
-def metric(values: Values, tail: str) -> float | None:
+def read_sm_metric(values: Values, tail: str) -> float | None:
     """The ``sm__`` sum, else the ``smsp__`` one, which is the same."""
     value = values.get(f"sm__{tail}")
     return values.get(f"smsp__{tail}") if value is None else value
 
 
-def has_metric(values: Values, tail: str) -> bool:
+def has_sm_metric(values: Values, tail: str) -> bool:
     """True when the report has the metric, with or without a value."""
     return f"sm__{tail}" in values or f"smsp__{tail}" in values
 
 
-def pipe_tensor(values: Values) -> float | None:
+def count_tensor_instructions(values: Values) -> float | None:
     """Instructions of the tensor pipe: its own counter, else the sum of its parts; None without
     hmma and imma."""
-    total = metric(values, PIPE_TENSOR)
-    parts = [metric(values, tail) for tail in SUBPIPES]
+    total = read_sm_metric(values, PIPE_TENSOR)
+    parts = [read_sm_metric(values, tail) for tail in SUBPIPES]
     if total is not None or None in parts[:2]:
         return total
     return sum(value for value in parts if value is not None)
 
 
-def op(name: str) -> str:
+def make_instruction_counter_name(name: str) -> str:
     """ "ffma" -> the counter of its threads, without the unit in front."""
     return f"sass_thread_inst_executed_op_{name}_pred_on.sum"
 
 
-def instructions(
+def read_instruction_counts(
     values: Values, names: Iterable[str] = ("fadd", "fmul", "ffma")
 ) -> dict[str, float]:
     """Instruction -> how many threads executed it, for those that were counted."""
-    counted = {name: metric(values, op(name)) for name in names}
+    counted = {name: read_sm_metric(values, make_instruction_counter_name(name)) for name in names}
     return {name: value for name, value in counted.items() if value is not None}
 
 
-def major(capability: str | None) -> int:
+def parse_major_capability(capability: str | None) -> int:
     """8 for "8.6"; 0 when not known."""
     head = (capability or "").partition(".")[0]
     return int(head) if head.isdecimal() else 0
 
 
-def weighted(values: Values, path: str, weights: Mapping[str, int] | None = None) -> Figure:
+def sum_weighted_instructions(
+    values: Values, path: str, weights: Mapping[str, int] | None = None
+) -> Figure:
     """Sum of weight x threads over the instructions of one path; all of them are needed."""
     weights = weights or PATHS[path]
-    counted = {name.upper(): metric(values, op(name)) for name in weights}
+    counted = {
+        name.upper(): read_sm_metric(values, make_instruction_counter_name(name))
+        for name in weights
+    }
     lacking = [name for name, value in counted.items() if value is None]
     if not lacking:
         total = sum(
@@ -167,25 +172,27 @@ def weighted(values: Values, path: str, weights: Mapping[str, int] | None = None
             f"{by} {name.upper()}" if by > 1 else name.upper() for name, by in weights.items()
         )
         return Figure(total, "counted", rule=rule)
-    if any(has_metric(values, op(name.lower())) for name in lacking):
-        return missing("not_available", f"ncu printed no value for {', '.join(lacking)}")
+    if any(has_sm_metric(values, make_instruction_counter_name(name.lower())) for name in lacking):
+        return make_missing_figure(
+            "not_available", f"ncu printed no value for {', '.join(lacking)}"
+        )
     if len(lacking) == len(weights):
-        return missing(
+        return make_missing_figure(
             "not_collected", f"{path} counters were not collected ({', '.join(lacking)})"
         )
     had = ", ".join(name for name in counted if name not in lacking)
-    return missing(
+    return make_missing_figure(
         "not_collected",
         f"ncu collected only {had}, which gives no FLOPs without {', '.join(lacking)}",
     )
 
 
-def fp32(values: Values, capability: str | None) -> Figure:
+def compute_fp32_flops(values: Values, capability: str | None) -> Figure:
     """FADD + FMUL + 2 FFMA; on Blackwell also the instructions that work on two numbers."""
-    figure = weighted(values, "fp32")
-    if figure.value is None or major(capability) < 10:
+    figure = sum_weighted_instructions(values, "fp32")
+    if figure.value is None or parse_major_capability(capability) < 10:
         return figure
-    packed = weighted(values, "packed fp32", {"fadd2": 2, "fmul2": 2, "ffma2": 4})
+    packed = sum_weighted_instructions(values, "packed fp32", {"fadd2": 2, "fmul2": 2, "ffma2": 4})
     if packed.value is None:
         reason = "packed fp32 (FFMA2) was not collected"
         return replace(figure, reason=reason, missing=("packed fp32",), lacking=(reason,))
@@ -199,7 +206,7 @@ def fp32(values: Values, capability: str | None) -> Figure:
     )
 
 
-def fp16(
+def compute_fp16_flops(
     values: Values,
     capability: str | None,
     phantom: bool,
@@ -214,10 +221,14 @@ def fp16(
     other HFMA2 for sm_80 and sm_90), so that only a kernel of other types shows that all of them
     move constants.
     """
-    weights = half_weights(values, version)
+    weights = choose_half_weights(values, version)
     if phantom and capability is not None:
-        half_figure = weighted(values, "fp16", {name: weights[name] for name in ("hadd", "hmul")})
-        most = weights["hfma"] * (metric(values, op("hfma")) or 0)
+        half_figure = sum_weighted_instructions(
+            values, "fp16", {name: weights[name] for name in ("hadd", "hmul")}
+        )
+        most = weights["hfma"] * (
+            read_sm_metric(values, make_instruction_counter_name("hfma")) or 0
+        )
         only_moves = halves is False or not most
         reason = "HFMA2 moved constants and is not included"
         if not only_moves:
@@ -232,7 +243,7 @@ def fp16(
                 only_moves_constants=True,
             )
         if half_figure.value == 0:
-            return missing(
+            return make_missing_figure(
                 "not_available", reason, lacking=(MOVES_OR_HALVES,), moves_constants=True
             )
         if half_figure.value is None:
@@ -246,20 +257,20 @@ def fp16(
             moves_constants=True,
             only_moves_constants=only_moves,
         )
-    figure = weighted(values, "fp16", weights)
+    figure = sum_weighted_instructions(values, "fp16", weights)
     if not figure.value:
         return figure
     if _may_move_constants(values, capability, phantom):
         chip = "" if capability else " (the chip is unknown; this applies from CC 8.0 on)"
         reason = f"HFMA2 may only have moved constants{chip}: not included"
-        return missing("refused", reason, moves_constants=True)
+        return make_missing_figure("refused", reason, moves_constants=True)
     reason = "2 HADD + 2 HMUL + 4 HFMA; down to half if only one of two lanes is used"
     if weights is PATHS["fp16"]:
         reason = "HADD + HMUL + 2 HFMA; up to twice if instructions are packed"
     return replace(figure, state="estimated", reason=reason)
 
 
-def half_weights(values: Values, version: str | None) -> Mapping[str, int]:
+def choose_half_weights(values: Values, version: str | None) -> Mapping[str, int]:
     """By the report's own derived metrics, else by the version; 2022.3's where neither says."""
     for ending, weights in (
         ("op_hfma_pred_on_x4", HALF_SINCE_2025),
@@ -277,14 +288,19 @@ def _may_move_constants(values: Values, capability: str | None, phantom: bool) -
     ptxas 12.9 moves constants with HFMA2.MMA (counted by the tensor pipe too) on sm_80 and sm_90,
     with plain HFMA2 on sm_100 and sm_120, and not at all on sm_75 and before.
     """
-    hfma, pipe = metric(values, op("hfma")), pipe_tensor(values)
-    if not hfma or 0 < major(capability) < 8:
+    hfma, pipe = (
+        read_sm_metric(values, make_instruction_counter_name("hfma")),
+        count_tensor_instructions(values),
+    )
+    if not hfma or 0 < parse_major_capability(capability) < 8:
         return False
-    late = major(capability) >= 10 or capability == AMPERE_OR_LATER
+    late = parse_major_capability(capability) >= 10 or capability == AMPERE_OR_LATER
     return phantom or late or pipe is None or 32 * pipe >= hfma
 
 
-def is_phantom(values: Values, capability: str | None, tensor_core: bool | None = None) -> bool:
+def has_only_constant_moves(
+    values: Values, capability: str | None, tensor_core: bool | None = None
+) -> bool:
     """True when all tensor instructions are HFMA2, which compilers for CC 8.x and 9.x emit to
     move constants.
 
@@ -293,10 +309,13 @@ def is_phantom(values: Values, capability: str | None, tensor_core: bool | None 
     equality by chance: there only the counter of HFMA2 on the tensor pipe proves it, which GA100
     and GH100 have and other chips of 8.x have not.
     """
-    pipe, hfma = pipe_tensor(values), metric(values, op("hfma"))
-    if not pipe or major(capability) not in (0, 8, 9):
+    pipe, hfma = (
+        count_tensor_instructions(values),
+        read_sm_metric(values, make_instruction_counter_name("hfma")),
+    )
+    if not pipe or parse_major_capability(capability) not in (0, 8, 9):
         return False
-    moves = metric(values, HFMA2_ON_TENSOR_PIPE)
+    moves = read_sm_metric(values, HFMA2_ON_TENSOR_PIPE)
     if moves is not None:
         return moves == pipe
     if tensor_core or not hfma:
@@ -304,7 +323,7 @@ def is_phantom(values: Values, capability: str | None, tensor_core: bool | None 
     return hfma <= 32 * pipe <= hfma * (1 + PHANTOM_SLACK)
 
 
-class _Form(NamedTuple):
+class _RateMetric(NamedTuple):
     """A metric that a sum can be worked out from."""
 
     total: str
@@ -314,18 +333,22 @@ class _Form(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _form(name: str) -> _Form | None:
+def _parse_rate_metric(name: str) -> _RateMetric | None:
     if match := _BASE.fullmatch(name):
-        return _Form(f"{match['base']}.sum", match["unit"], match["form"], 1)
+        return _RateMetric(f"{match['base']}.sum", match["unit"], match["form"], 1)
     match = _MULTIPLIED.fullmatch(name)
     return (
-        _Form(f"{match['base']}.sum", match["unit"], "sum.per_cycle_elapsed", int(match["times"]))
+        _RateMetric(
+            f"{match['base']}.sum", match["unit"], "sum.per_cycle_elapsed", int(match["times"])
+        )
         if match
         else None
     )
 
 
-def with_counts(values: Values, sm_count: int | None = None) -> tuple[Values, dict[str, str]]:
+def add_counts_from_rates(
+    values: Values, sm_count: int | None = None
+) -> tuple[Values, dict[str, str]]:
     """``values`` with the sums that follow from other forms, and metric -> rule of each sum that
     was added.
 
@@ -337,7 +360,7 @@ def with_counts(values: Values, sm_count: int | None = None) -> tuple[Values, di
     rules: dict[str, str] = {}
     averages: dict[str, float] = {}
     for name, value in values.items():
-        read = _form(name)
+        read = _parse_rate_metric(name)
         if (
             value is None
             or read is None
@@ -348,7 +371,7 @@ def with_counts(values: Values, sm_count: int | None = None) -> tuple[Values, di
         if read.form == "avg":
             averages[read.total] = value
             continue
-        product, rule = _product(values, read.unit, read.form, value / read.times)
+        product, rule = _compute_count_from_rate(values, read.unit, read.form, value / read.times)
         if product is None:
             continue
         count = round(product)
@@ -371,17 +394,19 @@ def with_counts(values: Values, sm_count: int | None = None) -> tuple[Values, di
     return {**values, **totals}, rules
 
 
-def unused(values: Values) -> frozenset[str]:
+def find_rate_only_instructions(values: Values) -> frozenset[str]:
     """Instructions ("ffma") that a report has in forms that no whole counts follow from, and in
     no other."""
-    forms = (_form(name) for name, value in values.items() if value is not None)
+    forms = (_parse_rate_metric(name) for name, value in values.items() if value is not None)
     totals = {read.total for read in forms if read is not None and values.get(read.total) is None}
     return frozenset(
         total.partition("_op_")[2].partition("_")[0] for total in totals if "_op_" in total
     )
 
 
-def _product(values: Values, unit: str, form: str, rate: float) -> tuple[float | None, str]:
+def _compute_count_from_rate(
+    values: Values, unit: str, form: str, rate: float
+) -> tuple[float | None, str]:
     duration = values.get("gpu__time_duration.sum")
     if form == "sum.per_second":
         return (None if duration is None else rate * duration / 1e9), PER_SECOND
@@ -392,7 +417,7 @@ def _product(values: Values, unit: str, form: str, rate: float) -> tuple[float |
     return (None if cycles is None else rate * cycles), PER_CYCLE
 
 
-def flops_of_instruction(algorithm: Algorithm) -> int | None:
+def compute_flops_per_instruction(algorithm: Algorithm) -> int | None:
     """FLOPs (or integer operations) of one tensor instruction of a warp, from its shape in the
     kernel's name; None if not said."""
     instruction, math = algorithm.instruction or "", algorithm.math or ""
@@ -407,7 +432,9 @@ def flops_of_instruction(algorithm: Algorithm) -> int | None:
     return 2 * m * n * k // WARPS if DEPTHS.get(math) == k else None
 
 
-def tensor(values: Values, capability: str | None, phantom: bool, algorithm: Algorithm) -> Tensor:
+def compute_tensor_flops(
+    values: Values, capability: str | None, phantom: bool, algorithm: Algorithm
+) -> Tensor:
     """From the counters of operations where there are any, else from instructions."""
     paths = {
         name: value
@@ -415,7 +442,7 @@ def tensor(values: Values, capability: str | None, phantom: bool, algorithm: Alg
         if name.startswith(PREFIX) and name.endswith(".sum")
     }
     if any(value is not None for value in paths.values()):
-        types = _types(paths)
+        types = _compute_flops_by_type(paths)
         floats = {kind: figure for kind, figure in types.items() if kind not in INTEGER}
         integers = [
             figure.value
@@ -427,25 +454,37 @@ def tensor(values: Values, capability: str | None, phantom: bool, algorithm: Alg
             if integers
             else NO_INTEGER
         )
-        return _sum_of_types(floats, capability, algorithm), tuple(sorted(types.items())), integer
-    pipe = pipe_tensor(values)
+        return (
+            _sum_float_types(floats, capability, algorithm),
+            tuple(sorted(types.items())),
+            integer,
+        )
+    pipe = count_tensor_instructions(values)
     if pipe and algorithm.math in INTEGER and algorithm.tensor_core is not False:
-        return _integers(pipe, algorithm)
-    figure = _instructions(values, pipe, capability, phantom, algorithm, bool(paths))
+        return _compute_integer_operations(pipe, algorithm)
+    figure = _compute_flops_from_instructions(
+        values, pipe, capability, phantom, algorithm, bool(paths)
+    )
     integer = (
-        Figure(0, "counted") if pipe == 0 else missing("not_available", "their shape is unknown")
+        Figure(0, "counted")
+        if pipe == 0
+        else make_missing_figure("not_available", "their shape is unknown")
     )
     return figure, ((algorithm.math, figure),) if figure.value and algorithm.math else (), integer
 
 
-def ops_path(values: Values) -> float | None:
+def sum_tensor_operations(values: Values) -> float | None:
     """Operations of the tensor cores, integer ones too, no form of a counter added to its own
     parts; None without."""
-    values_ = [figure.value for figure in _types(values).values() if figure.value is not None]
+    values_ = [
+        figure.value
+        for figure in _compute_flops_by_type(values).values()
+        if figure.value is not None
+    ]
     return sum(values_) if values_ else None
 
 
-def _types(paths: Values) -> dict[str, Figure]:
+def _compute_flops_by_type(paths: Values) -> dict[str, Figure]:
     levels: dict[str, dict[int, list[tuple[str | None, float]]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -460,10 +499,10 @@ def _types(paths: Values) -> dict[str, Figure]:
         )
         part = match["sparsity"] or (f"op {match['op']}" if match["op"] else None)
         levels[match["src"]][level].append((part, value))
-    return {kind: _type(kind, figures) for kind, figures in levels.items()}
+    return {kind: _compute_type_flops(kind, figures) for kind, figures in levels.items()}
 
 
-def _type(kind: str, levels: dict[int, list[tuple[str | None, float]]]) -> Figure:
+def _compute_type_flops(kind: str, levels: dict[int, list[tuple[str | None, float]]]) -> Figure:
     level = min(levels)
     value = sum(count for _, count in levels[level])
     by_instruction = next((levels[number] for number in (4, 5) if number in levels), [])
@@ -480,17 +519,19 @@ def _type(kind: str, levels: dict[int, list[tuple[str | None, float]]]) -> Figur
     elif level & 2 and parts != {"on", "off"}:
         without = (f"tensor {kind} with sparsity {'off' if parts == {'on'} else 'on'}",)
     if without and not value:
-        return missing("not_collected", f"{without[0]} was not collected, and the rest is 0")
+        return make_missing_figure(
+            "not_collected", f"{without[0]} was not collected, and the rest is 0"
+        )
     lacking = tuple(f"{part} was not collected" for part in without)
     return Figure(value, "counted", missing=without, lacking=lacking, rule=f"{PREFIX}src_{kind}")
 
 
-def _sum_of_types(
+def _sum_float_types(
     floats: dict[str, Figure], capability: str | None, algorithm: Algorithm
 ) -> Figure:
     present = {kind: figure for kind, figure in floats.items() if figure.value is not None}
     value = sum(figure.value or 0 for figure in present.values())
-    expected = dict.fromkeys(EXPECTED.get(min(major(capability), 9), ()))
+    expected = dict.fromkeys(EXPECTED.get(min(parse_major_capability(capability), 9), ()))
     if algorithm.tensor_core and algorithm.math and algorithm.math not in INTEGER:
         expected[algorithm.math] = None
     lacking = tuple(
@@ -502,7 +543,7 @@ def _sum_of_types(
     missing_types = ", ".join(without).replace("tensor ", "") or "floating-point types"
     reason = f"tensor operations of {missing_types} were not collected"
     if not present or (without and not value):
-        return missing(
+        return make_missing_figure(
             "not_collected",
             reason + (f", and those of {', '.join(sorted(present))} are 0" if present else ""),
         )
@@ -512,21 +553,21 @@ def _sum_of_types(
     return Figure(value, "counted", reason, missing=without, lacking=(reason,), rule=rule)
 
 
-def _integers(pipe: float, algorithm: Algorithm) -> Tensor:
+def _compute_integer_operations(pipe: float, algorithm: Algorithm) -> Tensor:
     flops = Figure(
         0,
         "estimated",
         "its tensor instructions multiply integers, according to the kernel name: no FLOPs",
     )
-    each = flops_of_instruction(algorithm)
+    each = compute_flops_per_instruction(algorithm)
     if each is None:
         reason = "the size of integer tensor instructions is unknown without their shape"
-        return flops, (), missing("not_available", reason)
+        return flops, (), make_missing_figure("not_available", reason)
     rule = f"{each} x tensor instructions ({algorithm.instruction}, from the kernel name)"
     return flops, (), Figure(each * pipe, "estimated", rule, rule=rule)
 
 
-def _instructions(
+def _compute_flops_from_instructions(
     values: Values,
     pipe: float | None,
     capability: str | None,
@@ -534,7 +575,7 @@ def _instructions(
     algorithm: Algorithm,
     paths_asked: bool,
 ) -> Figure:
-    if 0 < major(capability) < 7:
+    if 0 < parse_major_capability(capability) < 7:
         return Figure(
             0,
             "counted",
@@ -543,17 +584,19 @@ def _instructions(
             of_launches=0,
         )
     if pipe is None and (
-        paths_asked or any(has_metric(values, tail) for tail in (PIPE_TENSOR, *SUBPIPES))
+        paths_asked or any(has_sm_metric(values, tail) for tail in (PIPE_TENSOR, *SUBPIPES))
     ):
-        return missing("not_available", "ncu printed no value for the tensor counters on this chip")
+        return make_missing_figure(
+            "not_available", "ncu printed no value for the tensor counters on this chip"
+        )
     if pipe is None:
-        return missing("not_collected", "tensor counters were not collected")
+        return make_missing_figure("not_collected", "tensor counters were not collected")
     if pipe == 0 and algorithm.tensor_core:
         reason = (
             "its name is that of a GEMM on tensor cores, but the tensor pipe counted no "
             "instruction: other counters may have those of wgmma and tcgen05"
         )
-        return missing("not_available", reason)
+        return make_missing_figure("not_available", reason)
     if pipe == 0:
         return Figure(0, "counted", rule="no tensor instruction was executed")
     if phantom and capability is None:
@@ -561,38 +604,42 @@ def _instructions(
             "it has as many tensor instructions as HFMA2, which moves constants on CC 8.x and "
             "9.x; the chip is unknown"
         )
-        return missing("refused", reason, moves_constants=True)
+        return make_missing_figure("refused", reason, moves_constants=True)
     if phantom:
         reason = "the tensor pipe only moved constants (HFMA2 = 32 x its instructions)"
-        if metric(values, HFMA2_ON_TENSOR_PIPE) is not None:
+        if read_sm_metric(values, HFMA2_ON_TENSOR_PIPE) is not None:
             reason = (
                 "the tensor pipe only ran HFMA2, which moves constants or multiplies halves "
                 "outside of tensor cores"
             )
         rule = "tensor instructions - HFMA2 / 32"
         return Figure(0, "counted", reason, rule=rule, moves_constants=True)
-    return _sized(values, pipe, capability, algorithm)
+    return _compute_flops_from_shape(values, pipe, capability, algorithm)
 
 
-def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algorithm) -> Figure:
+def _compute_flops_from_shape(
+    values: Values, pipe: float, capability: str | None, algorithm: Algorithm
+) -> Figure:
     """Instructions x the FLOPs of the shape that the kernel's name states, or of the only one that
     Volta has."""
-    each = flops_of_instruction(algorithm)
+    each = compute_flops_per_instruction(algorithm)
     shape = f"{algorithm.instruction} of {algorithm.math}, from the kernel name"
     if capability == "7.0":
         each = each or VOLTA_FLOPS_PER_INSTRUCTION
         shape = f"HMMA.884, {'fp16' if each == 1024 else 'fp32'} accumulation"
     elif each is None or capability is None:
         reason = "ncu counted tensor instructions, but not their shape, so their FLOPs are unknown"
-        return missing("not_available", reason)
+        return make_missing_figure("not_available", reason)
     moves: float = 0  # as ncu counts them, else at most HFMA2 / 32 on CC 8.x and 9.x
     counted_moves = None
-    if major(capability) in (8, 9):
-        counted_moves = metric(values, HFMA2_ON_TENSOR_PIPE)
+    if parse_major_capability(capability) in (8, 9):
+        counted_moves = read_sm_metric(values, HFMA2_ON_TENSOR_PIPE)
         moves = (
             counted_moves
             if counted_moves is not None
-            else min((metric(values, op("hfma")) or 0) // 32, pipe)
+            else min(
+                (read_sm_metric(values, make_instruction_counter_name("hfma")) or 0) // 32, pipe
+            )
         )
     less = f", without {moves:,.0f} that move constants" if moves else ""
     rule = f"{each} x tensor instructions ({shape}){less}"
@@ -604,7 +651,7 @@ def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algor
         f"({moves / pipe:.1%})"
     )
     if moves >= pipe:
-        return missing(
+        return make_missing_figure(
             "not_available",
             f"its tensor instructions may all be HFMA2: 0 to {each * pipe:,.0f} FLOPs",
         )

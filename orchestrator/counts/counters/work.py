@@ -33,9 +33,9 @@ from perfctl.orchestrator.counts.counters.sums import (
     PREFIX,
     Values,
 )
-from perfctl.orchestrator.counts.figure import Figure, missing, total_of
+from perfctl.orchestrator.counts.figure import Figure, make_missing_figure, sum_figures
 from perfctl.orchestrator.counts.hardware.machines import TENSOR
-from perfctl.orchestrator.counts.kernels.names import NOTHING, Algorithm, recognise
+from perfctl.orchestrator.counts.kernels.names import NOTHING, Algorithm, recognise_kernel
 from perfctl.records.report import Counter, Kernel
 from perfctl.records.run import Run
 
@@ -49,8 +49,10 @@ THIS_BATCH = "this batch size"
 NO_COUNTERS = (
     "perfctl measures FLOPs with GPU counters (NVIDIA: ncu; AMD: rocprof); these runs used a CPU"
 )
-NO_BYTES = missing("not_collected", "no DRAM bytes were measured; 'perfctl ncu' collects them")
-NOT_MOVED = missing("not_collected", "no bytes of this cache were measured")
+NO_BYTES = make_missing_figure(
+    "not_collected", "no DRAM bytes were measured; 'perfctl ncu' collects them"
+)
+NOT_MOVED = make_missing_figure("not_collected", "no bytes of this cache were measured")
 
 _HALF = re.compile(r"half|bf16|bfloat16|(?<![a-z0-9])fp?16|e[45]m[23]|fp8", re.IGNORECASE)
 _CASTS = re.compile(r"\((?:unsigned )?(?:int|long|bool|char)\)")
@@ -78,12 +80,12 @@ class KernelFlops(NamedTuple):
     """Integer operations of the tensor cores: no FLOPs, and not in ``total``."""
 
 
-def not_counted(point: str) -> str:
+def describe_missing_ncu_run(point: str) -> str:
     """Return why nothing was counted at this point of a sweep."""
     return f"no ncu run at {point}; run 'perfctl ncu'"
 
 
-def values_by_launch(counters: Iterable[Counter]) -> dict[int, dict[str, float | None]]:
+def group_counters_by_launch(counters: Iterable[Counter]) -> dict[int, dict[str, float | None]]:
     """launch -> metric -> value; a metric that several sections print keeps its first number."""
     by_launch: dict[int, dict[str, float | None]] = {}
     for launch, name, value, *_ in counters:
@@ -93,16 +95,18 @@ def values_by_launch(counters: Iterable[Counter]) -> dict[int, dict[str, float |
     return by_launch
 
 
-def flops_by_launch(run: Run, by_launch: Mapping[int, Values]) -> dict[int, KernelFlops]:
+def compute_flops_by_launch(run: Run, by_launch: Mapping[int, Values]) -> dict[int, KernelFlops]:
     """launch -> FLOPs, for every launch of the run that has any counter; ``by_launch`` are its
-    ``values_by_launch``."""
-    capability, sms = compute_capability(run), sm_count(run)
+    ``group_counters_by_launch``."""
+    capability, sms = find_compute_capability(run), find_sm_count(run)
     if run.profiler in amd.TOOLS:
-        return {launch: amd_flops(values, capability) for launch, values in by_launch.items()}
+        return {
+            launch: compute_amd_flops(values, capability) for launch, values in by_launch.items()
+        }
     # what the chip is at least, by kernels that exist for it only: ampere_sgemm runs on no earlier
     if capability is None:
         chips = {
-            recognise(name).architecture or ""
+            recognise_kernel(name).architecture or ""
             for name in {kernel.name for kernel in run.report.kernels}
         }
         later = ("ampere", "ada", "hopper", "blackwell")
@@ -111,47 +115,49 @@ def flops_by_launch(run: Run, by_launch: Mapping[int, Values]) -> dict[int, Kern
     version = run.profiler_version or run.report.tool_version
     names = {kernel.launch: kernel.name for kernel in run.report.kernels}
     return {
-        launch: kernel_flops(
+        launch: compute_kernel_flops(
             values, capability, name=names.get(launch), sm_count=sms, version=version
         )
         for launch, values in by_launch.items()
     }
 
 
-def compute_capability(run: Run) -> str | None:
+def find_compute_capability(run: Run) -> str | None:
     """Of the GPU the run used, "gfx942" for AMD's; None when no record says so."""
     return next(
         (device.compute_capability for device in run.devices if device.compute_capability), None
     )
 
 
-def sm_count(run: Run) -> int | None:
+def find_sm_count(run: Run) -> int | None:
     """Streaming multiprocessors (AMD: compute units) of the GPU the run used; None when no record
     says so."""
     return next((device.sm_count for device in run.devices if device.sm_count), None)
 
 
-def amd_flops(values: Values, chip: str | None) -> KernelFlops:
+def compute_amd_flops(values: Values, chip: str | None) -> KernelFlops:
     """FLOPs of one launch on an AMD GPU; ``chip`` is "gfx942", ... or None when not known."""
-    used = tuple(item for item in values.items() if amd.makes_flops(item[0]))
-    return _amd_flops(used, chip)
+    used = tuple(item for item in values.items() if amd.is_amd_flop_counter(item[0]))
+    return _compute_amd_flops_cached(used, chip)
 
 
 @lru_cache(maxsize=65536)
-def _amd_flops(items: tuple[tuple[str, float | None], ...], chip: str | None) -> KernelFlops:
+def _compute_amd_flops_cached(
+    items: tuple[tuple[str, float | None], ...], chip: str | None
+) -> KernelFlops:
     values = dict(items)
-    vector = {path: amd.vector(values, path, chip) for path in amd.PATHS}
-    matrix, types, integer = amd.matrix(values, chip)
+    vector = {path: amd.compute_vector_flops(values, path, chip) for path in amd.PATHS}
+    matrix, types, integer = amd.compute_matrix_flops(values, chip)
     return KernelFlops(
         **vector,
         tensor=matrix,
-        total=_total({**vector, "tensor": matrix}),
+        total=_sum_paths({**vector, "tensor": matrix}),
         tensor_types=types,
         integer=integer,
     )
 
 
-def kernel_flops(
+def compute_kernel_flops(
     values: Values,
     capability: str | None,
     *,
@@ -165,18 +171,22 @@ def kernel_flops(
     shape of its tensor instructions, ``sm_count`` turns averages into sums, ``version`` is that
     of ncu.
     """
-    algorithm = recognise(name) if name else NOTHING
-    halves = has_halves(name) if name else None
-    used = tuple(item for item in values.items() if makes_flops(item[0]))
+    algorithm = recognise_kernel(name) if name else NOTHING
+    halves = has_half_precision_type(name) if name else None
+    used = tuple(item for item in values.items() if is_flop_counter(item[0]))
     if all(metric.endswith(".sum") for metric, _ in used):
-        return _kernel_flops(used, capability, algorithm, version, halves)
-    counted, rules = sums.with_counts(values, sm_count)
-    items = tuple(item for item in counted.items() if makes_flops(item[0]))
-    flops = _kernel_flops(items, capability, algorithm, version, halves)
-    return _estimated(flops, rules) if rules else _without_counts(flops, sums.unused(values))
+        return _compute_kernel_flops_cached(used, capability, algorithm, version, halves)
+    counted, rules = sums.add_counts_from_rates(values, sm_count)
+    items = tuple(item for item in counted.items() if is_flop_counter(item[0]))
+    flops = _compute_kernel_flops_cached(items, capability, algorithm, version, halves)
+    return (
+        _mark_paths_estimated(flops, rules)
+        if rules
+        else _explain_rate_only_paths(flops, sums.find_rate_only_instructions(values))
+    )
 
 
-def _without_counts(flops: KernelFlops, unused: frozenset[str]) -> KernelFlops:
+def _explain_rate_only_paths(flops: KernelFlops, unused: frozenset[str]) -> KernelFlops:
     reasons = {
         figure.reason: (
             f"{path} counters ({', '.join(ops).upper()}) exist as rates only, which give no exact "
@@ -193,19 +203,22 @@ def _without_counts(flops: KernelFlops, unused: frozenset[str]) -> KernelFlops:
     return flops._replace(**changed)
 
 
-def _estimated(flops: KernelFlops, rules: Mapping[str, str]) -> KernelFlops:
+def _mark_paths_estimated(flops: KernelFlops, rules: Mapping[str, str]) -> KernelFlops:
     core = [rule for metric, rule in rules.items() if "_op_" in metric and "tensor" not in metric]
     tensors = [rule for metric, rule in rules.items() if "tensor" in metric]
     by_path = dict.fromkeys(sums.PATHS, core) | {"tensor": tensors, "total": [*core, *tensors]}
     return flops._replace(
         tensor_types=tuple(
-            (kind, _from_rates(figure, tensors)) for kind, figure in flops.tensor_types
+            (kind, _mark_figure_estimated(figure, tensors)) for kind, figure in flops.tensor_types
         ),
-        **{path: _from_rates(getattr(flops, path), used) for path, used in by_path.items()},
+        **{
+            path: _mark_figure_estimated(getattr(flops, path), used)
+            for path, used in by_path.items()
+        },
     )
 
 
-def _from_rates(figure: Figure, rules: Iterable[str]) -> Figure:
+def _mark_figure_estimated(figure: Figure, rules: Iterable[str]) -> Figure:
     rule_texts = tuple(dict.fromkeys(rules))
     if figure.value is None or not figure.launches or not rule_texts:
         return figure
@@ -215,7 +228,7 @@ def _from_rates(figure: Figure, rules: Iterable[str]) -> Figure:
 
 
 @lru_cache(maxsize=4096)
-def makes_flops(name: str) -> bool:
+def is_flop_counter(name: str) -> bool:
     """True for the metrics that FLOPs are made from (what turns a rate into a count
     not included)."""
     is_nvidia = (
@@ -223,11 +236,11 @@ def makes_flops(name: str) -> bool:
         or "_inst_executed_pipe_tensor" in name
         or name.startswith(PREFIX)
     )
-    return is_nvidia or amd.makes_flops(name)
+    return is_nvidia or amd.is_amd_flop_counter(name)
 
 
 @lru_cache(maxsize=65536)
-def _kernel_flops(
+def _compute_kernel_flops_cached(
     items: tuple[tuple[str, float | None], ...],
     capability: str | None,
     algorithm: Algorithm,
@@ -236,19 +249,19 @@ def _kernel_flops(
 ) -> KernelFlops:
     """Launches of one kernel mostly have the same counts, so equal ones are worked out once."""
     values = dict(items)
-    phantom = sums.is_phantom(values, capability, algorithm.tensor_core)
-    fp32 = sums.fp32(values, capability)
-    fp64 = sums.weighted(values, "fp64")
-    fp16 = sums.fp16(values, capability, phantom, version, halves)
-    tensor, types, integer = sums.tensor(values, capability, phantom, algorithm)
-    total = _total(
+    phantom = sums.has_only_constant_moves(values, capability, algorithm.tensor_core)
+    fp32 = sums.compute_fp32_flops(values, capability)
+    fp64 = sums.sum_weighted_instructions(values, "fp64")
+    fp16 = sums.compute_fp16_flops(values, capability, phantom, version, halves)
+    tensor, types, integer = sums.compute_tensor_flops(values, capability, phantom, algorithm)
+    total = _sum_paths(
         {"fp32": fp32, "fp64": fp64, "fp16": fp16, "tensor": tensor}, bool(algorithm.tensor_core)
     )
     return KernelFlops(fp32, fp64, fp16, tensor, total, types, integer)
 
 
 @lru_cache(maxsize=4096)
-def has_halves(name: str) -> bool | None:
+def has_half_precision_type(name: str) -> bool | None:
     """Whether a kernel's name has a type of 16 bits or fewer among its types; None where it has
     no types."""
     if _HALF.search(name):
@@ -256,7 +269,7 @@ def has_halves(name: str) -> bool | None:
     return False if _TYPE.search(_CASTS.sub("", name)) else None
 
 
-def _total(paths: Mapping[str, Figure], tensor_kernel: bool = False) -> Figure:
+def _sum_paths(paths: Mapping[str, Figure], tensor_kernel: bool = False) -> Figure:
     """Sum of the paths. No value when nothing was measured, or when the known part is 0 and a path
     is missing.
 
@@ -270,10 +283,10 @@ def _total(paths: Mapping[str, Figure], tensor_kernel: bool = False) -> Figure:
     if not present or (without and value == 0):
         first = next(iter(lacking.values()), None)
         if first is None:
-            return missing(
+            return make_missing_figure(
                 "not_collected", f"{', '.join(without)} was not collected and the rest is 0"
             )
-        return missing(
+        return make_missing_figure(
             first.state,
             first.reason or "not collected",
             lacking=first.lacking,
@@ -306,7 +319,7 @@ def _total(paths: Mapping[str, Figure], tensor_kernel: bool = False) -> Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _CacheCounter:
     """A counter of one level's traffic and the bytes of one of it."""
 
     counter: str
@@ -316,16 +329,16 @@ class _Reading:
 _READINGS = {
     "L1": (
         *(
-            _Reading(f"l1tex__lsu_writeback_active{tail}", 128)
+            _CacheCounter(f"l1tex__lsu_writeback_active{tail}", 128)
             for tail in ("_mem_lgds", "_mem_lg", "")
         ),
-        _Reading("l1tex__t_bytes"),
-        _Reading("l1tex__t_sectors", SECTOR),
+        _CacheCounter("l1tex__t_bytes"),
+        _CacheCounter("l1tex__t_sectors", SECTOR),
     ),
     "L2": (
-        _Reading("lts__lts2xbar_cycles_active", 32),
-        _Reading("lts__t_bytes"),
-        _Reading("lts__t_sectors", SECTOR),
+        _CacheCounter("lts__lts2xbar_cycles_active", 32),
+        _CacheCounter("lts__t_bytes"),
+        _CacheCounter("lts__t_sectors", SECTOR),
     ),
 }
 """Level -> counters, the newest section's first: then the points are those that Nsight
@@ -338,7 +351,7 @@ _READ = frozenset(
 )
 
 
-def cache_bytes(values: Values) -> dict[str, Figure]:
+def compute_cache_bytes(values: Values) -> dict[str, Figure]:
     """Level -> bytes in one launch, counted, or from a rate where nothing counted them; ``rule``
     names the counter.
 
@@ -349,13 +362,13 @@ def cache_bytes(values: Values) -> dict[str, Figure]:
     if _READ.isdisjoint(values):
         return by_level
     for level, readings in _READINGS.items():
-        figures = [figure for reading in readings if (figure := _bytes(values, reading))]
+        figures = [figure for reading in readings if (figure := _read_cache_bytes(values, reading))]
         if figures:
             by_level[level] = next((figure for figure in figures if figure.value), figures[0])
     return by_level
 
 
-def _bytes(values: Values, reading: _Reading) -> Figure | None:
+def _read_cache_bytes(values: Values, reading: _CacheCounter) -> Figure | None:
     total = values.get(f"{reading.counter}.sum")
     if total is not None:
         return Figure(total * reading.bytes_each, "counted", rule=reading.counter)
@@ -371,7 +384,7 @@ def _bytes(values: Values, reading: _Reading) -> Figure | None:
     )
 
 
-def bytes_per_cycle(launches: Iterable[Values]) -> dict[str, float]:
+def find_peak_bytes_per_cycle(launches: Iterable[Values]) -> dict[str, float]:
     """Counter -> the most bytes that the chip moves in a cycle, where a report says so; the largest
     of its launches.
 
@@ -382,13 +395,13 @@ def bytes_per_cycle(launches: Iterable[Values]) -> dict[str, float]:
     for values in launches:
         for readings in _READINGS.values():
             for reading in readings:
-                if (peak := _peak(values, reading.counter)) is not None:
+                if (peak := _compute_peak_per_cycle(values, reading.counter)) is not None:
                     most = peak * reading.bytes_each
                     by_counter[reading.counter] = max(most, by_counter.get(reading.counter, 0.0))
     return by_counter
 
 
-def _peak(values: Values, counter: str) -> float | None:
+def _compute_peak_per_cycle(values: Values, counter: str) -> float | None:
     stated = values.get(f"{counter}.sum.peak_sustained")
     if stated:
         return stated
@@ -418,16 +431,20 @@ class CountedWork(NamedTuple):
     """"L1" and "L2" -> bytes, for levels that were counted."""
 
 
-NO_WORK = CountedWork({}, missing("not_collected", not_counted(THIS_BATCH)), NO_BYTES, 0)
+NO_WORK = CountedWork(
+    {}, make_missing_figure("not_collected", describe_missing_ncu_run(THIS_BATCH)), NO_BYTES, 0
+)
 ON_A_CPU = CountedWork(
     {},
-    missing("not_available", NO_COUNTERS),
-    missing("not_available", "perfctl measures DRAM bytes on NVIDIA GPUs only, with ncu"),
+    make_missing_figure("not_available", NO_COUNTERS),
+    make_missing_figure(
+        "not_available", "perfctl measures DRAM bytes on NVIDIA GPUs only, with ncu"
+    ),
     0,
 )
 
 
-def launch_parts(
+def list_launch_figures(
     kernel: Kernel,
     flops: KernelFlops | None,
     values: Values,
@@ -440,10 +457,10 @@ def launch_parts(
     ``capability`` ("7.0") and ``precision`` ("fp32") name the type of tensor work that neither a
     counter nor the kernel's name says.
     """
-    moved = cache_bytes(values)
+    moved = compute_cache_bytes(values)
     parts = [
         ("total", flops.total if flops else NO_WORK.total),
-        ("dram", dram_bytes(values, capability) if values else NO_BYTES),
+        ("dram", compute_dram_bytes(values, capability) if values else NO_BYTES),
         *((level, moved.get(level, NOT_MOVED)) for level in CACHES),
     ]
     if flops:
@@ -452,32 +469,32 @@ def launch_parts(
         parts += [
             (f"tensor {kind}", figure)
             for kind, figure in types
-            or [(tensor_kind(kernel.name, capability, precision), flops.tensor)]
+            or [(infer_tensor_type(kernel.name, capability, precision), flops.tensor)]
         ]
     return parts
 
 
-def counted_work(launches: Iterable[tuple[K, Parts]], *, steps: int) -> dict[K, CountedWork]:
+def sum_work_by_key(launches: Iterable[tuple[K, Parts]], *, steps: int) -> dict[K, CountedWork]:
     """key -> work per step of the launches with that key, from the parts of each."""
     grouped: dict[K, list[Parts]] = defaultdict(list)
     for key, parts in launches:
         grouped[key].append(parts)
     figure_cache: dict[tuple[int, ...], Figure] = {}
 
-    def total(figures: Sequence[Figure]) -> Figure:
+    def sum_cached_figures(figures: Sequence[Figure]) -> Figure:
         """Most paths of a kernel have one and the same figure; ``grouped`` keeps all of
         them alive."""
         same = tuple(map(id, figures))
         if (figure := figure_cache.get(same)) is None:
-            figure = figure_cache[same] = total_of(figures, divide_by=steps)
+            figure = figure_cache[same] = sum_figures(figures, divide_by=steps)
         return figure
 
-    def add_work(group: Sequence[Parts]) -> CountedWork:
+    def sum_group_work(group: Sequence[Parts]) -> CountedWork:
         figures: dict[str, list[Figure]] = defaultdict(list)
         for parts in group:
             for name, figure in parts:
                 figures[name].append(figure)
-        paths = {path: total(path_figures) for path, path_figures in figures.items()}
+        paths = {path: sum_cached_figures(path_figures) for path, path_figures in figures.items()}
         caches = {level: paths.pop(level) for level in CACHES}
         return CountedWork(
             total=paths.pop("total"),
@@ -493,12 +510,12 @@ def counted_work(launches: Iterable[tuple[K, Parts]], *, steps: int) -> dict[K, 
     for key, group in grouped.items():
         same = tuple(map(id, group))
         if (group_work := work_cache.get(same)) is None:
-            group_work = work_cache[same] = add_work(group)
+            group_work = work_cache[same] = sum_group_work(group)
         work[key] = group_work
     return work
 
 
-def dram_bytes(values: Values, chip: str | None = None) -> Figure:
+def compute_dram_bytes(values: Values, chip: str | None = None) -> Figure:
     """Bytes between the GPU and its DRAM in one launch; from a rate only where nothing
     counted them. ``chip``: "7.0" or "gfx942"."""
     total = values.get("dram__bytes.sum")
@@ -509,16 +526,16 @@ def dram_bytes(values: Values, chip: str | None = None) -> Figure:
         return Figure(total, "counted")
     rate, time_ns = values.get("dram__bytes.sum.per_second"), values.get("gpu__time_duration.sum")
     if rate is None or time_ns is None:
-        return amd.dram_bytes(values, chip) or NO_BYTES
+        return amd.compute_amd_dram_bytes(values, chip) or NO_BYTES
     return Figure(
         rate * time_ns / 1e9, "estimated", "dram__bytes.sum.per_second x gpu__time_duration"
     )
 
 
-def tensor_kind(name: str, capability: str | None, precision: str | None) -> str:
+def infer_tensor_type(name: str, capability: str | None, precision: str | None) -> str:
     """Input type of tensor work that no counter tells apart: from the kernel's name, the chip, the
     run's precision."""
-    algorithm = recognise(name)
+    algorithm = recognise_kernel(name)
     if algorithm.tensor_core and algorithm.math:
         return algorithm.math
     if capability == "7.0":

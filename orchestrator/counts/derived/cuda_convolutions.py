@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
 
-from perfctl.orchestrator.counts.derived.records import Derived, Launch, Work
+from perfctl.orchestrator.counts.derived.records import DerivedInstructions, Launch, LaunchWork
 from perfctl.orchestrator.counts.kernels.grids import (
     STEP,
     WINOGRAD_PRODUCTS,
     ConvShape,
     GemmShape,
     Tiling,
-    covers,
+    has_block_per_tile,
+    list_tilings,
     predict_tiles,
-    tilings,
-    up,
-    winograd_product,
+    round_up,
+    shape_winograd_product,
 )
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 
@@ -49,7 +49,9 @@ _DEPTHWISE_DIRECTIONS = {
 }
 
 
-def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_cuda_convolution(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """Implicit and explicit GEMM: outputs of all images by channels, in whole tiles.
 
     ``..._scudnn_MxN``: the sum in steps of 4, and FMUL and FADD of the epilogue for each value of
@@ -75,7 +77,7 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
     if _XMMA_FORWARD.search(name):
         if work.direction != "forward" or launch.grid not in (None, (*cut.blocks[::-1], 1)):
             return None
-        return _in_tiles(
+        return _derive_whole_tiles(
             "xmma implicit gemm",
             replace(cut, step=algorithm.tile[2]),
             _OUTPUTS,
@@ -85,7 +87,7 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
     if launch.grid is not None and launch.grid[:2] != cut.blocks:
         return None
     if re.search(r"_scudnn_\d+x\d+", name) and "winograd" not in name and "stridedB" not in name:
-        return _in_tiles(
+        return _derive_whole_tiles(
             f"scudnn{gradient}",
             replace(cut, step=_SCUDNN_STEP),
             _OUTPUTS,
@@ -97,13 +99,15 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
         if larger and match[1].startswith("precomputed"):
             return None
         cut = replace(cut, step=STEP if larger else None)
-        return _in_tiles(
+        return _derive_whole_tiles(
             f"{match[1]}{gradient}", cut, _OUTPUTS, fmul=shape.pixels * shape.out_channels, fadd=0
         )
     return None
 
 
-def input_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_input_gradient(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """``scudnn_.._stridedB``: all inputs by channels, a sum over channels out and taps, at
     stride 1. ``dgrad_engine``: for each image all weights of a channel by the outputs, a sum over
     channels out; each sum is scaled and added to its input.
@@ -118,7 +122,7 @@ def input_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived 
     if (
         work.direction != "grad_input"
         or algorithm.direction not in (None, "grad_input")
-        or not in_tiles(algorithm)
+        or not has_cuda_core_tiles(algorithm)
     ):
         return None
     m, n, _ = algorithm.tile or (1, 1, None)
@@ -128,22 +132,24 @@ def input_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived 
         cut = Tiling(image, (m, n))
         if grid != (*cut.blocks, forward.batch):
             return None
-        return _in_tiles(
+        return _derive_whole_tiles(
             "dgrad_engine",
             cut,
             (_WEIGHTS, "outputs"),
             fmul=forward.batch * image.m * image.n,
             fadd=0,
         )
-    if not _strided_b(name) or "_splitK_" in name or work.stride != 1:
+    if not _is_strided_b_kernel(name) or "_splitK_" in name or work.stride != 1:
         return None
     cut = Tiling(shape.product, (m, n), step=_SCUDNN_STEP)
     if grid != (*cut.blocks, 1):
         return None
-    return _in_tiles("scudnn, grad_input", cut, ("inputs", "channels"))
+    return _derive_whole_tiles("scudnn, grad_input", cut, ("inputs", "channels"))
 
 
-def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_weight_gradient(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """``scudnn_.._stridedB_splitK`` and ``wgrad_alg0_engine``: weights of a channel by channels
     out, a sum over all outputs. Winograd: 36 products of channels by channels, sums over tiles of 4
     x 4 outputs.
@@ -155,7 +161,7 @@ def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived
     forward, name, grid = work.forward, launch.name, launch.grid
     if work.direction != "grad_weight" or forward is None or forward.groups != 1 or grid is None:
         return None
-    if algorithm.direction not in (None, "grad_weight") or not in_tiles(algorithm):
+    if algorithm.direction not in (None, "grad_weight") or not has_cuda_core_tiles(algorithm):
         return None
     m, n, _ = algorithm.tile or (1, 1, None)
     weights = GemmShape(forward.depth, forward.out_channels, forward.pixels)
@@ -171,55 +177,59 @@ def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived
             f"{cut.describe(_WEIGHTS, 'channels')} x {forward.batch:,} images x {part.depth:,} "
             f"outputs in {part.parts} parts = {ffma:,} FFMA"
         )
-        return Derived(
+        return DerivedInstructions(
             "wgrad_alg0_engine", rule, ffma=ffma, fmul=grid[2] * weights.m * weights.n, fadd=0
         )
-    if _strided_b(name) and "_splitK_" in name:
+    if _is_strided_b_kernel(name) and "_splitK_" in name:
         parts = grid[2]
         if grid[:2] != cut.blocks or ceil(forward.pixels / parts) * (parts - 1) >= forward.pixels:
             return None
         cut = replace(cut, parts=parts, step=_SCUDNN_STEP)
-        return _in_tiles("scudnn, grad_weight", cut, (_WEIGHTS, "channels"))
+        return _derive_whole_tiles("scudnn, grad_weight", cut, (_WEIGHTS, "channels"))
     three = (forward.kernel_h, forward.kernel_w) == (3, 3) and work.stride == 1
     if algorithm.family != "gemm" or not three or grid[2] != WINOGRAD_PRODUCTS:
         return None
-    sums = winograd_product(forward).m
+    sums = shape_winograd_product(forward).m
     sides = forward.in_channels, forward.out_channels
     for rows, columns in (sides, sides[::-1]):
         cut = Tiling(GemmShape(rows, columns, sums, WINOGRAD_PRODUCTS), (m, n), step=STEP)
         if grid[:2] == cut.blocks:
-            derived = _in_tiles("winograd, grad_weight", cut, ("channels", "channels"))
+            derived = _derive_whole_tiles("winograd, grad_weight", cut, ("channels", "channels"))
             if "xmma_gemm_f32f32" not in name:
                 return derived
             scaled = cut.multiplies + cut.values
             rule = f"{cut.describe()} x ({cut.depth:,} + 1 to scale each value) = {scaled:,} FFMA"
-            return Derived("winograd, grad_weight, xmma", rule, ffma=scaled, fmul=0, fadd=0)
+            return DerivedInstructions(
+                "winograd, grad_weight, xmma", rule, ffma=scaled, fmul=0, fadd=0
+            )
     return None
 
 
-def in_tiles(algorithm: Algorithm) -> bool:
+def has_cuda_core_tiles(algorithm: Algorithm) -> bool:
     """Whether it cuts its outputs into tiles on the CUDA cores."""
     return algorithm.tile is not None and not algorithm.tensor_core
 
 
-def _strided_b(name: str) -> bool:
+def _is_strided_b_kernel(name: str) -> bool:
     return "scudnn" in name and "stridedB" in name
 
 
-def _in_tiles(
+def _derive_whole_tiles(
     family: str,
     cut: Tiling,
     names: tuple[str, str],
     fmul: float | None = None,
     fadd: float | None = None,
-) -> Derived:
+) -> DerivedInstructions:
     """Return the multiply-adds of all tiles; ``names`` of what their rows and columns cover."""
     parts = f" (a sum in {cut.parts} parts)" if cut.parts > 1 else ""
     rule = f"{cut.describe(*names)} x {cut.depth:,}{parts} = {cut.multiplies:,} FFMA"
-    return Derived(family, rule, ffma=cut.multiplies, fmul=fmul, fadd=fadd)
+    return DerivedInstructions(family, rule, ffma=cut.multiplies, fmul=fmul, fadd=fadd)
 
 
-def simt(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_simt_convolution(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """CUTLASS's ``simt_s{fprop,dgrad,wgrad}``: whole tiles; the channels of each tap in whole
     steps, or all outputs of wgrad.
 
@@ -234,18 +244,21 @@ def simt(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
         product = shape
     elif isinstance(shape, ConvShape) and work.stride == 1:
         taps = shape.kernel_h * shape.kernel_w
-        product = replace(shape.product, k=taps * up(shape.in_channels, step))
+        product = replace(shape.product, k=taps * round_up(shape.in_channels, step))
     else:
         return None
     cut = Tiling(product, tile[:2], step=step)
     if product.batch > 1 or (
-        grid is not None and (grid[2] > 1 or not covers(grid, *cut.blocks, swizzled=True))
+        grid is not None
+        and (grid[2] > 1 or not has_block_per_tile(grid, *cut.blocks, swizzled=True))
     ):
         return None
-    return _in_tiles("cutlass simt convolution", cut, _OUTPUTS, fmul=cut.values, fadd=0)
+    return _derive_whole_tiles("cutlass simt convolution", cut, _OUTPUTS, fmul=cut.values, fadd=0)
 
 
-def transformed(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_winograd_products(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """Winograd, and the products between its transforms: multiply-adds of whole blocks; its
     additions are in no rule."""
     shape = work.shape
@@ -266,10 +279,12 @@ def transformed(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
     ):
         return None
     cut = tiles.tilings[0]
-    return Derived(tiles.family, cut.rule(shape.macs), ffma=cut.multiplies)
+    return DerivedInstructions(tiles.family, cut.rule(shape.macs), ffma=cut.multiplies)
 
 
-def fourier(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_fft_products(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """Products between Fourier transforms: a complex product for each point, 4 multiply-adds for
     each complex one. The transforms have no rule.
 
@@ -282,32 +297,34 @@ def fourier(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     if not COMPLEX_PRODUCT.search(launch.name) or tile is None or grid is None or work.stride != 1:
         return None
     t = _POINTS.get(grid[2], 0)
-    products = _points(work, grid[2], t)
-    cuts = (cut for product in products for cut in tilings(product, tile[:2], grid))
+    products = _list_point_products(work, grid[2], t)
+    cuts = (cut for product in products for cut in list_tilings(product, tile[:2], grid))
     scaled = 2 if "cf32cf32" in launch.name else 0
     if scaled:
-        cuts = (cut for cut in cuts if (tile[:2], grid[:2]) in _orders(cut))
+        cuts = (cut for cut in cuts if (tile[:2], grid[:2]) in _list_tile_orders(cut))
     cut = next(cuts, None)
     if cut is None:
         return None
-    deep = up(cut.shape.k, tile[2] or STEP)
+    deep = round_up(cut.shape.k, tile[2] or STEP)
     ffma = cut.values * (4 * deep + scaled)
     rule = (
         f"{grid[2]} points of {t} x {t} values: {cut.describe()} x ({deep:,} x 4"
         f"{f' + {scaled} to scale each value' if scaled else ''}) = {ffma:,} FFMA"
     )
     if not scaled:
-        return Derived("products of FFT", rule, ffma=ffma)
-    return Derived("products of FFT, xmma", rule, ffma=ffma, fmul=scaled * cut.values, fadd=0)
+        return DerivedInstructions("products of FFT", rule, ffma=ffma)
+    return DerivedInstructions(
+        "products of FFT, xmma", rule, ffma=ffma, fmul=scaled * cut.values, fadd=0
+    )
 
 
-def _orders(cut: Tiling) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
+def _list_tile_orders(cut: Tiling) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
     """Return tile and grid as a kernel has them whose x lies along the tile's first side, for both
     sides that may come first."""
     return (cut.sides, cut.blocks), (cut.sides[::-1], cut.blocks[::-1])
 
 
-def _points(work: Work, points: int, t: int) -> Iterator[GemmShape]:
+def _list_point_products(work: LaunchWork, points: int, t: int) -> Iterator[GemmShape]:
     """Yield the products that a point of a tile of t x t values may belong to: all images and
     places by channels, or places one after the other; of a weight's gradient channels by
     channels."""
@@ -328,7 +345,9 @@ def _points(work: Work, points: int, t: int) -> Iterator[GemmShape]:
             yield GemmShape(images, shape.out_channels, shape.in_channels, points)
 
 
-def direct(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_direct_convolution(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """Kernels that fill no tiles: ``conv2d_grouped_direct_kernel``, and ``conv2d_c1_k1`` with one
     more for each output.
 
@@ -340,21 +359,25 @@ def direct(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
         if isinstance(shape, ConvShape) and work.direction == "forward":
             outputs = shape.pixels * shape.out_channels
             rule = f"{outputs:,} outputs x {shape.depth:,} = {shape.macs:,} FFMA"
-            return Derived("grouped direct", rule, ffma=shape.macs, fmul=outputs, fadd=0)
+            return DerivedInstructions(
+                "grouped direct", rule, ffma=shape.macs, fmul=outputs, fadd=0
+            )
         # with another size of the image, exchanged channels have more taps than paper
         if work.direction == "grad_weight" or (isinstance(shape, ConvShape) and shape.same_size):
-            return Derived(
+            return DerivedInstructions(
                 "grouped direct, gradient", f"as estimated: {shape.macs:,} FFMA", ffma=shape.macs
             )
     if "conv2d_c1_k1_" in name and isinstance(shape, ConvShape) and work.direction == "forward":
         outputs = shape.pixels * shape.out_channels
         ffma = outputs * (shape.depth + 1)
         rule = f"{outputs:,} outputs x ({shape.depth:,} + 1) = {ffma:,} FFMA"
-        return Derived("conv2d_c1_k1", rule, ffma=ffma, fmul=outputs, fadd=0)
+        return DerivedInstructions("conv2d_c1_k1", rule, ffma=ffma, fmul=outputs, fadd=0)
     return None
 
 
-def depthwise(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_depthwise_convolution(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """ATen's ``conv_depthwise2d``: one multiply-add for each tap on the image, none for padding
     (DepthwiseConv2d.cu).
 
@@ -366,4 +389,4 @@ def depthwise(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | Non
         return None
     sums = None if match[1] == "grad_weight" else 0
     rule = f"taps that fall on the image: {work.inside:,} FFMA"
-    return Derived("depthwise of ATen", rule, ffma=work.inside, fmul=0, fadd=sums)
+    return DerivedInstructions("depthwise of ATen", rule, ffma=work.inside, fmul=0, fadd=sums)

@@ -11,18 +11,18 @@ import re
 from dataclasses import replace
 from math import ceil, prod
 
-from perfctl.orchestrator.counts.derived.records import Derived, Launch, Work
+from perfctl.orchestrator.counts.derived.records import DerivedInstructions, Launch, LaunchWork
 from perfctl.orchestrator.counts.kernels.grids import (
     STEP,
     WINOGRAD_PRODUCTS,
     ConvShape,
     GemmShape,
     Tiling,
-    slices_of,
-    tilings,
-    up,
+    list_tilings,
+    parse_slice_count,
+    round_up,
 )
-from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
+from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise_kernel
 
 WORKSPACE = 1 << 20
 """Values that cuBLAS's own workspace holds: 4 MiB before Hopper (``cublasSetWorkspace``)."""
@@ -46,7 +46,9 @@ _VECTOR = re.compile(r"gemv2t_kernel_val<int, ?int, ?float,[^>]*?(128), ?16, ?(\
 _DOT = re.compile(r"(?:^|\s|::)dot_kernel<float, ?(?:\(int\))?(\d+),")
 
 
-def sgemm(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_sgemm(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """``..._sgemm_MxN_..``: whole tiles, the sum in whole steps, each part of a split sum
     by itself.
 
@@ -60,26 +62,26 @@ def sgemm(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     match = _SGEMM.search(name)
     if tile is None or algorithm.tensor_core or match is None or "fp16" in name:
         return None
-    slices = slices_of(name)
-    cut = _tiling(launch, work, (*tile[:2], tile[2] or STEP * slices))
+    slices = parse_slice_count(name)
+    cut = _find_tiling(launch, work, (*tile[:2], tile[2] or STEP * slices))
     if cut is None:
         return None
     if match["xmma"]:
         cut = replace(cut, is_xmma=True)
-        return _xmma_sgemm(cut, waits=cut.parts > 1 and launch.reduced is True)
-    onto = 0 if _waits(launch, cut) else cut.parts - 1 + work.onto
+        return _derive_xmma_sgemm(cut, waits=cut.parts > 1 and launch.reduced is True)
+    onto = 0 if _needs_split_k_reduction(launch, cut) else cut.parts - 1 + work.onto
     suffix = f" + {onto} onto each value" if onto else ""
     ffma = cut.values * (cut.depth + onto)
-    return Derived(
+    return DerivedInstructions(
         "sgemm, sliced" if slices > 1 else "cutlass sgemm" if "cutlass" in name else "sgemm",
-        f"{cut.describe()} x ({_sum(cut)}{suffix}) = {ffma:,} FFMA",
+        f"{cut.describe()} x ({_describe_split_sum(cut)}{suffix}) = {ffma:,} FFMA",
         ffma=ffma,
         fmul=cut.values * slices * cut.parts,
         fadd=cut.values * (slices - 1) * cut.parts,
     )
 
 
-def _xmma_sgemm(cut: Tiling, *, waits: bool) -> Derived:
+def _derive_xmma_sgemm(cut: Tiling, *, waits: bool) -> DerivedInstructions:
     """``xmma_gemm_f32f32_f32f32_.._ffma``: every thread block takes one step of the sum at least,
     also where the others leave nothing of it; their parts are added up by FADD, and one
     multiply-add for each value scales it and adds the bias.
@@ -90,21 +92,23 @@ def _xmma_sgemm(cut: Tiling, *, waits: bool) -> Derived:
     scaled = 0 if waits else 1
     ffma = cut.values * (cut.depth + scaled)
     suffix = " + 1 to scale each value" if scaled else ""
-    return Derived(
+    return DerivedInstructions(
         "xmma sgemm",
-        f"{cut.describe()} x ({_sum(cut)}{suffix}) = {ffma:,} FFMA",
+        f"{cut.describe()} x ({_describe_split_sum(cut)}{suffix}) = {ffma:,} FFMA",
         ffma=ffma,
         fmul=0 if scaled else None,
         fadd=cut.values * (cut.parts - 1) if scaled else None,
     )
 
 
-def _sum(cut: Tiling) -> str:
+def _describe_split_sum(cut: Tiling) -> str:
     parts = f" in {cut.parts} parts" if cut.parts > 1 else ""
     return f"sum of {cut.shape.k:,}{parts}, in steps of {cut.step}: {cut.depth:,}"
 
 
-def large_sum(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_large_sum_gemm(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """``sgemm_largek_lds64<.., a, b, ..>``: tiles of 2^a by 2^b, whose parts of the sum are scaled
     and added to C one after the other: an FMUL and a multiply-add for each value and part.
 
@@ -114,11 +118,11 @@ def large_sum(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | Non
     tile, shape, grid = algorithm.tile, work.shape, launch.grid
     if tile is None or not isinstance(shape, GemmShape) or grid is None:
         return None
-    cut = next(tilings(shape, tile[:2], grid), None)
+    cut = next(list_tilings(shape, tile[:2], grid), None)
     if cut is None or shape.k % (cut.parts * _LARGE_SUM_STEP):
         return None
     ffma = cut.values * (shape.k + cut.parts)
-    return Derived(
+    return DerivedInstructions(
         "sgemm, long sum",
         f"{cut.describe()} x (sum of {shape.k:,} in {cut.parts} parts + 1 to add each) = {ffma:,} "
         "FFMA",
@@ -128,7 +132,9 @@ def large_sum(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | Non
     )
 
 
-def bias_epilogue(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_bias_epilogue(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """``cublasLt::epilogue::globalKernel<w, h, ..>`` after a product that has no bias of its own:
     an FADD for each thread of whole blocks of w x h outputs. Counted on an H100 (CUDA 13.0)."""
     match, shape, grid = _BIAS_EPILOGUE.search(launch.name.lower()), work.shape, launch.grid
@@ -139,14 +145,14 @@ def bias_epilogue(launch: Launch, algorithm: Algorithm, work: Work) -> Derived |
         return None
     fadd = prod(grid) * width * height
     rule = f"{prod(grid):,} blocks of {width} x {height} outputs: {fadd:,} FADD"
-    return Derived("bias epilogue", rule, ffma=0, fmul=0, fadd=fadd)
+    return DerivedInstructions("bias epilogue", rule, ffma=0, fmul=0, fadd=fadd)
 
 
-def _tiling(launch: Launch, work: Work, tile: tuple[int, int, int]) -> Tiling | None:
+def _find_tiling(launch: Launch, work: LaunchWork, tile: tuple[int, int, int]) -> Tiling | None:
     """Return how a kernel of cuBLAS cuts up the work; a convolution is a plain product only if its
     grid fits that."""
     shape, grid, sides = work.shape, launch.grid, tile[:2]
-    scale = launch.scale / slices_of(launch.name) if launch.scale else None
+    scale = launch.scale / parse_slice_count(launch.name) if launch.scale else None
     if (
         grid is not None
         and grid[2] == WINOGRAD_PRODUCTS
@@ -155,7 +161,7 @@ def _tiling(launch: Launch, work: Work, tile: tuple[int, int, int]) -> Tiling | 
     ):
         return None
     if isinstance(shape, GemmShape):
-        cut = next(tilings(shape, sides, grid, scale, "cutlass" in launch.name), None)
+        cut = next(list_tilings(shape, sides, grid, scale, "cutlass" in launch.name), None)
         return None if cut is None else replace(cut, step=tile[2])
     if not isinstance(shape, ConvShape) or shape.groups != 1 or grid is None or work.stride != 1:
         return None
@@ -163,11 +169,11 @@ def _tiling(launch: Launch, work: Work, tile: tuple[int, int, int]) -> Tiling | 
         return None
     # after im2col, or 1 x 1: all images at once, or one product per image
     image = GemmShape(shape.out_h * shape.out_w, shape.out_channels, shape.depth, shape.batch)
-    cuts = (cut for product in (shape.product, image) for cut in tilings(product, sides, grid))
+    cuts = (cut for product in (shape.product, image) for cut in list_tilings(product, sides, grid))
     return next((replace(cut, step=tile[2]) for cut in cuts if cut.parts == 1), None)
 
 
-def _waits(launch: Launch, cut: Tiling) -> bool:
+def _needs_split_k_reduction(launch: Launch, cut: Tiling) -> bool:
     """True where the parts of a sum wait in a workspace. Where the launch after it is not known: 4
     parts or more that fit."""
     if cut.parts == 1:
@@ -178,15 +184,17 @@ def _waits(launch: Launch, cut: Tiling) -> bool:
     return cut.parts >= _FEWEST_REDUCED and cut.parts * outputs <= WORKSPACE
 
 
-def reduction(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_split_k_reduction(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """``splitKreduce_kernel``: an FADD for each output and part, one more for a bias, and alpha
     once for each output."""
     match, shape = _REDUCE.search(launch.name.lower()), work.shape
     if match is None or launch.before is None or not isinstance(shape, GemmShape):
         return None
-    before, tile = launch.before, recognise(launch.before.name).tile
+    before, tile = launch.before, recognise_kernel(launch.before.name).tile
     cut = (
-        next(tilings(shape, tile[:2], before.grid, swizzled=True), None)
+        next(list_tilings(shape, tile[:2], before.grid, swizzled=True), None)
         if tile and before.grid
         else None
     )
@@ -199,7 +207,7 @@ def reduction(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | Non
     )
     fadd = outputs * (parts + bias)
     suffix = " + 1 of the bias" if bias else ""
-    return Derived(
+    return DerivedInstructions(
         "splitKreduce",
         f"{outputs:,} outputs x ({parts} parts{suffix}) = {fadd:,} FADD",
         ffma=0,
@@ -208,7 +216,9 @@ def reduction(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | Non
     )
 
 
-def small_columns(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_small_gemm(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """``gemmSN_TN_kernel``: few rows, filled up to its columns; each of 16 threads scales and adds
     its part of the sum.
 
@@ -218,22 +228,24 @@ def small_columns(launch: Launch, algorithm: Algorithm, work: Work) -> Derived |
     if not isinstance(shape, GemmShape) or match is None:
         return None
     side = int(match[1])
-    rows = up(shape.m, side)
+    rows = round_up(shape.m, side)
     onto = shape.m * shape.n * work.onto
     ffma = shape.batch * (rows * shape.n * shape.k + onto)
     fadd = rows * shape.n * (16 + ceil(shape.k / 16)) - (rows - shape.m) * shape.n
     is_tn = "_tn_" in launch.name.lower()
     suffix = f" + {onto:,} of the bias" if onto else ""
-    return Derived(
+    return DerivedInstructions(
         "gemmSN" if is_tn else "gemmSN, other layouts",
         f"{shape.m} rows filled up to {rows} x {shape.n:,} x {shape.k:,}{suffix} = {ffma:,} FFMA",
         ffma=ffma,
-        fmul=shape.batch * shape.m * up(shape.n, 8) * shape.k / 8 if is_tn else None,
+        fmul=shape.batch * shape.m * round_up(shape.n, 8) * shape.k / 8 if is_tn else None,
         fadd=shape.batch * fadd if is_tn else None,
     )
 
 
-def vector(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_gemv(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """``gemv2T_kernel_val<.., 128, 16, T, 4, ..>``: no padding; 128 threads add up 128 T elements
     at a time (T is 2 or 4), and a warp's 32 sums at the end. Verified up to 256 elements for
     T = 2."""
@@ -245,17 +257,19 @@ def vector(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     parts = launch.grid[2] // shape.batch if launch.grid and launch.grid[2] > shape.batch else 1
     ffma = shape.batch * outputs * (shape.k + work.onto)
     sums = parts * (31 + 16 * (ceil(ceil(shape.k / parts) / each) - 1))
-    return Derived(
+    return DerivedInstructions(
         "gemv",
         f"{outputs:,} outputs x {shape.k:,}{' + 1 of the bias' if work.onto else ''} = {ffma:,} "
         "FFMA",
         ffma=ffma,
-        fmul=shape.batch * up(outputs, 4) * shape.k / 8,
+        fmul=shape.batch * round_up(outputs, 4) * shape.k / 8,
         fadd=shape.batch * outputs * sums,
     )
 
 
-def dot(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_dot_product(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """``dot_kernel<float, 128, ..>``: one multiply-add for each element; each block adds up the
     sums of its 128 threads.
 
@@ -267,4 +281,4 @@ def dot(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
         return None
     fadd = prod(launch.grid) * (int(match[1]) - 1) if launch.grid else None
     rule = f"{shape.m * shape.n:,} x {shape.k:,} = {shape.macs:,} FFMA"
-    return Derived("dot", rule, ffma=shape.macs, fmul=0, fadd=fadd)
+    return DerivedInstructions("dot", rule, ffma=shape.macs, fmul=0, fadd=fadd)

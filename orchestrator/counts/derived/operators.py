@@ -19,12 +19,12 @@ from functools import lru_cache
 from math import ceil, prod
 from typing import NamedTuple
 
-from perfctl.orchestrator.counts.derived.records import Derived, Launch, Rows
+from perfctl.orchestrator.counts.derived.records import DerivedInstructions, Launch, RowWork
 from perfctl.orchestrator.counts.kernels.grids import Grid
-from perfctl.orchestrator.estimate.flops.formulas import shape_of
+from perfctl.orchestrator.estimate.flops.formulas import get_shape
 from perfctl.records.paper import OpShape
 
-Rule = Callable[[Launch, Rows, re.Match[str]], Derived | None]
+Rule = Callable[[Launch, RowWork, re.Match[str]], DerivedInstructions | None]
 """A launch, what its operation works on, and what was read in the kernel's name."""
 
 WARP = 32
@@ -60,69 +60,76 @@ _DROPOUT = (
 _NO, _YES = r"(?:\(bool\))?(?:false|0)", r"(?:\(bool\))?(?:true|1)"
 
 
-def rows_of(op: OpShape) -> Rows | None:
+def find_operation_rows(op: OpShape) -> RowWork | None:
     """Return what one operation sums, normalises, turns into probabilities, pools or drops; None if
     it does none of these, or if its windows differ in size."""
     name = op.op.removeprefix("aten.")
-    source, output = shape_of(op.inputs, 0), shape_of(op.outputs, 0)
+    source, output = get_shape(op.inputs, 0), get_shape(op.outputs, 0)
     if name == "native_dropout" and output:
-        return Rows("dropout", prod(output), 1)
+        return RowWork("dropout", prod(output), 1)
     if name in _MAX:  # an output's gradient goes to one input
-        return Rows("max_pool", prod(source if name.endswith("_backward") else output), 1)
+        return RowWork("max_pool", prod(source if name.endswith("_backward") else output), 1)
     if name in _AVERAGE:
-        return _average(op, name.endswith("_backward"))
+        return _read_average_pool(op, name.endswith("_backward"))
     if not source or not prod(source):
         return None
     if name == "_adaptive_avg_pool2d":
         sides = zip(source[-2:], output[-2:], strict=True)
         if len(source) < 3 or any(size % part for size, part in sides):
             return None
-        return Rows("adaptive_pool", prod(output), prod(source) // prod(output))
-    if op.op in CONVOLUTION_GRADIENTS and shape_of(op.outputs, 2):  # of the bias
-        return Rows("sum", source[1], prod(source) // source[1])
+        return RowWork("adaptive_pool", prod(output), prod(source) // prod(output))
+    if op.op in CONVOLUTION_GRADIENTS and get_shape(op.outputs, 2):  # of the bias
+        return RowWork("sum", source[1], prod(source) // source[1])
     if name in _SUMS and op.outputs and op.outputs[0] is not None:
         sums = prod(output)
         return (
-            Rows("sum", sums, prod(source) // sums) if sums and prod(source) % sums == 0 else None
+            RowWork("sum", sums, prod(source) // sums)
+            if sums and prod(source) % sums == 0
+            else None
         )
     if name in _SOFTMAX:
-        return Rows("softmax", prod(source[:-1]), source[-1])
+        return RowWork("softmax", prod(source[:-1]), source[-1])
     if name in _LAYER_NORM:
         is_forward = name == "native_layer_norm"
-        statistics = shape_of(op.outputs, 1) if is_forward else shape_of(op.inputs, 2)
+        statistics = get_shape(op.outputs, 1) if is_forward else get_shape(op.inputs, 2)
         rows = prod(statistics)
         learned = (1, 2) if is_forward else (4,)  # weight and bias; weight
-        affine = all(shape_of(op.inputs, index) for index in learned)
+        affine = all(get_shape(op.inputs, index) for index in learned)
         if not statistics or not rows:
             return None
-        return Rows("layer_norm", rows, prod(source) // rows, affine=affine)
+        return RowWork("layer_norm", rows, prod(source) // rows, affine=affine)
     if name in _BATCH_NORM and len(source) > 1:
         training = bool(op.attributes.get("training", op.attributes.get("train", True)))
-        return Rows("batch_norm", source[1], prod(source) // source[1], training=training)
+        return RowWork("batch_norm", source[1], prod(source) // source[1], training=training)
     return None
 
 
-def _average(op: OpShape, backward: bool) -> Rows | None:
+def _read_average_pool(op: OpShape, backward: bool) -> RowWork | None:
     """Return the outputs and the window of an average; None with padding, or if a window leaves the
     image: windows then differ in size."""
     outputs, inputs = (
-        (shape_of(op.inputs, index) for index in (0, 1))
+        (get_shape(op.inputs, index) for index in (0, 1))
         if backward
-        else (shape_of(op.outputs, 0), shape_of(op.inputs, 0))
+        else (get_shape(op.outputs, 0), get_shape(op.inputs, 0))
     )
-    window = _pair(op.attributes, "kernel_size")
-    stride = _pair(op.attributes, "stride") or window
-    if not outputs or not inputs or len(window) != 2 or any(_pair(op.attributes, "padding")):
+    window = _read_pair_attribute(op.attributes, "kernel_size")
+    stride = _read_pair_attribute(op.attributes, "stride") or window
+    if (
+        not outputs
+        or not inputs
+        or len(window) != 2
+        or any(_read_pair_attribute(op.attributes, "padding"))
+    ):
         return None
     ends = (
         (count - 1) * step + size
         for count, step, size in zip(outputs[-2:], stride, window, strict=True)
     )
     inside = all(end <= full_size for end, full_size in zip(ends, inputs[-2:], strict=True))
-    return Rows("average_pool", prod(outputs), prod(window)) if inside else None
+    return RowWork("average_pool", prod(outputs), prod(window)) if inside else None
 
 
-def _pair(attributes: Mapping[str, object], name: str) -> tuple[int, ...]:
+def _read_pair_attribute(attributes: Mapping[str, object], name: str) -> tuple[int, ...]:
     value = attributes.get(name)
     if isinstance(value, int):
         return (value, value)
@@ -133,34 +140,34 @@ def _pair(attributes: Mapping[str, object], name: str) -> tuple[int, ...]:
     )
 
 
-class _Counts(NamedTuple):
+class _InstructionCounts(NamedTuple):
     """Instructions of a launch."""
 
     ffma: float = 0
     fmul: float = 0
     fadd: float = 0
 
-    def times(self, number: float) -> _Counts:
-        return _Counts(self.ffma * number, self.fmul * number, self.fadd * number)
+    def times(self, number: float) -> _InstructionCounts:
+        return _InstructionCounts(self.ffma * number, self.fmul * number, self.fadd * number)
 
-    def plus(self, *addends: _Counts) -> _Counts:
-        return _Counts(*(sum(values) for values in zip(self, *addends, strict=True)))
+    def plus(self, *addends: _InstructionCounts) -> _InstructionCounts:
+        return _InstructionCounts(*(sum(values) for values in zip(self, *addends, strict=True)))
 
 
-EXP = _Counts(4, 1, 1)
+EXP = _InstructionCounts(4, 1, 1)
 """e to the power of a value, as nvcc compiles it; the last FMUL becomes an FFMA where the result is
 added to a sum."""
-DIVIDE = _Counts(5, 0, 0)
+DIVIDE = _InstructionCounts(5, 0, 0)
 """A quotient on its usual path. The one build that was counted (PyTorch 1.13, an A100) fits 7; its
 code was not seen."""
-LOG = _Counts(11, 1, 1)
-RECIPROCAL = _Counts(2, 0, 1)
+LOG = _InstructionCounts(11, 1, 1)
+RECIPROCAL = _InstructionCounts(2, 0, 1)
 
 
-def by_rows(launch: Launch, rows: Collection[Rows]) -> Derived | None:
+def derive_row_kernel(launch: Launch, rows: Collection[RowWork]) -> DerivedInstructions | None:
     """Return the instructions of a kernel that works on rows; None if it is another kernel or fits
     no shape, or several."""
-    kind, rule, match = _rule_of(launch.name)
+    kind, rule, match = _find_rule(launch.name)
     if rule is None or match is None:
         return None
     shapes = (shape for shape in rows if shape.kind == kind)
@@ -172,21 +179,33 @@ def by_rows(launch: Launch, rows: Collection[Rows]) -> Derived | None:
     )
 
 
-def _derived(family: str, rule: str, counts: _Counts) -> Derived:
-    return Derived(family, rule, round(counts.ffma), round(counts.fmul), round(counts.fadd))
+def _make_rounded_derived(
+    family: str, rule: str, counts: _InstructionCounts
+) -> DerivedInstructions:
+    return DerivedInstructions(
+        family, rule, round(counts.ffma), round(counts.fmul), round(counts.fadd)
+    )
 
 
-def _of_rows(family: str, shape: Rows, element: _Counts, row: _Counts, also: str = "") -> Derived:
+def _derive_from_rows(
+    family: str,
+    shape: RowWork,
+    element: _InstructionCounts,
+    row: _InstructionCounts,
+    also: str = "",
+) -> DerivedInstructions:
     """Return the counts of ``element`` for each element and of ``row`` for each row, with what the
     latter are in words."""
     counted = ((element.ffma, "FFMA"), (element.fmul, "FMUL"), (element.fadd, "FADD"))
     counts = ", ".join(f"{value:g} {name}" for value, name in counted if value)
     rule = f"{counts} for each of {shape.rows * shape.columns:,} elements{also}, {_CODE}"
     total = element.times(shape.columns).plus(row).times(shape.rows)
-    return _derived(family, rule, total)
+    return _make_rounded_derived(family, rule, total)
 
 
-def _softmax(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
+def _derive_warp_softmax(
+    launch: Launch, shape: RowWork, match: re.Match[str]
+) -> DerivedInstructions | None:
     """A warp for one or two rows of up to 2,048 elements, filled up to a power of two; all of it is
     exponentiated and summed."""
     if match[4] in ("true", "1"):
@@ -198,46 +217,54 @@ def _softmax(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | Non
     if not padded // 2 < shape.columns <= padded or ceil(shape.rows / per_block) != blocks:
         return None
     filled, real = blocks * per_block * padded, shape.rows * shape.columns
-    shuffles = _Counts(fadd=blocks * per_block * lanes * (lanes.bit_length() - 1))
+    shuffles = _InstructionCounts(fadd=blocks * per_block * lanes * (lanes.bit_length() - 1))
     logarithm = match[3] in ("true", "1")
     if match[1] == "backward":
-        element = EXP.plus(_Counts(1)) if logarithm else _Counts(1)
-        counts = _Counts(fadd=filled).plus(shuffles, element.times(real))
+        element = EXP.plus(_InstructionCounts(1)) if logarithm else _InstructionCounts(1)
+        counts = _InstructionCounts(fadd=filled).plus(shuffles, element.times(real))
         rule = f"a sum over {filled:,} filled elements, {element.ffma:g} FFMA for each of {real:,}"
     elif logarithm:
-        element = _Counts(EXP.ffma + 1, 0, 2)
+        element = _InstructionCounts(EXP.ffma + 1, 0, 2)
         counts = element.times(filled).plus(
-            shuffles, LOG.times(shape.rows * lanes), _Counts(fadd=real)
+            shuffles, LOG.times(shape.rows * lanes), _InstructionCounts(fadd=real)
         )
         rule = (
             f"{element.ffma:g} FFMA and {element.fadd:g} FADD for each of {filled:,} filled "
             "elements, a logarithm in each lane"
         )
     else:
-        counts = EXP.plus(_Counts(fadd=2)).times(filled).plus(shuffles, DIVIDE.times(real))
+        counts = (
+            EXP.plus(_InstructionCounts(fadd=2)).times(filled).plus(shuffles, DIVIDE.times(real))
+        )
         rule = (
             f"an exponential for each of {filled:,} filled elements, a quotient for each of "
             f"{real:,}"
         )
     family = f"{'log ' if logarithm else ''}softmax{' backward' if match[1] == 'backward' else ''}"
-    return _derived(family, f"{rule}, {_CODE}", counts)
+    return _make_rounded_derived(family, f"{rule}, {_CODE}", counts)
 
 
-def _softmax_block(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
+def _derive_block_softmax(
+    launch: Launch, shape: RowWork, match: re.Match[str]
+) -> DerivedInstructions | None:
     """A block for a row: exponentials summed, then made again for the output, or its logarithm
     taken off."""
-    threads = _threads_of_row(launch, shape)
+    threads = _count_threads_per_row(launch, shape)
     if threads is None:
         return None
-    first = _Counts(EXP.ffma + 1, 0, EXP.fadd + 1)
-    second = _Counts(fadd=2) if match[1] else EXP.plus(DIVIDE, _Counts(fadd=1))
-    row = _Counts(fadd=5 * (threads + WARP)).plus(LOG.times(threads if match[1] else 0))
+    first = _InstructionCounts(EXP.ffma + 1, 0, EXP.fadd + 1)
+    second = (
+        _InstructionCounts(fadd=2) if match[1] else EXP.plus(DIVIDE, _InstructionCounts(fadd=1))
+    )
+    row = _InstructionCounts(fadd=5 * (threads + WARP)).plus(LOG.times(threads if match[1] else 0))
     family = f"{'log ' if match[1] else ''}softmax by block"
     also = f", a sum over each row's {threads:,} threads"
-    return _of_rows(family, shape, first.plus(second), row, also)
+    return _derive_from_rows(family, shape, first.plus(second), row, also)
 
 
-def _reduce(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
+def _derive_reduction(
+    launch: Launch, shape: RowWork, match: re.Match[str]
+) -> DerivedInstructions | None:
     """A sum or mean of ``columns`` values for each of ``rows`` outputs, with the block and grid
     that PyTorch gives it."""
     if match[3] not in ("float", *_HALF):
@@ -256,24 +283,27 @@ def _reduce(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None
     fitting = [
         (counts, inner)
         for inner in (True, False)
-        if (counts := _reduced(launch.grid, launch.block, shape, inner, *sums)) is not None
+        if (counts := _count_reduction_additions(launch.grid, launch.block, shape, inner, *sums))
+        is not None
     ]
     if len({counts for counts, _ in fitting}) != 1:
         return None
     counts, inner = fitting[-1]
     if mean:
-        counts = counts.plus(_Counts(fmul=shape.rows))
+        counts = counts.plus(_InstructionCounts(fmul=shape.rows))
     rule = (
         f"{shape.rows:,} {'means' if mean else 'sums'} of {shape.columns:,}: {counts.fadd:,.0f} "
         "FADD for"
     )
     rule += " the values, the partial sums of each thread and those between threads"
-    return _derived(f"{'mean' if mean else 'sum'}{' of neighbours' if inner else ''}", rule, counts)
+    return _make_rounded_derived(
+        f"{'mean' if mean else 'sum'}{' of neighbours' if inner else ''}", rule, counts
+    )
 
 
-def _reduced(
-    grid: Grid, block: Grid, shape: Rows, inner: bool, outputs: int, parallel: int, vector: int
-) -> _Counts | None:
+def _count_reduction_additions(
+    grid: Grid, block: Grid, shape: RowWork, inner: bool, outputs: int, parallel: int, vector: int
+) -> _InstructionCounts | None:
     """FADD by ``setReduceConfig`` and ``ReduceOp`` of Reduce.cuh; None where they give another
     block or grid.
 
@@ -285,7 +315,7 @@ def _reduced(
     if (inner and outputs > 1) or rows % outputs:
         return None
     x = columns // vector if wide else columns if inner else rows // outputs
-    width, height = _block(x, rows if inner else columns, 512 // outputs)
+    width, height = _choose_block_size(x, rows if inner else columns, 512 // outputs)
     if (width, height) != block[:2]:
         return None
     steps, across = width if inner else 1, 1 if inner else width
@@ -296,174 +326,211 @@ def _reduced(
         return None
     partial = vector if wide else parallel
     threads = rows * min(columns, steps * parts)
-    within = (_lanes(width, height) if inner else 0) + (
+    within = (_count_block_additions(width, height) if inner else 0) + (
         width * (height - 1) * outputs if split else 0
     )
     added = rows * columns + threads * (partial - 1) + grid[0] * parts * within
     if parts > 1:  # the last block of each output adds up the others
-        once_more = _lanes(width, height) if inner else 0
+        once_more = _count_block_additions(width, height) if inner else 0
         added += rows * parts + grid[0] * (width * (height - 1) * outputs + once_more)
-    return _Counts(fadd=added)
+    return _InstructionCounts(fadd=added)
 
 
-def _block(x: int, y: int, most: int) -> tuple[int, int]:
+def _choose_block_size(x: int, y: int, most: int) -> tuple[int, int]:
     """``set_block_dimension``: powers of two, x for lanes of a warp first."""
     x, y = (min(most, 2 ** (max(size, 1).bit_length() - 1)) for size in (x, y))
     height = min(y, most // min(x, WARP))
     return min(x, most // height), height
 
 
-def _lanes(width: int, height: int) -> int:
+def _count_block_additions(width: int, height: int) -> int:
     """FADD of a block whose threads in x add up: in shared memory down to a warp, then by shuffles
     of all threads."""
     return height * (max(width - WARP, 0) + width * (min(width, WARP).bit_length() - 1))
 
 
-def _layer_norm(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
+def _derive_layer_norm(
+    launch: Launch, shape: RowWork, match: re.Match[str]
+) -> DerivedInstructions | None:
     """Welford's mean and variance with a reciprocal for each element, then scale and shift; a block
     for a row."""
-    threads = _threads_of_row(launch, shape)
+    threads = _count_threads_per_row(launch, shape)
     if threads is None or launch.block is None or shape.columns % 4 or not shape.affine:
         return None
     if shape.columns < 4 * threads:  # lanes without values skip their part of the tree
         return None
-    element = _Counts(2, 0, 3).plus(RECIPROCAL, _Counts(1, 1, 1))
+    element = _InstructionCounts(2, 0, 3).plus(RECIPROCAL, _InstructionCounts(1, 1, 1))
     merges = threads * 5 + WARP * (launch.block[1] - 1)
-    row = _Counts(2, 5, 3).plus(RECIPROCAL).times(merges)
-    row = row.plus(DIVIDE.times(threads), _Counts(fadd=threads))
+    row = _InstructionCounts(2, 5, 3).plus(RECIPROCAL).times(merges)
+    row = row.plus(DIVIDE.times(threads), _InstructionCounts(fadd=threads))
     also = f", {merges:,} merges of partial results for each row"
-    return _of_rows("layer norm", shape, element, row, also)
+    return _derive_from_rows("layer norm", shape, element, row, also)
 
 
-def _layer_norm_backward(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
+def _derive_layer_norm_backward(
+    launch: Launch, shape: RowWork, match: re.Match[str]
+) -> DerivedInstructions | None:
     """Gradient of the input: two sums over a row, then an element at a time; a block for a row."""
-    threads = _threads_of_row(launch, shape)
+    threads = _count_threads_per_row(launch, shape)
     if threads is None or shape.columns % 4:
         return None
-    element = _Counts(2, 6 if shape.affine else 4, 4)
-    row = _Counts(fadd=10 * (threads + WARP)).plus(RECIPROCAL.plus(_Counts(fmul=1)).times(threads))
-    return _of_rows("layer norm backward", shape, element, row, ", two sums over each row")
+    element = _InstructionCounts(2, 6 if shape.affine else 4, 4)
+    row = _InstructionCounts(fadd=10 * (threads + WARP)).plus(
+        RECIPROCAL.plus(_InstructionCounts(fmul=1)).times(threads)
+    )
+    return _derive_from_rows("layer norm backward", shape, element, row, ", two sums over each row")
 
 
-def _threads_of_row(launch: Launch, shape: Rows) -> int | None:
+def _count_threads_per_row(launch: Launch, shape: RowWork) -> int | None:
     """Return the threads of a block; None unless each row has a block."""
     if launch.block is None or launch.grid != (shape.rows, 1, 1):
         return None
     return launch.block[0] * launch.block[1]
 
 
-def _batch_statistics(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
+def _derive_batch_norm_statistics(
+    launch: Launch, shape: RowWork, match: re.Match[str]
+) -> DerivedInstructions | None:
     """Welford's mean and variance of each channel, with a quotient for each element; a block for
     a channel."""
-    threads = _threads_of_row(launch, shape)
+    threads = _count_threads_per_row(launch, shape)
     if threads is None:
         return None
     merges = 5 * (threads + WARP)
-    row, also = _Counts(2, 5, 2).plus(RECIPROCAL).times(merges), f", {merges:,} merges each channel"
-    return _of_rows("batch norm statistics", shape, DIVIDE.plus(_Counts(1, 0, 3)), row, also)
+    row, also = (
+        _InstructionCounts(2, 5, 2).plus(RECIPROCAL).times(merges),
+        f", {merges:,} merges each channel",
+    )
+    return _derive_from_rows(
+        "batch norm statistics", shape, DIVIDE.plus(_InstructionCounts(1, 0, 3)), row, also
+    )
 
 
-def _batch_transform(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
+def _derive_batch_norm_transform(
+    launch: Launch, shape: RowWork, match: re.Match[str]
+) -> DerivedInstructions | None:
     """A difference, a product and a multiply-add for each element; a block of x for a channel."""
     if not launch.grid or launch.grid[0] != shape.rows:
         return None
-    return _of_rows("batch norm transform", shape, _Counts(1, 1, 1), _Counts())
+    return _derive_from_rows(
+        "batch norm transform", shape, _InstructionCounts(1, 1, 1), _InstructionCounts()
+    )
 
 
-def _batch_backward(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
+def _derive_batch_norm_backward(
+    launch: Launch, shape: RowWork, match: re.Match[str]
+) -> DerivedInstructions | None:
     """Two sums over a channel, then the gradient of the input; a block for a channel."""
-    threads = _threads_of_row(launch, shape)
+    threads = _count_threads_per_row(launch, shape)
     if threads is None or not shape.training:
         return None
     half = any(kind in launch.name for kind in _HALF)
-    element = _Counts(1, 2, 5) if half else _Counts(2, 1, 4)
-    row = RECIPROCAL.plus(_Counts(fmul=5)).times(threads)
-    row = row.plus(_Counts(fadd=8 * threads + 2 * ceil(threads / WARP) + 10 * WARP))
-    return _of_rows("batch norm backward", shape, element, row, ", two sums over each channel")
+    element = _InstructionCounts(1, 2, 5) if half else _InstructionCounts(2, 1, 4)
+    row = RECIPROCAL.plus(_InstructionCounts(fmul=5)).times(threads)
+    row = row.plus(_InstructionCounts(fadd=8 * threads + 2 * ceil(threads / WARP) + 10 * WARP))
+    return _derive_from_rows(
+        "batch norm backward", shape, element, row, ", two sums over each channel"
+    )
 
 
-def _pool(output: _Counts, pair: _Counts) -> Rule:
+def _make_pooling_rule(output: _InstructionCounts, pair: _InstructionCounts) -> Rule:
     """Return the rule of a pooling kernel: instructions of an output, and of a pair of an output
     and an input of its window."""
 
-    def rule(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
+    def derive_pooling(
+        launch: Launch, shape: RowWork, match: re.Match[str]
+    ) -> DerivedInstructions | None:
         """Outputs of a layer whose windows have the same size."""
         counts = output.plus(pair.times(shape.columns)).times(shape.rows)
         text = f"{shape.rows:,} outputs of {shape.columns:,} inputs, {_CODE}"
-        return _derived(shape.kind.replace("_", " "), text, counts)
+        return _make_rounded_derived(shape.kind.replace("_", " "), text, counts)
 
-    return rule
+    return derive_pooling
 
 
-def _dropout(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
+def _derive_dropout(
+    launch: Launch, shape: RowWork, match: re.Match[str]
+) -> DerivedInstructions | None:
     """A random number and two products for each element, a reciprocal in each thread that has
     elements."""
     if launch.grid is None or launch.block is None:
         return None
     threads = min(launch.grid[0] * launch.block[0], ceil(shape.rows / int(match[1])))
     row = RECIPROCAL.times(threads / shape.rows)
-    return _of_rows("dropout", shape, _Counts(1, 2), row)
+    return _derive_from_rows("dropout", shape, _InstructionCounts(1, 2), row)
 
 
 _BY_NAME: tuple[tuple[str, Rule, str], ...] = (
     (
         "softmax",
-        _softmax,
+        _derive_warp_softmax,
         r"softmax_warp_(forward|backward)<[\w:]+, ?[\w:]+, ?float, ?(?:\(int\))?(\d+), "
         r"?(?:\(bool\))?(\w+), ?(?:\(bool\))?(\w+)[,>]",
     ),
     (
         "softmax",
-        _softmax_block,
+        _derive_block_softmax,
         r"cunn_SoftMaxForward(?:Smem)?<(?:\(int\))?\d+, ?[\w:]+, ?float, ?[\w:]+, "
         "?[^>]*?(Log)?SoftMaxForwardEpilogue",
     ),
     (
         "sum",
-        _reduce,
+        _derive_reduction,
         r"reduce_kernel<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+), .*?ReduceOp<(\w+|c10::\w+), ?(.*)",
     ),
-    ("layer_norm", _layer_norm, rf"vectorized_layer_norm_kernel<{_TYPE}, ?float(?:, ?{_NO})?>"),
     (
         "layer_norm",
-        _layer_norm_backward,
+        _derive_layer_norm,
+        rf"vectorized_layer_norm_kernel<{_TYPE}, ?float(?:, ?{_NO})?>",
+    ),
+    (
+        "layer_norm",
+        _derive_layer_norm_backward,
         rf"layer_norm_grad_input_kernel_vectorized<{_TYPE}, ?float(?:, ?{_NO})?>",
     ),
     (
         "batch_norm",
-        _batch_statistics,
+        _derive_batch_norm_statistics,
         rf"batch_norm_collect_statistics_kernel<[\w:]*InvStd, ?{_TYPE}, ?{_TYPE}, ?float, ?int",
     ),
     (
         "batch_norm",
-        _batch_transform,
+        _derive_batch_norm_transform,
         rf"batch_norm_transform_input_kernel<{_TYPE}, ?{_TYPE}, ?float, ?{_YES}, ?int",
     ),
     (
         "batch_norm",
-        _batch_backward,
+        _derive_batch_norm_backward,
         rf"batch_norm_backward_kernel<{_TYPE}, ?{_TYPE}, ?float, ?int",
     ),
     (
         "average_pool",
-        _pool(_Counts(5), _Counts(fadd=1)),
+        _make_pooling_rule(_InstructionCounts(5), _InstructionCounts(fadd=1)),
         rf"avg_pool2d_out_cuda_frame<{_TYPE}",
     ),
     (
         "average_pool",
-        _pool(_Counts(), _Counts(5, 0, 1)),
+        _make_pooling_rule(_InstructionCounts(), _InstructionCounts(5, 0, 1)),
         rf"avg_pool2d_backward_out_cuda_frame<{_TYPE}",
     ),
-    ("adaptive_pool", _pool(_Counts(10), _Counts(fadd=1)), rf"adaptive_average_pool<{_TYPE}"),
-    ("max_pool", _pool(_Counts(fadd=1), _Counts()), rf"max_pool_backward_nchw<{_TYPE}"),
-    ("dropout", _dropout, _DROPOUT),
+    (
+        "adaptive_pool",
+        _make_pooling_rule(_InstructionCounts(10), _InstructionCounts(fadd=1)),
+        rf"adaptive_average_pool<{_TYPE}",
+    ),
+    (
+        "max_pool",
+        _make_pooling_rule(_InstructionCounts(fadd=1), _InstructionCounts()),
+        rf"max_pool_backward_nchw<{_TYPE}",
+    ),
+    ("dropout", _derive_dropout, _DROPOUT),
 )
 """Kind of rows, rule, and pattern of the names of its kernels."""
 _RULES = tuple((kind, rule, re.compile(pattern)) for kind, rule, pattern in _BY_NAME)
 
 
 @lru_cache(maxsize=4096)
-def _rule_of(name: str) -> tuple[str, Rule | None, re.Match[str] | None]:
+def _find_rule(name: str) -> tuple[str, Rule | None, re.Match[str] | None]:
     for kind, rule, pattern in _RULES:
         if (match := pattern.search(name)) is not None:
             return kind, rule, match

@@ -25,7 +25,7 @@ from math import ceil, prod
 from pathlib import Path
 from typing import NamedTuple
 
-from perfctl.orchestrator.counts.derived.records import Derived, Launch
+from perfctl.orchestrator.counts.derived.records import DerivedInstructions, Launch
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.records.paper import OpShape
 
@@ -76,7 +76,7 @@ _ITEMS = (512, 1024, 2048)
 
 
 @lru_cache(maxsize=4096)
-def functor_of(name: str) -> str | None:
+def extract_functor(name: str) -> str | None:
     """``gelucudakernelimpl{#2}{float#1}``, ``cudafunctor_add<float>``, ...; None where ``name`` is
     no elementwise kernel.
 
@@ -89,21 +89,21 @@ def functor_of(name: str) -> str | None:
         "", _NCU_LAMBDA.sub(r"{lambda(\1)#\2}", name.lower().replace("(anonymous namespace)::", ""))
     )
     if (foreach := _FOREACH.search(plain)) is not None:
-        return "foreach " + _until(plain[foreach.end() :]).replace(" ", "")
+        return "foreach " + _cut_at_closing_bracket(plain[foreach.end() :]).replace(" ", "")
     if (head := _HEAD.search(plain)) is None:
         return None
-    functor = _until(plain[head.end() :], ",")
+    functor = _cut_at_closing_bracket(plain[head.end() :], ",")
     marked = _LAMBDA.sub(lambda found: f"{{{found[1]}#{found[2]}}}", functor)
     marked = re.sub(r"\([^()]*\)", "", marked).replace("::", "").replace(" ", "")
     return _DISPATCH.sub("", marked)
 
 
-def without_variant(functor: str) -> str:
+def drop_lambda_numbers(functor: str) -> str:
     """``functor`` without the numbers of its lambdas: ``gelucudakernelimpl{float}``."""
     return re.sub(r"#\d+(?=\})", "", re.sub(r"\{#\d+\}", "", functor))
 
 
-def _until(text: str, end: str = "") -> str:
+def _cut_at_closing_bracket(text: str, end: str = "") -> str:
     """Return the text up to the bracket that ends the arguments, or to ``end`` outside of inner
     brackets."""
     depth = 0
@@ -117,34 +117,36 @@ def _until(text: str, end: str = "") -> str:
     return text
 
 
-def over_parameters(
+def derive_foreach_kernel(
     launch: Launch, tensors: Sequence[int] | None, capability: str | None = None
-) -> Derived | None:
+) -> DerivedInstructions | None:
     """Instructions of a kernel over lists as long as ``tensors`` (elements of each parameter, in
     order; None: not known)."""
-    lists = lists_of(launch.name)
+    lists = match_tensor_lists(launch.name)
     if lists is None or not tensors or launch.grid is None:
         return None
-    functor = functor_of(launch.name)
-    counts = per_element(functor, capability) if functor is not None else None
+    functor = extract_functor(launch.name)
+    counts = find_instructions_per_element(functor, capability) if functor is not None else None
     if counts is None:
         return None
     fits = {
         elements
         for blocks, limits in _MOST["Scalar" if "Scalar" in lists[1] else "Tensor"]
-        for chunks, elements in packed(tensors, limits[int(lists[2]) - 1], blocks)
+        for chunks, elements in pack_chunks_into_launches(
+            tensors, limits[int(lists[2]) - 1], blocks
+        )
         if chunks == launch.grid[0]
     }
-    return of_elements("optimizer", counts, fits.pop()) if len(fits) == 1 else None
+    return multiply_by_elements("optimizer", counts, fits.pop()) if len(fits) == 1 else None
 
 
 @lru_cache(maxsize=8192)
-def lists_of(name: str) -> re.Match[str] | None:
+def match_tensor_lists(name: str) -> re.Match[str] | None:
     """What a kernel's name says of the lists that it works on; None for a kernel over no lists."""
     return _LISTS.search(name)
 
 
-def packed(
+def pack_chunks_into_launches(
     tensors: Iterable[int], most_tensors: int, most_chunks: int
 ) -> Iterator[tuple[int, int]]:
     """(chunks, elements) of each launch."""
@@ -164,7 +166,7 @@ def packed(
         yield blocks, elements
 
 
-def parameters_of(ops: Iterable[OpShape]) -> tuple[int, ...] | None:
+def list_parameter_sizes(ops: Iterable[OpShape]) -> tuple[int, ...] | None:
     """Elements of each parameter in order of use; None where a module's own parameters are not read
     off its operations' inputs."""
     totals: dict[str, int] = {}
@@ -189,7 +191,7 @@ def parameters_of(ops: Iterable[OpShape]) -> tuple[int, ...] | None:
     return tuple(elements)
 
 
-class PerElement(NamedTuple):
+class InstructionsPerElement(NamedTuple):
     """Instructions that a functor executes for one element."""
 
     ffma: float
@@ -202,32 +204,34 @@ class PerElement(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def _table() -> Mapping[tuple[str, str], PerElement]:
+def _read_functor_table() -> Mapping[tuple[str, str], InstructionsPerElement]:
     """(functor, architecture or "" for all) -> counts; also without the variant, where all variants
     do the same."""
-    by_functor: dict[tuple[str, str], PerElement] = {}
-    variants: dict[tuple[str, str], set[PerElement]] = {}
+    by_functor: dict[tuple[str, str], InstructionsPerElement] = {}
+    variants: dict[tuple[str, str], set[InstructionsPerElement]] = {}
     text = Path(__file__).with_name("elementwise.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
         ffma, fmul, fadd, spread = (float(row[name]) for name in ("ffma", "fmul", "fadd", "spread"))
-        counts = PerElement(ffma, fmul, fadd, spread, row["source"])
+        counts = InstructionsPerElement(ffma, fmul, fadd, spread, row["source"])
         by_functor[row["functor"], row["arch"]] = counts
-        variants.setdefault((without_variant(row["functor"]), row["arch"]), set()).add(counts)
+        variants.setdefault((drop_lambda_numbers(row["functor"]), row["arch"]), set()).add(counts)
     for key, all_counts in variants.items():
         if len(all_counts) == 1:
             by_functor.setdefault(key, next(iter(all_counts)))
     return by_functor
 
 
-def per_element(functor: str, capability: str | None) -> PerElement | None:
+def find_instructions_per_element(
+    functor: str, capability: str | None
+) -> InstructionsPerElement | None:
     """Instructions of ``functor`` for an element on a GPU of compute capability "8.6"; None:
     not known.
 
     Where architectures differ, the newest that is not newer than the GPU counts; without a
     capability there is no answer.
     """
-    table = _table()
-    for name in (functor, without_variant(functor)):
+    table = _read_functor_table()
+    for name in (functor, drop_lambda_numbers(functor)):
         if (same := table.get((name, ""))) is not None:
             return same
         if capability is None:
@@ -243,37 +247,43 @@ def per_element(functor: str, capability: str | None) -> PerElement | None:
     return None
 
 
-def pointwise(
+def derive_pointwise_kernel(
     launch: Launch,
     algorithm: Algorithm,
     sizes: Collection[int],
     capability: str | None = None,
     images: Collection[tuple[int, ...]] = (),
-) -> Derived | None:
+) -> DerivedInstructions | None:
     """Instructions of a kernel without products; ``sizes``: elements of the tensors that it may
     work on, ``images``: the shapes of those that are N x C x H x W."""
     if _CHANGES_LAYOUT.search(launch.name):
-        return _change_layout(launch, images)
+        return _derive_layout_change(launch, images)
     is_move = algorithm.family in _MOVES or algorithm.role in ("layout", "offsets")
     if is_move or "flip_filter<" in launch.name:
-        return Derived("moves values", "moves values: no FADD, FMUL or FFMA", 0, 0, 0)
-    if _compares(launch.name):
-        return Derived("compares values", "compares and fills: no FADD, FMUL or FFMA", 0, 0, 0)
-    functor = functor_of(launch.name)
-    counts = per_element(functor, capability) if functor is not None else None
+        return DerivedInstructions("moves values", "moves values: no FADD, FMUL or FFMA", 0, 0, 0)
+    if _is_comparing_kernel(launch.name):
+        return DerivedInstructions(
+            "compares values", "compares and fills: no FADD, FMUL or FFMA", 0, 0, 0
+        )
+    functor = extract_functor(launch.name)
+    counts = find_instructions_per_element(functor, capability) if functor is not None else None
     if counts is None:
         return None
     if not (counts.ffma or counts.fmul or counts.fadd):
-        return Derived("elementwise", "no FADD, FMUL or FFMA in its machine code", 0, 0, 0)
+        return DerivedInstructions(
+            "elementwise", "no FADD, FMUL or FFMA in its machine code", 0, 0, 0
+        )
     name = launch.name.lower()
-    elements = _elements(launch, name, sizes)
+    elements = _find_element_count(launch, name, sizes)
     family = next(
         (family_name for pattern, family_name in _VERIFIED if pattern.search(name)), "elementwise"
     )
-    return None if elements is None else of_elements(family, counts, elements)
+    return None if elements is None else multiply_by_elements(family, counts, elements)
 
 
-def _change_layout(launch: Launch, images: Collection[tuple[int, ...]]) -> Derived:
+def _derive_layout_change(
+    launch: Launch, images: Collection[tuple[int, ...]]
+) -> DerivedInstructions:
     """cuDNN scales each value as it changes the layout: one FMUL. A block moves 32 places of 32
     channels of one image; counted on an H100 (cuDNN 9.19)."""
     fits = {
@@ -283,17 +293,19 @@ def _change_layout(launch: Launch, images: Collection[tuple[int, ...]]) -> Deriv
     }
     if len(fits) != 1:
         rule = "1 FMUL for each value; the moved tensor is unknown"
-        return Derived("layout of cuDNN", rule, 0, None, 0)
+        return DerivedInstructions("layout of cuDNN", rule, 0, None, 0)
     (values,) = fits
-    return Derived("layout of cuDNN", f"1 FMUL for each of {values:,} values", 0, values, 0)
+    return DerivedInstructions(
+        "layout of cuDNN", f"1 FMUL for each of {values:,} values", 0, values, 0
+    )
 
 
 @lru_cache(maxsize=4096)
-def _compares(name: str) -> bool:
+def _is_comparing_kernel(name: str) -> bool:
     return _COMPARES.search(name.lower()) is not None
 
 
-def _elements(launch: Launch, name: str, sizes: Collection[int]) -> int | None:
+def _find_element_count(launch: Launch, name: str, sizes: Collection[int]) -> int | None:
     """Elements of the launch: the one size that fits its grid; None where several or none do."""
     match = _PER_BLOCK.search(name)
     if launch.grid is None:
@@ -313,7 +325,9 @@ def _elements(launch: Launch, name: str, sizes: Collection[int]) -> int | None:
     return fits.pop() if len(fits) == 1 else None
 
 
-def of_elements(family: str, counts: PerElement, elements: int) -> Derived:
+def multiply_by_elements(
+    family: str, counts: InstructionsPerElement, elements: int
+) -> DerivedInstructions:
     """``counts`` for each of ``elements``."""
     terms = ", ".join(
         f"{value:g} {name}"
@@ -324,4 +338,4 @@ def of_elements(family: str, counts: PerElement, elements: int) -> Derived:
     if counts.spread:
         rule += f", {counts.spread:.0%} up or down by the values"
     ffma, fmul, fadd = (round(value * elements) for value in counts[:3])
-    return Derived(family, rule, ffma, fmul, fadd)
+    return DerivedInstructions(family, rule, ffma, fmul, fadd)

@@ -53,7 +53,7 @@ class AttentionShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class LaunchWork:
     """What a launch computes."""
 
     shape: GemmShape | ConvShape | AttentionShape
@@ -75,7 +75,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowWork:
     """What an operation sums, normalises, pools or turns into probabilities: ``rows`` of
     ``columns`` elements."""
 
@@ -91,7 +91,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class DerivedInstructions:
     """Instructions of one launch. Threads for FADD, FMUL, FFMA, as SASS counters count; None where
     no rule says."""
 

@@ -14,63 +14,69 @@ from functools import lru_cache
 from pathlib import Path
 
 from perfctl.orchestrator.counts.derived import cuda_convolutions, cuda_products, tensor_cores
-from perfctl.orchestrator.counts.derived.records import Derived, Launch, Work
-from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
+from perfctl.orchestrator.counts.derived.records import DerivedInstructions, Launch, LaunchWork
+from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise_kernel
 
-Rule = Callable[[Launch, Algorithm, Work], Derived | None]
+Rule = Callable[[Launch, Algorithm, LaunchWork], DerivedInstructions | None]
 Applies = Callable[[str, Algorithm], bool]
 """Of a kernel's name in lower case and what it says."""
 
 
-def _name_has(*parts: str) -> Applies:
+def _match_name_parts(*parts: str) -> Applies:
     """A name with one of these words."""
     return lambda name, _: any(part in name for part in parts)
 
 
 RULES: tuple[tuple[Applies, Rule], ...] = (
-    (_name_has("sgemm_", "xmma_gemm_f32f32"), cuda_products.sgemm),
-    (_name_has("splitkreduce"), cuda_products.reduction),
-    (_name_has("sgemm_largek"), cuda_products.large_sum),
-    (_name_has("globalkernel<"), cuda_products.bias_epilogue),
-    (_name_has("gemmsn_"), cuda_products.small_columns),
-    (_name_has("gemv2t_kernel_val"), cuda_products.vector),
-    (_name_has("dot_kernel<float"), cuda_products.dot),
+    (_match_name_parts("sgemm_", "xmma_gemm_f32f32"), cuda_products.derive_sgemm),
+    (_match_name_parts("splitkreduce"), cuda_products.derive_split_k_reduction),
+    (_match_name_parts("sgemm_largek"), cuda_products.derive_large_sum_gemm),
+    (_match_name_parts("globalkernel<"), cuda_products.derive_bias_epilogue),
+    (_match_name_parts("gemmsn_"), cuda_products.derive_small_gemm),
+    (_match_name_parts("gemv2t_kernel_val"), cuda_products.derive_gemv),
+    (_match_name_parts("dot_kernel<float"), cuda_products.derive_dot_product),
     (
-        _name_has("_scudnn_", "_convolve_sgemm<float", "xmma_fprop_implicit_gemm_f32f32"),
-        cuda_convolutions.convolution,
+        _match_name_parts("_scudnn_", "_convolve_sgemm<float", "xmma_fprop_implicit_gemm_f32f32"),
+        cuda_convolutions.derive_cuda_convolution,
     ),
-    (_name_has("engine<float", "stridedb"), cuda_convolutions.input_gradient),
-    (lambda _, algorithm: cuda_convolutions.in_tiles(algorithm), cuda_convolutions.weight_gradient),
-    (_name_has("simt_s"), cuda_convolutions.simt),
-    (lambda _, algorithm: not algorithm.tensor_core, cuda_convolutions.transformed),
-    (_name_has("cgemm_", "gemm_cf32cf32"), cuda_convolutions.fourier),
-    (_name_has("2d_grouped_direct_kernel", "conv2d_c1_k1_"), cuda_convolutions.direct),
-    (_name_has("conv_depthwise2d_"), cuda_convolutions.depthwise),
-    (tensor_cores.is_dense, tensor_cores.product),
-    (tensor_cores.is_dense, tensor_cores.convolution),
+    (_match_name_parts("engine<float", "stridedb"), cuda_convolutions.derive_input_gradient),
     (
-        _name_has("_kernel_traits<", "collectivemainloop", "fmha_cutlass", "native_sdpa_"),
-        tensor_cores.attention,
+        lambda _, algorithm: cuda_convolutions.has_cuda_core_tiles(algorithm),
+        cuda_convolutions.derive_weight_gradient,
+    ),
+    (_match_name_parts("simt_s"), cuda_convolutions.derive_simt_convolution),
+    (lambda _, algorithm: not algorithm.tensor_core, cuda_convolutions.derive_winograd_products),
+    (_match_name_parts("cgemm_", "gemm_cf32cf32"), cuda_convolutions.derive_fft_products),
+    (
+        _match_name_parts("2d_grouped_direct_kernel", "conv2d_c1_k1_"),
+        cuda_convolutions.derive_direct_convolution,
+    ),
+    (_match_name_parts("conv_depthwise2d_"), cuda_convolutions.derive_depthwise_convolution),
+    (tensor_cores.is_dense_tensor_kernel, tensor_cores.derive_tensor_product),
+    (tensor_cores.is_dense_tensor_kernel, tensor_cores.derive_tensor_convolution),
+    (
+        _match_name_parts("_kernel_traits<", "collectivemainloop", "fmha_cutlass", "native_sdpa_"),
+        tensor_cores.derive_attention,
     ),
 )
 """Each with the names it may know; it looks more closely itself."""
 
 
 @lru_cache(maxsize=4096)
-def _rules_of(name: str) -> tuple[Rule, ...]:
+def _find_rules(name: str) -> tuple[Rule, ...]:
     """A run launches few kernels many times, and most of them have no rule."""
-    lowered, algorithm = name.lower(), recognise(name)
+    lowered, algorithm = name.lower(), recognise_kernel(name)
     return tuple(rule for applies, rule in RULES if applies(lowered, algorithm))
 
 
-def derive(launch: Launch, work: Work) -> Derived | None:
+def derive_instructions(launch: Launch, work: LaunchWork) -> DerivedInstructions | None:
     """The instructions of one launch that does ``work``; None: no rule for this kernel, or its grid
     is not of this work."""
-    algorithm = recognise(launch.name)
+    algorithm = recognise_kernel(launch.name)
     return next(
         (
             result
-            for rule in _rules_of(launch.name)
+            for rule in _find_rules(launch.name)
             if (result := rule(launch, algorithm, work)) is not None
         ),
         None,
@@ -78,7 +84,7 @@ def derive(launch: Launch, work: Work) -> Derived | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class RuleVerification:
     """How a family's rule did on launches whose counters are known."""
 
     launches: int
@@ -95,16 +101,16 @@ class Verified:
 
 
 @lru_cache(maxsize=1)
-def verified() -> dict[str, Verified]:
+def read_rule_verifications() -> dict[str, RuleVerification]:
     """Family -> what ``silicon.py`` and ``silicon_aten.py`` (scripts/proof/silicon) measured;
     others are missing."""
     text = Path(__file__).with_name("verified.json").read_text(encoding="utf-8")
-    return {family: Verified(**facts) for family, facts in json.loads(text).items()}
+    return {family: RuleVerification(**facts) for family, facts in json.loads(text).items()}
 
 
-def error_of(families: Sequence[str]) -> str:
+def describe_rule_errors(families: Sequence[str]) -> str:
     """In words, how far derived counts of these families were off on hardware."""
-    errors = verified()
+    errors = read_rule_verifications()
     parts = [
         f"{family}: {errors[family]}" if family in errors else f"{family}: not verified on silicon"
         for family in families

@@ -21,34 +21,39 @@ from perfctl.orchestrator.counts.counters.sums import INTEGER, NO_INTEGER
 from perfctl.orchestrator.counts.counters.work import KernelFlops
 from perfctl.orchestrator.counts.derived.operators import (
     CONVOLUTION_GRADIENTS,
-    by_rows,
-    rows_of,
+    derive_row_kernel,
+    find_operation_rows,
 )
 from perfctl.orchestrator.counts.derived.pointwise import (
-    lists_of,
-    over_parameters,
-    parameters_of,
-    pointwise,
+    derive_foreach_kernel,
+    derive_pointwise_kernel,
+    list_parameter_sizes,
+    match_tensor_lists,
 )
 from perfctl.orchestrator.counts.derived.records import (
     TENSOR_FLOP,
     AttentionShape,
-    Derived,
+    DerivedInstructions,
     Launch,
-    Rows,
-    Work,
+    LaunchWork,
+    RowWork,
 )
-from perfctl.orchestrator.counts.derived.rules import Verified, derive, error_of, verified
-from perfctl.orchestrator.counts.figure import Figure, missing
+from perfctl.orchestrator.counts.derived.rules import (
+    RuleVerification,
+    derive_instructions,
+    describe_rule_errors,
+    read_rule_verifications,
+)
+from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
-from perfctl.orchestrator.counts.kernels.names import recognise
+from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 from perfctl.orchestrator.estimate.flops.formulas import (
     CONVOLUTIONS,
     LINEAR,
     Shape,
-    integers,
-    left_factor,
-    shape_of,
+    get_left_factor,
+    get_shape,
+    read_integers,
 )
 from perfctl.records.paper import OpShape
 from perfctl.records.report import CODE, DerivedCount, Kernel
@@ -95,9 +100,9 @@ MACHINE_CODE = "machine code"
 _OF_CODE = {"FADD": "fadd", "FMUL": "fmul", "FFMA": "ffma", TENSOR_FLOP: "tensor"}
 
 
-def complete(
-    launch: Launch, counts: Mapping[str, float], works: Iterable[Work], batch: int
-) -> Derived | None:
+def complete_launch_counts(
+    launch: Launch, counts: Mapping[str, float], works: Iterable[LaunchWork], batch: int
+) -> DerivedInstructions | None:
     """All instructions of a launch, from some that were counted; None unless one work alone fits
     what was counted.
 
@@ -107,17 +112,24 @@ def complete(
     counted = {name: counts[name] for name in _PER_OUTPUT if counts.get(name)}
     if not counted or counts.get("ffma") is not None:
         return None
-    samples = ((work, _samples(work, batch, value)) for work in works for value in counted.values())
-    fitting = {at_batch(work, batch, number) for work, number in samples if number is not None}
+    samples = (
+        (work, _find_sample_count(work, batch, value))
+        for work in works
+        for value in counted.values()
+    )
+    fitting = {
+        scale_to_samples(work, batch, number) for work, number in samples if number is not None
+    }
     results = {
         result
         for work in fitting
-        if (result := derive(launch, work)) is not None and _agrees(result, counted)
+        if (result := derive_instructions(launch, work)) is not None
+        and _has_counts(result, counted)
     }
     return results.pop() if len(results) == 1 else None
 
 
-def at_batch(work: Work, batch: int, samples: int) -> Work:
+def scale_to_samples(work: LaunchWork, batch: int, samples: int) -> LaunchWork:
     """The work of ``samples`` samples in place of ``batch``."""
     shape = work.shape
     if isinstance(shape, GemmShape):
@@ -125,7 +137,7 @@ def at_batch(work: Work, batch: int, samples: int) -> Work:
     return replace(work, shape=replace(shape, batch=shape.batch * samples // batch))
 
 
-def _samples(work: Work, batch: int, value: float) -> int | None:
+def _find_sample_count(work: LaunchWork, batch: int, value: float) -> int | None:
     """How many samples have ``value`` outputs; None where no whole number has."""
     shape = work.shape
     if isinstance(shape, AttentionShape):
@@ -139,7 +151,7 @@ def _samples(work: Work, batch: int, value: float) -> int | None:
     return int(number) if number == int(number) and 1 <= number <= LARGEST_BATCH else None
 
 
-def _agrees(derived: Derived, counts: Mapping[str, float]) -> bool:
+def _has_counts(derived: DerivedInstructions, counts: Mapping[str, float]) -> bool:
     return derived.ffma is not None and all(
         getattr(derived, name) == value for name, value in counts.items()
     )
@@ -149,30 +161,30 @@ def _agrees(derived: Derived, counts: Mapping[str, float]) -> bool:
 class LayerWork:
     """All that one layer computes in one direction."""
 
-    products: tuple[Work, ...]
+    products: tuple[LaunchWork, ...]
     sizes: frozenset[int]
     """Elements of the tensors that its operations read and write: what an elementwise kernel
     works on."""
     images: frozenset[tuple[int, ...]] = frozenset()
     """Shapes of the tensors that are images or filters: N x C x H x W."""
-    rows: frozenset[Rows] = frozenset()
+    rows: frozenset[RowWork] = frozenset()
     """What its operations sum, normalise or pool."""
-    turns: tuple[Work, ...] = ()
+    turns: tuple[LaunchWork, ...] = ()
     """The products in the order in which a step computes them; () where it is not known."""
 
 
-def layer_work(ops: Iterable[OpShape]) -> LayerWork:
+def collect_layer_work(ops: Iterable[OpShape]) -> LayerWork:
     """The work of operations of one layer in one direction."""
-    turns: list[Work] = []
+    turns: list[LaunchWork] = []
     tensors: set[tuple[int, ...]] = set()
     rows = set()
     is_ordered = True
     for op in ops:
         tensors |= {tuple(shape) for shape in (*op.inputs, *op.outputs) if shape}
-        works = works_of(op)
+        works = list_products(op)
         turns += works
         is_ordered &= op.calls == 1 or not works
-        if (row_shape := rows_of(op)) is not None:
+        if (row_shape := find_operation_rows(op)) is not None:
             rows.add(row_shape)
     products = tuple(dict.fromkeys(turns))
     order = tuple(turns) if is_ordered and len(turns) > 1 else ()
@@ -180,60 +192,64 @@ def layer_work(ops: Iterable[OpShape]) -> LayerWork:
     return LayerWork(products, frozenset(map(prod, tensors)), images, frozenset(rows), order)
 
 
-def works_of(op: OpShape) -> tuple[Work, ...]:
+def list_products(op: OpShape) -> tuple[LaunchWork, ...]:
     """The products of one operation: none, one, or the gradients of a convolution."""
-    output = shape_of(op.outputs, 0)
+    output = get_shape(op.outputs, 0)
     if op.op in CONVOLUTION_GRADIENTS:
-        return _gradients(op)
+        return _list_gradient_products(op)
     if op.op in CONVOLUTIONS:
         source, weight, output = map(
-            in_two_dimensions, (shape_of(op.inputs, 0), shape_of(op.inputs, 1), output)
+            pad_to_two_dimensions, (get_shape(op.inputs, 0), get_shape(op.inputs, 1), output)
         )
-        image = conv_shape(op, source, weight, output)
-        return (Work(image, inside=_inside(op, source, weight, output)),) if image else ()
+        image = read_conv_shape(op, source, weight, output)
+        return (
+            (LaunchWork(image, inside=_count_inside_macs(op, source, weight, output)),)
+            if image
+            else ()
+        )
     if op.op in LINEAR:
-        factor = left_factor(op)
+        factor = get_left_factor(op)
         if not factor or not output:
             return ()
         onto = op.op in ("aten.addmm", "aten._addmm_activation")
         shape = GemmShape(prod(output[:-1]), output[-1], factor[-1])
-        return (Work(shape, onto=onto, direction=str(op.attributes.get("role", "forward"))),)
+        return (LaunchWork(shape, onto=onto, direction=str(op.attributes.get("role", "forward"))),)
     if op.op in BATCHED:
-        factor = left_factor(op)
+        factor = get_left_factor(op)
         if len(factor) != 3 or len(output) != 3:
             return ()
         return (
-            Work(
+            LaunchWork(
                 GemmShape(output[1], output[2], factor[2], output[0]), onto=op.op == "aten.baddbmm"
             ),
         )
-    work = _attention(op)
+    work = _read_attention_work(op)
     return (work,) if work else ()
 
 
-def in_two_dimensions(shape: Shape) -> Shape:
+def pad_to_two_dimensions(shape: Shape) -> Shape:
     """PyTorch runs a 1-D convolution as one of height 1."""
     return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else shape
 
 
-def conv_shape(op: OpShape, source: Shape, weight: Shape, output: Shape) -> ConvShape | None:
+def read_conv_shape(op: OpShape, source: Shape, weight: Shape, output: Shape) -> ConvShape | None:
     """A 2-d convolution, forward; None for others and transposed ones."""
     if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
         return None
     groups = int(str(op.attributes.get("groups", 1)))
-    same = set(integers(op, "stride")) == {1} and source[2:] == output[2:]
+    same = set(read_integers(op, "stride")) == {1} and source[2:] == output[2:]
     return ConvShape(output[0], source[1], *output[1:], *weight[2:], groups, same_size=same)
 
 
-def _inside(op: OpShape, source: Shape, weight: Shape, output: Shape) -> int | None:
-    share = share_inside(op, source, weight, output)
+def _count_inside_macs(op: OpShape, source: Shape, weight: Shape, output: Shape) -> int | None:
+    share = compute_inside_share(op, source, weight, output)
     return None if share is None else round(share * output[0] * prod(output[2:]) * prod(weight))
 
 
-def share_inside(op: OpShape, source: Shape, weight: Shape, output: Shape) -> float | None:
+def compute_inside_share(op: OpShape, source: Shape, weight: Shape, output: Shape) -> float | None:
     """Taps of a 2-d convolution's filter that fall on the image, of all that paper counts; None
     when not known."""
-    steps = [integers(op, name) for name in ("stride", "padding", "dilation")]
+    steps = [read_integers(op, name) for name in ("stride", "padding", "dilation")]
     is_complete = len(source) == len(weight) == len(output) == 4 and all(
         len(step) == 2 for step in steps
     )
@@ -252,20 +268,22 @@ def share_inside(op: OpShape, source: Shape, weight: Shape, output: Shape) -> fl
     return share
 
 
-def _gradients(op: OpShape) -> tuple[Work, ...]:
+def _list_gradient_products(op: OpShape) -> tuple[LaunchWork, ...]:
     """Of a convolution: inputs are grad_output, input and weight. The gradient of the input, at
     stride 1, is a convolution with the channels exchanged; that of the weight multiplies channels
     out by filters, summed over all outputs."""
-    grad, source, weight = (in_two_dimensions(shape_of(op.inputs, index)) for index in range(3))
-    forward, strides = conv_shape(op, source, weight, grad), integers(op, "stride")
+    grad, source, weight = (
+        pad_to_two_dimensions(get_shape(op.inputs, index)) for index in range(3)
+    )
+    forward, strides = read_conv_shape(op, source, weight, grad), read_integers(op, "stride")
     if forward is None:
         return ()
     # where none is stated: an output as large as the input has stride 1
     stride = max(strides) if strides else 1 if source[2:] == grad[2:] else None
     forward = replace(forward, same_size=stride == 1 and source[2:] == grad[2:])
-    inside = _inside(op, source, weight, grad)
+    inside = _count_inside_macs(op, source, weight, grad)
     mask = (
-        integers(op, "output_mask")
+        read_integers(op, "output_mask")
         or tuple(int(shape is not None) for shape in op.outputs)
         or (1, 1)
     )
@@ -274,13 +292,13 @@ def _gradients(op: OpShape) -> tuple[Work, ...]:
         "grad_weight": forward.weight_gradient,
     }
     return tuple(
-        Work(shape, direction=direction, forward=forward, stride=stride, inside=inside)
+        LaunchWork(shape, direction=direction, forward=forward, stride=stride, inside=inside)
         for (direction, shape), is_required in zip(shapes.items(), mask, strict=False)
         if is_required
     )
 
 
-def _attention(op: OpShape) -> Work | None:
+def _read_attention_work(op: OpShape) -> LaunchWork | None:
     _, _, name = op.op.partition(".")
     backward = name.endswith("_backward")
     if name.removesuffix("_backward").removesuffix("_forward") not in _ATTENTION:
@@ -289,10 +307,10 @@ def _attention(op: OpShape) -> Work | None:
         return None  # its kernel skips tiles
     # ATen's backward has the gradient of the output before them
     first = int(backward and op.op.startswith("aten."))
-    query, key, value = (shape_of(op.inputs, first + index) for index in range(3))
+    query, key, value = (get_shape(op.inputs, first + index) for index in range(3))
     if not len(query) == len(key) == len(value) == 4:
         return None
-    return Work(
+    return LaunchWork(
         AttentionShape(
             query[0],
             query[1],
@@ -309,69 +327,74 @@ def _attention(op: OpShape) -> Work | None:
 NOTHING_KNOWN = LayerWork((), frozenset())
 
 
-def derived_counts(
+def derive_launches(
     launches: Sequence[tuple[Kernel, Key | None]],
     ops: Sequence[OpShape],
     capability: str | None = None,
-) -> dict[int, Derived]:
+) -> dict[int, DerivedInstructions]:
     """Launch -> its instructions, for launches of layers with a rule for their kernel.
 
     ``capability``: of the GPU, "8.0"; kernels whose code differs between architectures have no rule
     without it.
     """
-    works = _works(ops)
-    tensors = parameters_of(ops)
+    works = _collect_work_by_layer(ops)
+    tensors = list_parameter_sizes(ops)
 
-    caches: dict[Key | None, dict[_Facts, Derived | None]] = {}
-    derived: dict[int, Derived] = {}
+    caches: dict[Key | None, dict[_Facts, DerivedInstructions | None]] = {}
+    derived: dict[int, DerivedInstructions] = {}
     products: dict[Key | None, list[tuple[int, _Facts]]] = defaultdict(list)
-    for number, facts, key in _in_order(launches):
-        side = _side(key)
+    for number, facts, key in _order_launches_by_layer(launches):
+        side = _simplify_direction(key)
         work = works.get(side, NOTHING_KNOWN)
         if (cache := caches.get(key)) is None:
-            cache = caches[key] = _counts_by_facts(work, capability)
+            cache = caches[key] = _open_counts_cache(work, capability)
         try:
             counts = cache[facts]
         except KeyError:
-            counts = cache[facts] = _derive_launch(_launch(facts), work, capability)
-        if counts is None and lists_of(facts[0][0]) is not None:
-            counts = over_parameters(_launch(facts), tensors, capability)
+            counts = cache[facts] = _derive_from_layer_work(_build_launch(facts), work, capability)
+        if counts is None and match_tensor_lists(facts[0][0]) is not None:
+            counts = derive_foreach_kernel(_build_launch(facts), tensors, capability)
         if counts is not None:
             derived[number] = counts
-        if work.turns and _is_product(facts[0][0]) and key is not None and key[1] != "recompute":
+        if (
+            work.turns
+            and _is_product_kernel(facts[0][0])
+            and key is not None
+            and key[1] != "recompute"
+        ):
             products[side].append((number, facts))
-    return derived | _by_turn(products, works, derived)
+    return derived | _derive_products_by_turn(products, works, derived)
 
 
-def _by_turn(
+def _derive_products_by_turn(
     products: Mapping[Key | None, Sequence[tuple[int, _Facts]]],
     works: Mapping[Key | None, LayerWork],
-    derived: Mapping[int, Derived],
-) -> dict[int, Derived]:
+    derived: Mapping[int, DerivedInstructions],
+) -> dict[int, DerivedInstructions]:
     """Launch -> its counts, for products whose grid fits several of the layer's: each launch does
     the one whose turn it is, if all that have counts do."""
-    by_turn: dict[int, Derived] = {}
+    by_turn: dict[int, DerivedInstructions] = {}
     for side, launches in products.items():
         turns = works[side].turns
         if len(launches) % len(turns) or all(number in derived for number, _ in launches):
             continue
-        once: dict[tuple[_Facts, int], Derived | None] = {}
-        in_turn: dict[int, Derived | None] = {}
+        once: dict[tuple[_Facts, int], DerivedInstructions | None] = {}
+        in_turn: dict[int, DerivedInstructions | None] = {}
         for (number, facts), turn in zip(sorted(launches), cycle(range(len(turns))), strict=False):
             if (facts, turn) not in once:
-                once[facts, turn] = derive(_launch(facts), turns[turn])
+                once[facts, turn] = derive_instructions(_build_launch(facts), turns[turn])
             in_turn[number] = once[facts, turn]
         if all(number not in derived or derived[number] == in_turn[number] for number in in_turn):
             by_turn |= {number: counts for number, counts in in_turn.items() if counts is not None}
     return by_turn
 
 
-def _is_product(name: str) -> bool:
-    algorithm = recognise(name)
+def _is_product_kernel(name: str) -> bool:
+    algorithm = recognise_kernel(name)
     return algorithm.role == "main" and algorithm.family in _PRODUCTS
 
 
-def _in_order(
+def _order_launches_by_layer(
     launches: Sequence[tuple[Kernel, Key | None]],
 ) -> Iterator[tuple[int, _Facts, Key | None]]:
     """(number, launch, layer and direction), each with what the launches before and after it in its
@@ -396,12 +419,14 @@ def _in_order(
             before = kernel_facts
 
 
-def _launch(facts: _Facts) -> Launch:
+def _build_launch(facts: _Facts) -> Launch:
     kernel_facts, is_reduced, before = facts
-    return _bare(kernel_facts, is_reduced, None if before is None else _bare(before))
+    return _build_bare_launch(
+        kernel_facts, is_reduced, None if before is None else _build_bare_launch(before)
+    )
 
 
-def _bare(
+def _build_bare_launch(
     kernel_facts: _Own, is_reduced: bool | None = None, before: Launch | None = None
 ) -> Launch:
     name, grid_x, grid_y, grid_z, block_x, block_y, block_z, cluster_x, cluster_y = kernel_facts
@@ -411,7 +436,7 @@ def _bare(
     return Launch(name, grid, block, cluster, reduced=is_reduced, before=before)
 
 
-def _side(key: Key | None) -> Key | None:
+def _simplify_direction(key: Key | None) -> Key | None:
     return (
         None
         if key is None
@@ -419,43 +444,51 @@ def _side(key: Key | None) -> Key | None:
     )
 
 
-def _works(ops: Sequence[OpShape]) -> Mapping[Key | None, LayerWork]:
+def _collect_work_by_layer(ops: Sequence[OpShape]) -> Mapping[Key | None, LayerWork]:
     sides: dict[Key | None, list[OpShape]] = defaultdict(list)
     for op in ops:
         if op.direction in ("forward", "backward"):
             sides[op.layer, op.direction].append(op)
-    return {side: layer_work(side_ops) for side, side_ops in sides.items()}
+    return {side: collect_layer_work(side_ops) for side, side_ops in sides.items()}
 
 
 @lru_cache(maxsize=256)
-def _counts_by_facts(work: LayerWork, capability: str | None) -> dict[_Facts, Derived | None]:
+def _open_counts_cache(
+    work: LayerWork, capability: str | None
+) -> dict[_Facts, DerivedInstructions | None]:
     """Launch -> its counts in a layer of this work, as far as somebody asked: runs of one model ask
     for the same again."""
     return {}
 
 
-def _derive_launch(launch: Launch, work: LayerWork, capability: str | None) -> Derived | None:
+def _derive_from_layer_work(
+    launch: Launch, work: LayerWork, capability: str | None
+) -> DerivedInstructions | None:
     """The counts of a launch, where all products that its grid fits say the same, or those that its
     layout allows."""
-    by_product = [(product, derive(launch, product)) for product in work.products]
+    by_product = [(product, derive_instructions(launch, product)) for product in work.products]
     results = {result for _, result in by_product if result is not None}
-    if _differ(results):
+    if _has_different_counts(results):
         results = {
             result
             for product, result in by_product
-            if result is not None and _has_layout(launch, product)
+            if result is not None and _has_stated_layout(launch, product)
         }
     if results:
-        return None if _differ(results) else min(results, key=lambda result: result.rule)
-    rows = by_rows(launch, work.rows)
-    return rows or pointwise(launch, recognise(launch.name), work.sizes, capability, work.images)
+        return (
+            None if _has_different_counts(results) else min(results, key=lambda result: result.rule)
+        )
+    rows = derive_row_kernel(launch, work.rows)
+    return rows or derive_pointwise_kernel(
+        launch, recognise_kernel(launch.name), work.sizes, capability, work.images
+    )
 
 
-def _differ(results: Iterable[Derived]) -> bool:
+def _has_different_counts(results: Iterable[DerivedInstructions]) -> bool:
     return len({(result.ffma, result.fmul, result.fadd, result.tensor) for result in results}) > 1
 
 
-def _has_layout(launch: Launch, work: Work) -> bool:
+def _has_stated_layout(launch: Launch, work: LaunchWork) -> bool:
     """Whether a product of a Linear layer has the layout that its kernel's name states: only the
     weight's gradient is a sum over rows of both factors, which cuBLAS calls nt."""
     layout = _LAYOUT.search((launch.before or launch).name.lower())
@@ -464,7 +497,7 @@ def _has_layout(launch: Launch, work: Work) -> bool:
     return (layout[1] == "nt") == (work.direction == "grad_weight")
 
 
-def from_code(rows: Iterable[DerivedCount]) -> dict[int, Derived]:
+def derive_from_code_counts(rows: Iterable[DerivedCount]) -> dict[int, DerivedInstructions]:
     """Launch -> instructions that perfctl 1.0.0 read from its kernel's code.
 
     None for a launch with a lower bound, or with arithmetic in other types than fp32 and
@@ -487,7 +520,7 @@ def from_code(rows: Iterable[DerivedCount]) -> dict[int, Derived]:
             f"{name.upper()} {row.rule.removeprefix(f'{CODE}: ')}" for name, row in by_name.items()
         )
         value = {name: row.value or 0 for name, row in by_name.items()}
-        derived[launch] = Derived(
+        derived[launch] = DerivedInstructions(
             MACHINE_CODE,
             f"{CODE}: {rule}",
             value.get("ffma", 0),
@@ -499,7 +532,7 @@ def from_code(rows: Iterable[DerivedCount]) -> dict[int, Derived]:
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class RuleCoverage:
     """How much of the kernel time a run's derived counts of products stand for, and how well their
     rules are known."""
 
@@ -513,22 +546,24 @@ class Coverage:
     chips: tuple[str, ...]
 
 
-def coverage(kernels: Iterable[Kernel], derived: Mapping[int, Derived]) -> Coverage | None:
+def measure_rule_coverage(
+    kernels: Iterable[Kernel], derived: Mapping[int, DerivedInstructions]
+) -> RuleCoverage | None:
     """None where no launch has a duration, or no product a rule."""
     total = ruled = verified_ns = 0.0
-    used: dict[str, Verified] = {}
+    used: dict[str, RuleVerification] = {}
     for kernel in kernels:
         took, result = kernel.duration_ns or 0, derived.get(kernel.launch)
         total += took
         if result is not None and (result.ffma or result.tensor):
             ruled += took
-            if (stated := verified().get(result.family)) is not None:
+            if (stated := read_rule_verifications().get(result.family)) is not None:
                 verified_ns += took
                 used[result.family] = stated
     if not ruled:
         return None
     chips = tuple(dict.fromkeys(family.chip for family in used.values()))
-    return Coverage(
+    return RuleCoverage(
         ruled / total,
         verified_ns / ruled,
         max((family.within for family in used.values()), default=0.0),
@@ -536,9 +571,9 @@ def coverage(kernels: Iterable[Kernel], derived: Mapping[int, Derived]) -> Cover
     )
 
 
-def as_flops(derivation: Derived) -> KernelFlops:
+def convert_to_flops(derivation: DerivedInstructions) -> KernelFlops:
     """The launch's FLOPs by path, all of them derived."""
-    rule = f"{derivation.rule} ({error_of([derivation.family])})"
+    rule = f"{derivation.rule} ({describe_rule_errors([derivation.family])})"
     nothing = Figure(0, "derived", rule)
     fp32, tensor = nothing, nothing
     if derivation.ffma is not None:
@@ -550,7 +585,7 @@ def as_flops(derivation: Derived) -> KernelFlops:
             missing=lacking,
         )
     elif derivation.tensor is not None:  # scaling and sums of the epilogue are in no rule
-        fp32 = missing(
+        fp32 = make_missing_figure(
             "not_available", "no rule for the work of a tensor kernel outside of its GEMMs"
         )
     integer = NO_INTEGER
@@ -564,7 +599,7 @@ def as_flops(derivation: Derived) -> KernelFlops:
     return KernelFlops(fp32, nothing, nothing, tensor, total, types, integer)
 
 
-def as_values(derived: Derived) -> dict[str, float | None]:
+def convert_to_counter_values(derived: DerivedInstructions) -> dict[str, float | None]:
     """The launch's instructions under the names of the counters that would have counted them."""
     values: dict[str, float | None] = {
         f"sm__sass_thread_inst_executed_op_{name}_pred_on.sum": value

@@ -24,8 +24,13 @@ from functools import lru_cache
 from math import ceil, prod
 from typing import NamedTuple
 
-from perfctl.orchestrator.counts.derived.records import AttentionShape, Derived, Launch, Work
-from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, Grid, up
+from perfctl.orchestrator.counts.derived.records import (
+    AttentionShape,
+    DerivedInstructions,
+    Launch,
+    LaunchWork,
+)
+from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, Grid, round_up
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 
 _NUMBER = r"(?:\(int\))?(\d+)"
@@ -85,16 +90,20 @@ Cover = tuple[int, int, int, int]
 """Tile sides along rows and columns, and how many tiles are computed along each."""
 
 
-def product(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_tensor_product(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """Products on tensor cores: tiles of the shape x m x n x the sum in whole steps, 2 FLOPs each
     (3 products for 3xTF32)."""
     shape = work.shape
     if not isinstance(shape, GemmShape) or algorithm.family != "gemm":
         return None
-    return _tiled(launch, algorithm, shape, f"tensor product, {_kind(algorithm)}", shape.k)
+    return _derive_tiles(
+        launch, algorithm, shape, f"tensor product, {_name_instruction(algorithm)}", shape.k
+    )
 
 
-def is_dense(name: str, algorithm: Algorithm) -> bool:
+def is_dense_tensor_kernel(name: str, algorithm: Algorithm) -> bool:
     """Whether the rules below may be asked about a kernel of this name, in lower case."""
     return (
         algorithm.role == "main"
@@ -104,7 +113,7 @@ def is_dense(name: str, algorithm: Algorithm) -> bool:
     )
 
 
-def _kind(algorithm: Algorithm) -> str:
+def _name_instruction(algorithm: Algorithm) -> str:
     return (
         algorithm.instruction
         or algorithm.architecture
@@ -113,7 +122,7 @@ def _kind(algorithm: Algorithm) -> str:
     )
 
 
-def _tiled(
+def _derive_tiles(
     launch: Launch,
     algorithm: Algorithm,
     shape: GemmShape,
@@ -121,12 +130,12 @@ def _tiled(
     sum_words: int,
     deep: int | None = None,
     sides: tuple[str, str] = ("", ""),
-) -> Derived | None:
+) -> DerivedInstructions | None:
     """``deep``: the sum with its padding where the caller knows it, else whole steps of
     each part. ``sides``: what lies along rows and columns, in words."""
     by_macs = {}
-    for cover, split in _covers(launch, algorithm, shape):
-        depths = _depths(launch.name.lower(), algorithm, shape.k, split)
+    for cover, split in _list_tile_covers(launch, algorithm, shape):
+        depths = _list_padded_depths(launch.name.lower(), algorithm, shape.k, split)
         for padded in [deep] if deep is not None else depths:
             by_macs[shape.batch * cover[0] * cover[1] * cover[2] * cover[3] * padded] = (
                 cover,
@@ -141,7 +150,7 @@ def _tiled(
     times = f"{shape.batch:,} products x " if shape.batch > 1 else ""
     parts = f" in {split} parts" if split > 1 else ""
     repeats = " x 3 TF32 products" if thrice > 1 else ""
-    return Derived(
+    return DerivedInstructions(
         family,
         f"{times}{cover[2]:,} x {cover[3]:,} tiles of {cover[0]} x {cover[1]} for "
         f"{f'{shape.m:,} {sides[0]}'.strip()} x {f'{shape.n:,} {sides[1]}'.strip()} x (sum of "
@@ -151,7 +160,7 @@ def _tiled(
     )
 
 
-def _depths(name: str, algorithm: Algorithm, k: int, split: int) -> list[int]:
+def _list_padded_depths(name: str, algorithm: Algorithm, k: int, split: int) -> list[int]:
     """The sum as it is computed, likeliest first.
 
     Parts of a convolution's sum, and of cuBLAS's since Hopper, all take as many steps, the last one
@@ -165,13 +174,13 @@ def _depths(name: str, algorithm: Algorithm, k: int, split: int) -> list[int]:
         longest = LONGEST_STEP_TURING if "cutlass_75_" in name else LONGEST_STEP
         return [k] if k % (longest * split) == 0 else []
     if split > 1 and not _SEGMENTS.search(name) and (algorithm.family == "conv" or "nvjet" in name):
-        return [split * up(ceil(k / split), step)]
+        return [split * round_up(ceil(k / split), step)]
     part = ceil(k / split)
-    evenly = up(part, step) * (split - 1) + up(max(k - part * (split - 1), 0), step)
-    return list(dict.fromkeys((up(k, step), evenly)))
+    evenly = round_up(part, step) * (split - 1) + round_up(max(k - part * (split - 1), 0), step)
+    return list(dict.fromkeys((round_up(k, step), evenly)))
 
 
-class _NameFacts(NamedTuple):
+class _KernelNameFacts(NamedTuple):
     """What a kernel's name says about its grid."""
 
     cluster: tuple[int, int] | None
@@ -182,11 +191,11 @@ class _NameFacts(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _read_name(name: str) -> _NameFacts:
+def _read_kernel_name(name: str) -> _KernelNameFacts:
     lowered = name.lower()
     match = _CLUSTER.search(lowered)
     sides = [int(side) for side in match.groups() if side] if match else []
-    return _NameFacts(
+    return _KernelNameFacts(
         (sides[0], sides[1]) if sides else None,
         _PERSISTENT.search(lowered) is not None,
         _SPLIT.search(lowered) is not None,
@@ -194,17 +203,23 @@ def _read_name(name: str) -> _NameFacts:
     )
 
 
-def _covers(launch: Launch, algorithm: Algorithm, shape: GemmShape) -> Iterator[tuple[Cover, int]]:
+def _list_tile_covers(
+    launch: Launch, algorithm: Algorithm, shape: GemmShape
+) -> Iterator[tuple[Cover, int]]:
     """(tiles, parts of the sum) that name, grid and cluster allow. A cluster is computed whole.
     The launch states its size; only a name states how it lies: cuBLAS's 1x2 is launched as 2x1."""
-    facts = _read_name(launch.name)
+    facts = _read_kernel_name(launch.name)
     is_convolution = algorithm.family == "conv" and facts.is_persistent
-    covers = _tiles(launch.name, launch.cluster, algorithm.tile, shape, is_convolution)
+    covers = _list_tile_orientations(
+        launch.name, launch.cluster, algorithm.tile, shape, is_convolution
+    )
     if not facts.is_persistent or launch.grid is None:
         for cover in covers:
             if launch.grid is None:
                 yield cover, 1
-            elif (split := parts(launch.grid, *cover[2:], shape.batch, facts.is_split)) is not None:
+            elif (
+                split := count_split_k_parts(launch.grid, *cover[2:], shape.batch, facts.is_split)
+            ) is not None:
                 yield cover, split
         return
     blocks, has_segments = prod(launch.grid), bool(_SEGMENTS.search(launch.name.lower()))
@@ -223,7 +238,7 @@ def _covers(launch: Launch, algorithm: Algorithm, shape: GemmShape) -> Iterator[
 
 
 @lru_cache(maxsize=4096)
-def _tiles(
+def _list_tile_orientations(
     name: str,
     launched: tuple[int, int] | None,
     tile: tuple[int, int, int | None] | None,
@@ -234,7 +249,7 @@ def _tiles(
     tile's first side lies along the outputs in most kernels; in convolutions along the rows. In
     those and in nvjet, a cluster lies only where there are tiles for all of its blocks.
     ``launched``: the cluster of the launch."""
-    facts = _read_name(name)
+    facts = _read_kernel_name(name)
     m, n = (tile or (0, 0, None))[:2]
     cluster = facts.cluster or launched or (1, 1)
     lies = [((n, m), cluster[::-1]), ((m, n), cluster)]
@@ -243,7 +258,7 @@ def _tiles(
     covers: dict[Cover, None] = {}
     for sides, along in lies:
         full_tiles = ceil(shape.m / sides[0]), ceil(shape.n / sides[1])
-        rounded = up(full_tiles[0], along[0]), up(full_tiles[1], along[1])
+        rounded = round_up(full_tiles[0], along[0]), round_up(full_tiles[1], along[1])
         has_tiles = along[0] <= full_tiles[0] and along[1] <= full_tiles[1]
         if is_convolution and not (has_tiles and sides == (m, n)):
             continue
@@ -255,7 +270,7 @@ def _tiles(
 
 
 @lru_cache(maxsize=16384)
-def parts(
+def count_split_k_parts(
     grid: Grid, rows: int, columns: int, batch: int = 1, one_dimension: bool = False
 ) -> int | None:
     """How often the sum is split by this grid of rows x columns tiles; None where the grid is not
@@ -278,7 +293,9 @@ def parts(
     return x // tiles if one_dimension and y == z == 1 and x % tiles == 0 else None
 
 
-def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_tensor_convolution(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """Forward, and both gradients, as implicit GEMM. The channels of each filter position fill
     whole steps: CUTLASS pads them so, and where they are whole already all kernels agree. The
     gradient of the input sums over all positions of the filter for every input, those outside of
@@ -294,13 +311,13 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
     if algorithm.family != "conv" or forward.groups != 1 or not step:
         return None
     if algorithm.direction == "grad_weight":
-        gemm = _weights(launch.name.lower(), algorithm, forward)
+        gemm = _shape_weight_gradient(launch.name.lower(), algorithm, forward)
         family = "tensor convolution, gradient of the weight"
         if gemm is None:
             return None
         filled = f" filled up to {gemm.n:,}" if gemm.n != forward.depth else ""
         sides = "channels", f"weights ({forward.depth:,} of a channel{filled})"
-        return _tiled(launch, algorithm, gemm, family, gemm.k, sides=sides)
+        return _derive_tiles(launch, algorithm, gemm, family, gemm.k, sides=sides)
     if not isinstance(shape, ConvShape) or (gradient and work.stride != 1):
         return None  # with a stride, positions of the filter are skipped
     positions, channels = shape.kernel_h * shape.kernel_w, shape.in_channels
@@ -309,10 +326,12 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
     gemm = GemmShape(shape.pixels, shape.out_channels, positions * channels)
     family = "tensor convolution, gradient of the input" if gradient else "tensor convolution"
     sides = "inputs" if gradient else "outputs", "channels"
-    return _tiled(launch, algorithm, gemm, family, gemm.k, positions * up(channels, step), sides)
+    return _derive_tiles(
+        launch, algorithm, gemm, family, gemm.k, positions * round_up(channels, step), sides
+    )
 
 
-def _weights(name: str, algorithm: Algorithm, forward: ConvShape) -> GemmShape | None:
+def _shape_weight_gradient(name: str, algorithm: Algorithm, forward: ConvShape) -> GemmShape | None:
     """Return the product whose results are the weights: channels out by the weights of a channel,
     summed over all outputs.
 
@@ -324,15 +343,15 @@ def _weights(name: str, algorithm: Algorithm, forward: ConvShape) -> GemmShape |
     if match := _ALIGNED.search(name):
         load = int(match[1])
     if "sm90_xmma" in name:
-        channels = up(channels, (algorithm.tile or (1, 1, None))[1])
+        channels = round_up(channels, (algorithm.tile or (1, 1, None))[1])
     elif "cutlass" in name:
-        channels = up(channels, load)
+        channels = round_up(channels, load)
     elif channels % load:
         return None
     return replace(forward.weight_gradient, n=positions * channels)
 
 
-class _Tile(NamedTuple):
+class _AttentionTile(NamedTuple):
     """Queries and keys of a tile, and the widths that are computed."""
 
     family: str
@@ -343,28 +362,36 @@ class _Tile(NamedTuple):
     causal: bool
 
 
-def attention(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+def derive_attention(
+    launch: Launch, algorithm: Algorithm, work: LaunchWork
+) -> DerivedInstructions | None:
     """Flash attention 1 to 3, memory-efficient attention, and cuDNN's without a mask."""
     shape, name = work.shape, launch.name.lower()
     if not isinstance(shape, AttentionShape) or algorithm.role != "main":
         return None
     if match := _EFFICIENT.search(name):
-        return _efficient(match, algorithm, shape)
+        return _derive_efficient_attention(match, algorithm, shape)
     if not algorithm.tensor_core:
         return None
-    tile = _flash_2(name, shape) or _flash_3(name, shape) or _cudnn(name, shape)
-    if tile is None or not _grid_fits(launch, shape, tile):
+    tile = (
+        _parse_flash_2(name, shape)
+        or _parse_flash_3(name, shape)
+        or _parse_cudnn_attention(name, shape)
+    )
+    if tile is None or not _has_fitting_grid(launch, shape, tile):
         return None
-    return _derived(tile, algorithm, shape)
+    return _derive_attention_tiles(tile, algorithm, shape)
 
 
-def _derived(tile: _Tile, algorithm: Algorithm, shape: AttentionShape) -> Derived:
-    tiles = tiles_of(shape, tile.m, tile.n, tile.causal)
+def _derive_attention_tiles(
+    tile: _AttentionTile, algorithm: Algorithm, shape: AttentionShape
+) -> DerivedInstructions:
+    tiles = count_attention_tiles(shape, tile.m, tile.n, tile.causal)
     both = tile.width, tile.value_width
     depth = 3 * both[0] + 2 * both[1] if shape.backward else sum(both)
     flops = 2 * shape.batch * shape.heads * tiles * tile.m * tile.n * depth
     mask = " that the mask leaves" if tile.causal else ""
-    return Derived(
+    return DerivedInstructions(
         f"{tile.family}, {'backward' if shape.backward else 'forward'}",
         f"{shape.batch * shape.heads:,} heads x {tiles:,} tiles{mask} x {tile.m} x {tile.n} x "
         f"{depth} x 2 = {flops:,} FLOP",
@@ -373,23 +400,23 @@ def _derived(tile: _Tile, algorithm: Algorithm, shape: AttentionShape) -> Derive
     )
 
 
-def tiles_of(shape: AttentionShape, m: int, n: int, causal: bool) -> int:
+def count_attention_tiles(shape: AttentionShape, m: int, n: int, causal: bool) -> int:
     """Tiles of m queries by n keys that one head computes; the mask's diagonal ends at the
     last key."""
     rows, columns = ceil(shape.queries / m), ceil(shape.keys / n)
     if not causal:
         return rows * columns
-    return sum(ceil(max(last, 0) / n) for last in _keys_reached(shape, m))
+    return sum(ceil(max(last, 0) / n) for last in _list_keys_reached(shape, m))
 
 
-def _keys_reached(shape: AttentionShape, m: int, top_left: bool = False) -> list[int]:
+def _list_keys_reached(shape: AttentionShape, m: int, top_left: bool = False) -> list[int]:
     """Keys that each row of tiles reaches under a causal mask."""
     shift = 0 if top_left else shape.keys - shape.queries
     rows = ceil(shape.queries / m)
     return [min(min((row + 1) * m, shape.queries) + shift, shape.keys) for row in range(rows)]
 
 
-def _flash_2(name: str, shape: AttentionShape) -> _Tile | None:
+def _parse_flash_2(name: str, shape: AttentionShape) -> _AttentionTile | None:
     """``flash_fwd_kernel<Flash_fwd_kernel_traits<width, m, n, ..>, dropout, causal, ..>``, also
     with split keys."""
     match = _FLASH_2.search(name)
@@ -406,10 +433,10 @@ def _flash_2(name: str, shape: AttentionShape) -> _Tile | None:
     )
     index = 0 if "splitkv" in name or "compute_attn" in name else 1
     causal = template_flags[index] if len(template_flags) > index else shape.causal
-    return _Tile("flash attention", m, n, width, width, causal)
+    return _AttentionTile("flash attention", m, n, width, width, causal)
 
 
-def _flash_3(name: str, shape: AttentionShape) -> _Tile | None:
+def _parse_flash_3(name: str, shape: AttentionShape) -> _AttentionTile | None:
     """``CollectiveMainloopFwdSm90<stages, cluster, tuple<m, n, width>, value width, type, float,
     Sm90, causal, ..>``."""
     match = _FLASH_3.search(name)
@@ -419,10 +446,10 @@ def _flash_3(name: str, shape: AttentionShape) -> _Tile | None:
     value_width = int(match[8]) if match[8] else width
     if width < shape.width or value_width < shape.value_width:
         return None
-    return _Tile("flash attention 3", m, n, width, value_width, match[9] in ("true", "1"))
+    return _AttentionTile("flash attention 3", m, n, width, value_width, match[9] in ("true", "1"))
 
 
-def _cudnn(name: str, shape: AttentionShape) -> _Tile | None:
+def _parse_cudnn_attention(name: str, shape: AttentionShape) -> _AttentionTile | None:
     """``native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1``: queries, keys and
     width of a tile; backward only where it does not matter which side has the queries."""
     match = _CUDNN.search(name)
@@ -431,12 +458,12 @@ def _cudnn(name: str, shape: AttentionShape) -> _Tile | None:
     m, n, width = (int(side) for side in match.groups()[1:])
     if width < max(shape.width, shape.value_width):
         return None
-    tile = _Tile("cuDNN attention", m, n, width, width, False)
-    areas = {tiles_of(shape, *sides, False) for sides in ((m, n), (n, m))}
+    tile = _AttentionTile("cuDNN attention", m, n, width, width, False)
+    areas = {count_attention_tiles(shape, *sides, False) for sides in ((m, n), (n, m))}
     return None if shape.backward and len(areas) > 1 else tile
 
 
-def _grid_fits(launch: Launch, shape: AttentionShape, tile: _Tile) -> bool:
+def _has_fitting_grid(launch: Launch, shape: AttentionShape, tile: _AttentionTile) -> bool:
     """Flash attention 2: rows (keys backward) x batch x heads. Others are persistent, or their grid
     is not known."""
     if launch.grid is None or tile.family != "flash attention" or "compute_attn" in launch.name:
@@ -450,7 +477,9 @@ def _grid_fits(launch: Launch, shape: AttentionShape, tile: _Tile) -> bool:
     )
 
 
-def _efficient(match: re.Match[str], algorithm: Algorithm, shape: AttentionShape) -> Derived | None:
+def _derive_efficient_attention(
+    match: re.Match[str], algorithm: Algorithm, shape: AttentionShape
+) -> DerivedInstructions | None:
     """``fmha_cutlassF_f16_aligned_64x64_rf_sm80``: both products of a tile of queries by keys, each
     sum in whole steps.
 
@@ -471,9 +500,9 @@ def _efficient(match: re.Match[str], algorithm: Algorithm, shape: AttentionShape
         return None
     step = SIMT_STEP if simt else TENSOR_STEP
     macs = (
-        _backward(shape, m, n, step, int(kind[1:]))
+        _count_backward_macs(shape, m, n, step, int(kind[1:]))
         if way == "b"
-        else _forward(shape, m, n, step, kind)
+        else _count_forward_macs(shape, m, n, step, kind)
     )
     if macs is None:
         return None
@@ -486,7 +515,7 @@ def _efficient(match: re.Match[str], algorithm: Algorithm, shape: AttentionShape
         f"{heads:,} heads x {macs:,} multiply-adds in tiles of {m} queries x {n} keys{repeats} = "
         f"{flops:,} {unit}"
     )
-    derived = Derived(
+    derived = DerivedInstructions(
         f"memory-efficient attention, {'backward' if way == 'b' else 'forward'}, sm{chip}", rule
     )
     return (
@@ -496,27 +525,34 @@ def _efficient(match: re.Match[str], algorithm: Algorithm, shape: AttentionShape
     )
 
 
-def _forward(shape: AttentionShape, m: int, n: int, step: int, kind: str) -> int | None:
+def _count_forward_macs(shape: AttentionShape, m: int, n: int, step: int, kind: str) -> int | None:
     """Multiply-adds of a head: scores, and probabilities by values."""
     if kind == "rf" and shape.value_width > n:
         return None
-    values = n if kind == "rf" else up(shape.value_width, n)
+    values = n if kind == "rf" else round_up(shape.value_width, n)
     rows = (
-        _keys_reached(shape, m, top_left=True)
+        _list_keys_reached(shape, m, top_left=True)
         if shape.causal
         else [shape.keys] * ceil(shape.queries / m)
     )
     return sum(
-        m * (up(keys, n) * up(shape.width, step) + values * _steps(keys, n, step)) for keys in rows
+        m
+        * (
+            round_up(keys, n) * round_up(shape.width, step)
+            + values * _round_last_tile_up(keys, n, step)
+        )
+        for keys in rows
     )
 
 
-def _steps(length: int, tile: int, step: int) -> int:
+def _round_last_tile_up(length: int, tile: int, step: int) -> int:
     """A sum in tiles, the last of which takes only the steps that it needs."""
-    return length // tile * tile + up(length % tile, step)
+    return length // tile * tile + round_up(length % tile, step)
 
 
-def _backward(shape: AttentionShape, i: int, j: int, step: int, widest: int) -> int | None:
+def _count_backward_macs(
+    shape: AttentionShape, i: int, j: int, step: int, widest: int
+) -> int | None:
     """Multiply-adds of a head: scores and their gradients in tiles of i queries by j keys, then
     gradients of V, Q and K."""
     if max(shape.width, shape.value_width) > widest:
@@ -526,7 +562,11 @@ def _backward(shape: AttentionShape, i: int, j: int, step: int, widest: int) -> 
         keys = min(j, shape.keys - key)
         for query in range(key // i * i if shape.causal else 0, shape.queries, i):
             queries = min(i, shape.queries - query)
-            total += i * j * (up(shape.width, step) + up(shape.value_width, step))
-            total += j * up(queries, step) * (up(shape.value_width, i) + up(shape.width, i))
-            total += i * up(keys, step) * up(shape.width, j)
+            total += i * j * (round_up(shape.width, step) + round_up(shape.value_width, step))
+            total += (
+                j
+                * round_up(queries, step)
+                * (round_up(shape.value_width, i) + round_up(shape.width, i))
+            )
+            total += i * round_up(keys, step) * round_up(shape.width, j)
     return total

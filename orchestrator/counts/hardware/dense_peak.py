@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.mfu import Peak
+from perfctl.orchestrator.estimate.mfu import DevicePeak
 
 PATHS = {**PATH_OF, "fp8": "tensor fp8"}
 """Precision -> path of its dense peak."""
@@ -18,9 +18,9 @@ A100 = 312e12
 (get_peak_flops)."""
 
 
-def peak_of(
+def find_dense_peak(
     device: str | None, precision: str, peak_tflops: float | None
-) -> tuple[Peak, tuple[str, ...]]:
+) -> tuple[DevicePeak, tuple[str, ...]]:
     """Return the dense peak of a device, and what was assumed. Raises UsageError; for a sparse
     peak always."""
     path = PATHS.get(precision)
@@ -38,11 +38,11 @@ def peak_of(
                 "`device` or `peak_tflops` is needed",
                 "For example `device` H100, or `peak_tflops` 275 for a TPU v4",
             )
-        _refuse_sparse(peak_flops, precision, path)
-        return Peak(
+        _refuse_sparse_peak(peak_flops, precision, path)
+        return DevicePeak(
             peak_flops,
             f"{peak_flops / 1e12:,.1f} TFLOP/s, as given",
-            _slips(peak_flops, path, None),
+            _list_mistaken_peaks(peak_flops, path, None),
         ), ()
     try:
         device_ = machines.find_device(device)
@@ -60,7 +60,7 @@ def peak_of(
         )
     name, notes = device_.machine.name, [device_.note] if device_.note else []
     if dense is not None and peak_flops is not None:
-        _refuse_twice(peak_flops, dense, name, precision, "Leave `peak_tflops` out")
+        _refuse_multiple_of_dense(peak_flops, dense, name, precision, "Leave `peak_tflops` out")
         if abs(peak_flops / dense - 1) > SPARSE:
             notes.append(
                 f"peak: {peak_flops / 1e12:,.1f} TFLOP/s as given; the table has "
@@ -71,21 +71,23 @@ def peak_of(
     source = f"{used / 1e12:,.1f} TFLOP/s dense {precision}" + (
         "" if peak_flops is None else ", as given"
     )
-    return Peak(used, f"{name}, {source}", _slips(used, path, table)), tuple(notes)
+    return DevicePeak(used, f"{name}, {source}", _list_mistaken_peaks(used, path, table)), tuple(
+        notes
+    )
 
 
-def _refuse_sparse(peak_flops: float, precision: str, path: str) -> None:
+def _refuse_sparse_peak(peak_flops: float, precision: str, path: str) -> None:
     """A peak without a device that is the sparse one of an NVIDIA data centre GPU, and the dense
     peak of none."""
     dense = {
-        gpu: peak for gpu in machines.GPUS if (peak := machines.flops_per_second(gpu).get(path))
+        gpu: peak for gpu in machines.GPUS if (peak := machines.compute_peak_flops(gpu).get(path))
     }
     if any(abs(peak_flops / peak - 1) < SPARSE for peak in dense.values()):
         return
     for gpu, peak in dense.items():
         # a consumer GPU's could be another accelerator's dense peak
-        if machines.class_of(gpu).startswith("data centre"):
-            _refuse_twice(
+        if machines.classify_gpu(gpu).startswith("data centre"):
+            _refuse_multiple_of_dense(
                 peak_flops,
                 peak,
                 gpu.name,
@@ -94,7 +96,9 @@ def _refuse_sparse(peak_flops: float, precision: str, path: str) -> None:
             )
 
 
-def _refuse_twice(peak_flops: float, dense: float, name: str, precision: str, remedy: str) -> None:
+def _refuse_multiple_of_dense(
+    peak_flops: float, dense: float, name: str, precision: str, remedy: str
+) -> None:
     times = next((times for times in (2, 4) if abs(peak_flops / dense / times - 1) < SPARSE), None)
     if times is not None:
         description = (
@@ -110,7 +114,7 @@ def _refuse_twice(peak_flops: float, dense: float, name: str, precision: str, re
         raise UsageError(f"{problem}; training multiplies dense matrices", remedy)
 
 
-def _slips(
+def _list_mistaken_peaks(
     peak: float, path: str, table: Mapping[str, float] | None
 ) -> tuple[tuple[str, float], ...]:
     tf32 = (table or {}).get("tensor tf32")

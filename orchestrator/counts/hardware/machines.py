@@ -74,7 +74,7 @@ class Architecture:
     """Process of the generation's chips, as its maker names it (NVIDIA's architecture papers; TSMC
     4N is 4 nm); None: not known."""
 
-    def flops_of(self, cycles_per_second: float) -> dict[str, float]:
+    def compute_core_peaks(self, cycles_per_second: float) -> dict[str, float]:
         """Return path -> FLOP/s without tensor cores, of SMs x clock."""
         rates = {"fp32": self.fp32, "fp64": self.fp64, "fp16": self.fp16}
         return {path: rate * cycles_per_second for path, rate in rates.items() if rate is not None}
@@ -127,26 +127,26 @@ ARCHITECTURES = tuple(Architecture(**row) for row in _TABLE["architectures"])
 _BY_CAPABILITY = {item.capability: item for item in ARCHITECTURES}
 
 
-def _gpus(part: str) -> tuple[Gpu, ...]:
+def _load_gpus(part: str) -> tuple[Gpu, ...]:
     return tuple(Gpu(**{**row, "source": _TABLE["sources"][row["source"]]}) for row in _TABLE[part])
 
 
-GPUS = _gpus("gpus")
-AMD = _gpus("amd")
+GPUS = _load_gpus("gpus")
+AMD = _load_gpus("amd")
 
 
 @lru_cache(maxsize=256)
-def find(name: str | None) -> Gpu | None:
+def find_gpu_product(name: str | None) -> Gpu | None:
     """The product of a device name; None for an unknown name or a slice (MIG)."""
     lowered = " ".join((name or "").lower().split())
     match = next((gpu for gpu in (*GPUS, *AMD) if re.search(gpu.pattern, lowered)), None)
-    return match if match is not None and (match.laptop or not is_sliced(name)) else None
+    return match if match is not None and (match.laptop or not is_slice_or_laptop(name)) else None
 
 
-def candidates(name: str | None) -> tuple[Gpu, ...]:
+def list_gpu_candidates(name: str | None) -> tuple[Gpu, ...]:
     """Products that a name without form factor or memory may mean ("Tesla V100": three); empty if
     :func:`find` has one."""
-    if find(name) is not None or is_sliced(name):
+    if find_gpu_product(name) is not None or is_slice_or_laptop(name):
         return ()
     text = " ".join(
         re.findall(
@@ -157,26 +157,26 @@ def candidates(name: str | None) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in GPUS if re.search(r"\d", text) and start.match(gpu.name.lower()))
 
 
-def is_sliced(name: str | None) -> bool:
+def is_slice_or_laptop(name: str | None) -> bool:
     """True for a slice of a GPU (MIG, vGPU) and for laptop GPUs; not for NVIDIA's Max-Q
     workstation cards."""
-    return of_laptop(name) or bool(re.search(r"\bmig\b|\bgrid\b", (name or "").lower()))
+    return is_laptop_gpu(name) or bool(re.search(r"\bmig\b|\bgrid\b", (name or "").lower()))
 
 
-def of_laptop(name: str | None) -> bool:
+def is_laptop_gpu(name: str | None) -> bool:
     return bool(re.search(r"laptop|mobile|max-q(?! workstation)", (name or "").lower()))
 
 
-def architecture(capability: str | None) -> Architecture | None:
+def find_architecture(capability: str | None) -> Architecture | None:
     return _BY_CAPABILITY.get(capability or "")
 
 
-def flops_per_second(gpu: Gpu, *, clock_hz: float | None = None) -> dict[str, float]:
+def compute_peak_flops(gpu: Gpu, *, clock_hz: float | None = None) -> dict[str, float]:
     """path ("fp32", "tensor tf32", ...) -> FLOP/s, dense; by default at the published clocks."""
     chip = gpu.architecture
     plain = gpu.sms * (clock_hz or gpu.boost_mhz * 1e6)
     tensor = gpu.sms * (clock_hz or (gpu.tensor_mhz or gpu.boost_mhz) * 1e6)
-    flops = chip.flops_of(plain)
+    flops = chip.compute_core_peaks(plain)
     if gpu.fp64 is not None:
         flops["fp64"] = gpu.fp64 * plain
     rates = chip.tensor if gpu.tensor is None else gpu.tensor
@@ -213,7 +213,7 @@ class Board:
         return self.gpu.memory_mib[self.gpu.memory_gb.index(self.memory_gb)] * float(1 << 20)
 
 
-def class_of(gpu: Gpu) -> str:
+def classify_gpu(gpu: Gpu) -> str:
     """ "data centre, Hopper", "workstation", "consumer" or "AMD"."""
     if gpu in AMD:
         return "AMD"
@@ -227,7 +227,7 @@ def class_of(gpu: Gpu) -> str:
 BOARDS = tuple(Board(gpu, size) for gpu in (*GPUS, *AMD) for size in gpu.memory_gb)
 
 
-def _split_words(text: str) -> tuple[frozenset[str], frozenset[str]]:
+def _split_device_name(text: str) -> tuple[frozenset[str], frozenset[str]]:
     """(words of the chip, words of form factor and memory), lower case, without makers' and
     series' names."""
     cleaned = re.sub(r"(?<![a-z0-9])(\d+) ?g(?:i?b)?\b", r"\1gb", text.lower())
@@ -244,20 +244,20 @@ def _split_words(text: str) -> tuple[frozenset[str], frozenset[str]]:
     )
 
 
-def name_words(name: str) -> frozenset[str]:
+def list_name_words(name: str) -> frozenset[str]:
     """Words of a device's name that tell products apart: chip, form factor and memory,
     lower case."""
-    return frozenset().union(*_split_words(name))
+    return frozenset().union(*_split_device_name(name))
 
 
 @lru_cache(maxsize=1024)
-def meant(name: str) -> tuple[Board, ...]:
+def find_boards(name: str) -> tuple[Board, ...]:
     """The boards that a name may mean, in table order: "A100" four, "T4" one, "A11" none; none for
     slices and most laptop GPUs."""
-    chip, form = _split_words(name)
+    chip, form = _split_device_name(name)
     sizes = {int(part[:-2]) for part in form if part.endswith("gb")}
-    exact = find(name)
-    if exact is None and is_sliced(name):
+    exact = find_gpu_product(name)
+    if exact is None and is_slice_or_laptop(name):
         return ()
     if exact is not None:
         every = tuple(board for board in BOARDS if board.gpu == exact)
@@ -266,7 +266,7 @@ def meant(name: str) -> tuple[Board, ...]:
     forms = {part for part in form if not part.startswith("hbm")}
     boards = []
     for board in BOARDS:
-        its_chip, its_form = _split_words(board.name)
+        its_chip, its_form = _split_device_name(board.name)
         its_form |= {f"{board.memory_gb}gb"}
         if chip == its_chip and all(
             any(its.startswith(part) for its in its_form) for part in forms
@@ -275,17 +275,17 @@ def meant(name: str) -> tuple[Board, ...]:
     return tuple(boards)
 
 
-def choose(boards: Iterable[Board]) -> Board:
+def choose_board(boards: Iterable[Board]) -> Board:
     """One of several boards, by ``CHOICE_RULE``. Raises ValueError for none."""
     return min(boards, key=lambda board: ("SXM" not in board.gpu.name, board.memory_gb))
 
 
-def nearest(name: str, count: int = 4) -> tuple[str, ...]:
+def suggest_board_names(name: str, count: int = 4) -> tuple[str, ...]:
     """Names of boards similar to ``name``, the closest first."""
     spelled: dict[str, str] = {}
     for board in BOARDS:
         spelled.setdefault(board.gpu.name.lower(), board.name)
-        spelled.setdefault(" ".join(sorted(_split_words(board.gpu.name)[0])), board.name)
+        spelled.setdefault(" ".join(sorted(_split_device_name(board.gpu.name)[0])), board.name)
     close = get_close_matches(" ".join(name.lower().split()), spelled, count * 2, 0.5)
     return tuple(dict.fromkeys(spelled[spelling] for spelling in close))[:count]
 
@@ -358,9 +358,9 @@ def find_device(name: str) -> Device:
     DeviceError for an unknown name."""
     if re.fullmatch(r"(intel )?(core )?i9[ -]?10940x", name.strip(), re.IGNORECASE):
         return Device(CPU, f"data sheet of the {CPU.name}, base clock")
-    boards = meant(name)
+    boards = find_boards(name)
     if not boards:
-        close = nearest(name)
+        close = suggest_board_names(name)
         near = f"Similar names: {', '.join(close)}. " if close else ""
         remedy = (
             f"{near}Give its peaks instead: `device_spec` "
@@ -368,26 +368,28 @@ def find_device(name: str) -> Device:
         )
         sliced = "a slice of a GPU, or a laptop GPU that the table does not have"
         raise DeviceError(
-            f"`device`: '{name}' is {sliced if is_sliced(name) else 'not in the table of devices'}",
+            f"`device`: '{name}' is {sliced if is_slice_or_laptop(name) else 'not in the table of devices'}",
             remedy,
         )
-    board = choose(boards)
+    board = choose_board(boards)
     note = None
     if len(boards) > 1:
         names = ", ".join(other.name for other in boards if other != board)
         note = f"'{name}' matches several GPUs: using {board.name} ({CHOICE_RULE}); others: {names}"
     elif board.gpu.laptop:
         note = f"{board.name}: clock and power of the fastest variant; laptops may lower both"
-    return Device(of_board(board), f"published values of the {board.gpu.name}, dense", board, note)
+    return Device(
+        build_board_machine(board), f"published values of the {board.gpu.name}, dense", board, note
+    )
 
 
-def of_board(board: Board) -> Machine:
+def build_board_machine(board: Board) -> Machine:
     """Peaks and memory from the table of devices."""
     gpu = board.gpu
     return Machine(
         name=board.name,
         kind="gpu",
-        flops_per_second=flops_per_second(gpu),
+        flops_per_second=compute_peak_flops(gpu),
         bytes_per_second=gpu.bandwidth_gbs * 1e9,
         memory_bytes=board.memory_bytes,
         sms=gpu.sms,
@@ -397,7 +399,7 @@ def of_board(board: Board) -> Machine:
     )
 
 
-def by_hand(text: str) -> Device:
+def parse_device_spec(text: str) -> Device:
     """From ``name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24``: TFLOP/s dense (1
     multiply-add = 2), GB/s, GB.
 
@@ -424,7 +426,9 @@ def by_hand(text: str) -> Device:
     if kind not in ("gpu", "cpu"):
         raise DeviceError(f"`device_spec`: kind is gpu or cpu, got '{kind}'", EXAMPLE)
     figure = {
-        key: _figure(key, value) for key, value in values.items() if key not in ("name", "kind")
+        key: _parse_positive_number(key, value)
+        for key, value in values.items()
+        if key not in ("name", "kind")
     }
     paths = {path: figure[key] * 1e12 for key, path in _PATHS.items() if key in figure}
     if "tensor fp16" in paths and "tensor bf16" not in paths:
@@ -443,7 +447,7 @@ def by_hand(text: str) -> Device:
     return Device(machine, "user-given peaks")
 
 
-def _figure(key: str, value: str) -> float:
+def _parse_positive_number(key: str, value: str) -> float:
     try:
         number = float(value)
     except ValueError:
@@ -453,12 +457,12 @@ def _figure(key: str, value: str) -> float:
     return number
 
 
-def of_measured(record: Mapping[str, Any], memory_bytes: int | None = None) -> Device:
+def build_measured_device(record: Mapping[str, Any], memory_bytes: int | None = None) -> Device:
     """From the JSON of ``python -m perfctl.workloads.run.peaks``. Raises KeyError, TypeError
     or ValueError."""
     threads = record.get("threads")
     machine = Machine(
-        name=machine_name(str(record["device"]), str(record["kind"]), threads),
+        name=format_machine_name(str(record["device"]), str(record["kind"]), threads),
         kind=str(record["kind"]),
         flops_per_second={str(path): float(value) for path, value in record["flops"].items()},
         bytes_per_second=float(record["bandwidth_bps"]),
@@ -468,16 +472,16 @@ def of_measured(record: Mapping[str, Any], memory_bytes: int | None = None) -> D
     return Device(machine, f"peaks measured on {str(record['at'])[:10]}: large GEMMs and a triad")
 
 
-def machine_name(device: str, kind: str, threads: int | None = None) -> str:
+def format_machine_name(device: str, kind: str, threads: int | None = None) -> str:
     """A machine's name in stored times: of a GPU its board; of a CPU with its threads ("AMD EPYC,
     2 threads")."""
     if kind == "gpu":
-        boards = meant(device)
+        boards = find_boards(device)
         return boards[0].name if len(boards) == 1 else device
     return f"{device}, {threads} thread{'s' * (threads != 1)}" if threads else device
 
 
-def threads_of(cpu: str, machine: str) -> int | None:
+def parse_thread_count(cpu: str, machine: str) -> int | None:
     """Threads in the name of a machine with this CPU; None for another machine, or
     without threads."""
     match = re.fullmatch(r"(.*), (\d+) threads?", machine)

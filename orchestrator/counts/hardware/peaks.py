@@ -42,7 +42,7 @@ class CachePeak:
 
 
 @dataclass(frozen=True, slots=True)
-class Peaks:
+class DevicePeaks:
     """FLOP/s (1 multiply-add = 2) and bytes/s of one device, with their source."""
 
     device: str
@@ -76,7 +76,7 @@ class Peaks:
         return peak / self.bandwidth if peak and self.bandwidth else None
 
 
-def peaks_of(device: Device | None, measured: Sequence[Peaks] = ()) -> Peaks:
+def find_peaks(device: Device | None, measured: Sequence[DevicePeaks] = ()) -> DevicePeaks:
     """Peaks of a run's device: measured ones of the same name, else from the table, else from its
     own record."""
     name = (device.name or device.kind) if device else "a device without a recorded name"
@@ -84,27 +84,29 @@ def peaks_of(device: Device | None, measured: Sequence[Peaks] = ()) -> Peaks:
     if name in by_device:
         return by_device[name]
     if by_device:
-        return Peaks(
+        return DevicePeaks(
             name, "", "none", reason=f"peaks were measured on {', '.join(by_device)}, not on {name}"
         )
     if device is None:
-        return Peaks(name, "", "none", reason="no record names the device")
+        return DevicePeaks(name, "", "none", reason="no record names the device")
     if device.kind == "cpu":
-        return Peaks(name, "", "none", reason=f"perfctl has no published peaks for CPUs; {MEASURE}")
-    if (gpu := machines.find(device.name)) is not None:
-        source = f"published values of the {gpu.name}, dense"
-        return Peaks(
-            name, source, "published", machines.flops_per_second(gpu), gpu.bandwidth_gbs * 1e9
+        return DevicePeaks(
+            name, "", "none", reason=f"perfctl has no published peaks for CPUs; {MEASURE}"
         )
-    return _derived(name, device)
+    if (gpu := machines.find_gpu_product(device.name)) is not None:
+        source = f"published values of the {gpu.name}, dense"
+        return DevicePeaks(
+            name, source, "published", machines.compute_peak_flops(gpu), gpu.bandwidth_gbs * 1e9
+        )
+    return _derive_peaks(name, device)
 
 
-def with_caches(
-    peaks: Peaks,
+def add_cache_peaks(
+    peaks: DevicePeaks,
     device: Device | None,
     per_cycle: Mapping[str, float],
     recorded_hz: float | None = None,
-) -> Peaks:
+) -> DevicePeaks:
     """``peaks`` with the roofs of L1 and L2: bytes in a cycle x clock, at the clock that the FLOP
     peaks are for.
 
@@ -113,7 +115,7 @@ def with_caches(
     clock is not known, and for CPUs. ``recorded_hz``: the clock of the SMs while all of the work
     ran; peaks at the boost clock are scaled to it, and those of memory are not.
     """
-    gpu = machines.find(device.name) if device is not None else None
+    gpu = machines.find_gpu_product(device.name) if device is not None else None
     clock = (
         gpu.boost_mhz * 1e6
         if gpu
@@ -132,7 +134,7 @@ def with_caches(
         counter: CachePeak(most * clock, f"{most:,.0f} B per cycle from the report x {clock_text}")
         for counter, most in per_cycle.items()
     }
-    chip = machines.architecture(gpu.capability if gpu else device.compute_capability)
+    chip = machines.find_architecture(gpu.capability if gpu else device.compute_capability)
     sms = gpu.sms if gpu else device.sm_count
     if chip is not None and chip.l1_bytes and sms:
         caches["L1"] = CachePeak(
@@ -144,18 +146,18 @@ def with_caches(
     return replace(peaks, caches=caches)
 
 
-def _derived(name: str, device: Device) -> Peaks:
+def _derive_peaks(name: str, device: Device) -> DevicePeaks:
     """From SMs x clock of the record, for the paths that all chips of the compute capability share.
 
     No roof is chosen among several products that the name may mean: they differ by up to a third.
     """
-    chip = machines.architecture(device.compute_capability)
-    sliced = machines.is_sliced(device.name)
+    chip = machines.find_architecture(device.compute_capability)
+    sliced = machines.is_slice_or_laptop(device.name)
     if chip is None or not device.sm_count or not device.clock_hz or sliced:
-        may_be = [gpu.name for gpu in machines.candidates(device.name)]
+        may_be = [gpu.name for gpu in machines.list_gpu_candidates(device.name)]
         part = (
             "a laptop GPU, whose vendor sets its clock,"
-            if machines.of_laptop(device.name)
+            if machines.is_laptop_gpu(device.name)
             else "a slice of a GPU,"
         )
         reason = (
@@ -166,8 +168,8 @@ def _derived(name: str, device: Device) -> Peaks:
             reason = "no record names the GPU"
         if may_be:
             reason = f'"{name}" may be {", ".join(may_be[:-1])} or {may_be[-1]}, whose peaks differ'
-        return Peaks(name, "", "none", reason=f"{reason}; {MEASURE}")
-    flops = chip.flops_of(device.sm_count * device.clock_hz)
+        return DevicePeaks(name, "", "none", reason=f"{reason}; {MEASURE}")
+    flops = chip.compute_core_peaks(device.sm_count * device.clock_hz)
     is_amd = chip.capability.startswith("gfx")
     units, kind = (
         ("CUs", device.compute_capability) if is_amd else ("SMs", f"CC {device.compute_capability}")
@@ -176,23 +178,25 @@ def _derived(name: str, device: Device) -> Peaks:
         f"{device.sm_count} {units} x {device.clock_hz / 1e6:.0f} MHz from the record of the run, "
         f"{kind}"
     )
-    return Peaks(
+    return DevicePeaks(
         name, f"{source}; tensor peaks are unknown", "derived", flops, device.memory_bandwidth_bps
     )
 
 
-def read_measured(record: Mapping[str, Any]) -> Peaks:
+def parse_measured_peaks(record: Mapping[str, Any]) -> DevicePeaks:
     """From the JSON of ``python -m perfctl.workloads.run.peaks``. Raises KeyError or TypeError."""
     flops = {str(path): float(value) for path, value in record["flops"].items()}
     day, threads = str(record["at"])[:10], record.get("threads")
     how = f"measured on {day}: large GEMMs and a triad" + (
         f", {threads} threads" if threads else ""
     )
-    return Peaks(str(record["device"]), how, "measured", flops, float(record["bandwidth_bps"]))
+    return DevicePeaks(
+        str(record["device"]), how, "measured", flops, float(record["bandwidth_bps"])
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class SeenGpu:
+class RecordedGpu:
     """What the records of a run say about its GPU. What is None, no record says."""
 
     name: str | None
@@ -210,16 +214,16 @@ class SeenGpu:
         chip = f" of CC {self.capability}" if not (self.name or size) and self.capability else ""
         return f"{self.name or 'a GPU'}{size or chip}"
 
-    def joined(self, other: SeenGpu) -> SeenGpu:
+    def merge_facts(self, other: RecordedGpu) -> RecordedGpu:
         """Both, where they are the same GPU: what either knows."""
-        return SeenGpu(
+        return RecordedGpu(
             self.name or other.name,
             self.memory_bytes or other.memory_bytes,
             self.capability or other.capability,
         )
 
 
-def seen_gpu(run: Run) -> SeenGpu | None:
+def find_recorded_gpu(run: Run) -> RecordedGpu | None:
     """The GPU of the run; None for a CPU, and where no record names a device or its memory."""
     device = next((item for item in run.devices if item.kind == "gpu"), None)
     if run.device is not None and run.device.kind != "gpu":
@@ -227,13 +231,13 @@ def seen_gpu(run: Run) -> SeenGpu | None:
     totals = [item.bytes for item in run.report.memory if item.quantity == "device_total"]
     totals += [item.memory_total_bytes for item in run.report.samples if item.memory_total_bytes]
     memory = (device.memory_bytes if device else None) or max(totals, default=None)
-    gpu = SeenGpu(
+    gpu = RecordedGpu(
         device.name if device else None, memory, device.compute_capability if device else None
     )
     return gpu if gpu.known else None
 
 
-def contradict(gpu_a: SeenGpu, other: SeenGpu) -> bool:
+def has_contradicting_records(gpu_a: RecordedGpu, other: RecordedGpu) -> bool:
     """True where the records rule out that both are the same product: by memory, compute capability
     or name.
 
@@ -244,25 +248,29 @@ def contradict(gpu_a: SeenGpu, other: SeenGpu) -> bool:
         return True
     if gpu_a.capability and other.capability and gpu_a.capability != other.capability:
         return True
-    return bool(gpu_a.name and other.name) and _other_names(gpu_a.name or "", other.name or "")
+    return bool(gpu_a.name and other.name) and _has_contradicting_names(
+        gpu_a.name or "", other.name or ""
+    )
 
 
-def _other_names(name_a: str, other: str) -> bool:
-    if machines.is_sliced(name_a) != machines.is_sliced(other):
+def _has_contradicting_names(name_a: str, other: str) -> bool:
+    if machines.is_slice_or_laptop(name_a) != machines.is_slice_or_laptop(other):
         return True
-    ours, theirs = _products(name_a), _products(other)
+    ours, theirs = _list_possible_gpus(name_a), _list_possible_gpus(other)
     if ours and theirs:
         return not {gpu.name for gpu in ours} & {gpu.name for gpu in theirs}
-    name_parts = [machines.name_words(name) for name in (name_a, other)]
+    name_parts = [machines.list_name_words(name) for name in (name_a, other)]
     return not (name_parts[0] <= name_parts[1] or name_parts[1] <= name_parts[0])
 
 
-def _products(name: str) -> Sequence[Gpu]:
-    gpu = machines.find(name)
-    return (gpu,) if gpu is not None else machines.candidates(name)
+def _list_possible_gpus(name: str) -> Sequence[Gpu]:
+    gpu = machines.find_gpu_product(name)
+    return (gpu,) if gpu is not None else machines.list_gpu_candidates(name)
 
 
-def fastest(observed_gpu: SeenGpu | None, precision: str | None) -> tuple[Gpu, float] | None:
+def find_fastest_gpu(
+    observed_gpu: RecordedGpu | None, precision: str | None
+) -> tuple[Gpu, float] | None:
     """(product, FLOP/s) of the fastest that the name and memory may mean, at the published peak of
     ``precision``.
 
@@ -276,15 +284,17 @@ def fastest(observed_gpu: SeenGpu | None, precision: str | None) -> tuple[Gpu, f
     paths = (path, "tensor tf32", "tensor fp32") if path == "fp32" else (path,)
     rates = []
     for gpu in (
-        gpu for gpu in _products(observed_gpu.name) if _fits(gpu, observed_gpu.memory_bytes)
+        gpu
+        for gpu in _list_possible_gpus(observed_gpu.name)
+        if _has_fitting_memory(gpu, observed_gpu.memory_bytes)
     ):
-        flops = machines.flops_per_second(gpu)
+        flops = machines.compute_peak_flops(gpu)
         if path_rates := [flops[key] for key in paths if key in flops]:
             rates.append((gpu, max(path_rates)))
     return max(rates, key=lambda rate: rate[1], default=None)
 
 
-def _fits(gpu: Gpu, memory: int | None) -> bool:
+def _has_fitting_memory(gpu: Gpu, memory: int | None) -> bool:
     return memory is None or any(
         min(memory, size * GB) >= SAME_MEMORY * max(memory, size * GB) for size in gpu.memory_gb
     )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from perfctl.orchestrator.counts.kernels.names import LONGEST_NAME, Patterns, family
+from perfctl.orchestrator.counts.kernels.names import LONGEST_NAME, PatternTables, recognise_family
 from perfctl.records.run import Run
 
 CATEGORIES = (
@@ -47,7 +47,7 @@ FAMILIES = {
 """Family of a kernel -> kind of work. "copy" kernels move memory on the device; transfers are
 no kernels."""
 
-_OPERATIONS = Patterns("operations.csv")
+_OPERATIONS = PatternTables("operations.csv")
 """What torch.compile fuses (pointwise work, normalisation and reductions in one loop) counts as
 elementwise: products and convolutions stay operations of their own."""
 _AROUND = re.compile(
@@ -57,7 +57,7 @@ _AROUND = re.compile(
 
 
 @lru_cache(maxsize=65536)
-def operation(name: str) -> str:
+def categorize_operation(name: str) -> str:
     """Kind of work of a framework operation ("aten::addmm", "autograd::engine::evaluate_function:
     AddmmBackward0")."""
     bare = _AROUND.sub("", name[:LONGEST_NAME]).lower()
@@ -66,9 +66,9 @@ def operation(name: str) -> str:
     )
 
 
-def kernel(name: str) -> str:
+def categorize_kernel(name: str) -> str:
     """Kind of work of a kernel, by its family."""
-    return FAMILIES.get(family(name) or "", "other")
+    return FAMILIES.get(recognise_family(name) or "", "other")
 
 
 def sum_ns_by_category(run: Run) -> Mapping[str, float] | None:
@@ -80,13 +80,13 @@ def sum_ns_by_category(run: Run) -> Mapping[str, float] | None:
     totals = dict.fromkeys(CATEGORIES, 0.0)
     if run.report.kernels:
         for launch in run.report.kernels:
-            totals["optimizer" if launch.direction == "optimizer" else kernel(launch.name)] += (
-                launch.duration_ns or 0
-            )
+            totals[
+                "optimizer" if launch.direction == "optimizer" else categorize_kernel(launch.name)
+            ] += launch.duration_ns or 0
         for moved in run.report.copies:
             totals["memory" if moved.kind == "memset" else "copy"] += moved.duration_ns or 0
         return totals
     for item in run.report.operations:
-        kind = "optimizer" if item.direction == "optimizer" else operation(item.name)
+        kind = "optimizer" if item.direction == "optimizer" else categorize_operation(item.name)
         totals[kind] += item.self_cpu_ns or 0
     return totals if any(totals.values()) else None

@@ -97,24 +97,24 @@ class ConvShape:
         return GemmShape(self.out_channels // self.groups, self.depth, self.pixels, self.groups)
 
 
-def up(length: int, step: int | None) -> int:
+def round_up(length: int, step: int | None) -> int:
     """Return the length rounded up to whole steps; unchanged without a step."""
     return -(-length // step) * step if step else length
 
 
-def slices_of(name: str) -> int:
+def parse_slice_count(name: str) -> int:
     """Return the slices of a thread block that share one tile along the sum: 4 for ``sliced1x4``,
     else 1."""
     sliced = _SLICED.search(name)
     return int(sliced[1]) if sliced else 1
 
 
-def summed(length: int, parts: int, step: int | None) -> int:
+def pad_split_sum(length: int, parts: int, step: int | None) -> int:
     """Return a sum's length in ``parts`` parts of whole steps: every part is rounded up by itself,
     the shorter last one too."""
     part = max(ceil(length / max(parts, 1)), 1)
     full_parts, remainder = divmod(length, part)
-    return full_parts * up(part, step) + up(remainder, step)
+    return full_parts * round_up(part, step) + round_up(remainder, step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Tiling:
     @property
     def depth(self) -> int:
         """Length of the sum as it is computed: each part in whole steps."""
-        k, length = self.shape.k, summed(self.shape.k, self.parts, self.step)
+        k, length = self.shape.k, pad_split_sum(self.shape.k, self.parts, self.step)
         idle = self.parts - ceil(k / max(ceil(k / self.parts), 1))
         return length + (idle * (self.step or 1) if self.is_xmma else 0)
 
@@ -174,7 +174,7 @@ class Tiling:
         return f"{tiles} x {length} = {self.multiplies:,} multiplies (estimated {macs:,})"
 
 
-def tilings(
+def list_tilings(
     shape: GemmShape,
     tile: tuple[int, int],
     grid: Grid | None,
@@ -197,11 +197,11 @@ def tilings(
         return
     split, remainder = divmod(grid[2], shape.batch)
     for way in ways:
-        if not remainder and covers(grid, *way.blocks, swizzled):
+        if not remainder and has_block_per_tile(grid, *way.blocks, swizzled):
             yield replace(way, parts=split)
 
 
-def covers(grid: Grid, rows: int, columns: int, swizzled: bool = False) -> bool:
+def has_block_per_tile(grid: Grid, rows: int, columns: int, swizzled: bool = False) -> bool:
     """Return whether the grid's x and y have a thread block for each tile; ``swizzled``: or lie in
     CUTLASS's order."""
     if grid[0] * grid[1] == rows * columns:
@@ -236,20 +236,26 @@ def predict_tiles(
     if algorithm.role != "main" or algorithm.direction in ("grad_input", "grad_weight"):
         return None
     if isinstance(shape, GemmShape):
-        return _as_gemm(algorithm, grid, (shape,)) if algorithm.family == "gemm" else None
+        return (
+            _predict_gemm_tiles(algorithm, grid, (shape,)) if algorithm.family == "gemm" else None
+        )
     if shape.groups != 1:
         return None
     match algorithm.family:
         case "winograd":
-            return _winograd_fused(algorithm, grid, shape)
+            return _predict_fused_winograd(algorithm, grid, shape)
         case "conv":
-            return _implicit(algorithm, grid, shape)
+            return _predict_implicit_gemm(algorithm, grid, shape)
         case "gemm":
-            return _winograd_products(algorithm, grid, shape) or _pointwise(algorithm, grid, shape)
+            return _predict_winograd_products(algorithm, grid, shape) or _predict_plain_product(
+                algorithm, grid, shape
+            )
     return None
 
 
-def _implicit(algorithm: Algorithm, grid: Grid | None, shape: ConvShape) -> TilePrediction | None:
+def _predict_implicit_gemm(
+    algorithm: Algorithm, grid: Grid | None, shape: ConvShape
+) -> TilePrediction | None:
     """Tiles of output positions by channels, each over the complete depth."""
     if algorithm.tile is None or algorithm.method not in ("implicit gemm", "explicit gemm"):
         return None
@@ -258,12 +264,12 @@ def _implicit(algorithm: Algorithm, grid: Grid | None, shape: ConvShape) -> Tile
     fits = (
         grid is None
         or grid[:2] == tiling.blocks
-        or ((algorithm.tensor_core or _is_xmma(algorithm)) and grid[1::-1] == tiling.blocks)
+        or ((algorithm.tensor_core or _is_xmma_kernel(algorithm)) and grid[1::-1] == tiling.blocks)
     )
     return TilePrediction("implicit gemm", (tiling,) if fits else ())
 
 
-def _winograd_fused(
+def _predict_fused_winograd(
     algorithm: Algorithm, grid: Grid | None, shape: ConvShape
 ) -> TilePrediction | None:
     """F(2x2,3x3) in one kernel: a block is 32 tiles of 2 x 2 outputs by 32 channels, 16
@@ -298,14 +304,14 @@ def tile_fused_winograd(shape: ConvShape, block: tuple[int, int, int]) -> Tiling
     return Tiling(product, (tiles, FUSED_CHANNELS))
 
 
-def winograd_product(shape: ConvShape) -> GemmShape:
+def shape_winograd_product(shape: ConvShape) -> GemmShape:
     """Return what F(4x4,3x3) multiplies between its transforms: tiles of 4 x 4 outputs, 16 images
     at a time, by channels; 36 products."""
-    tiles = up(shape.batch, WINOGRAD_IMAGES) * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
+    tiles = round_up(shape.batch, WINOGRAD_IMAGES) * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
     return GemmShape(tiles, shape.out_channels, shape.in_channels, WINOGRAD_PRODUCTS)
 
 
-def _winograd_products(
+def _predict_winograd_products(
     algorithm: Algorithm, grid: Grid | None, shape: ConvShape
 ) -> TilePrediction | None:
     """F(4x4,3x3) with its transforms in kernels of their own."""
@@ -317,35 +323,37 @@ def _winograd_products(
     ):
         return None
     m, n, step = algorithm.tile
-    ways = (Tiling(winograd_product(shape), sides, step=step) for sides in ((n, m), (m, n)))
+    ways = (Tiling(shape_winograd_product(shape), sides, step=step) for sides in ((n, m), (m, n)))
     fitting = (way for way in ways if grid[:2] in (way.blocks, way.blocks[::-1]))
     return TilePrediction("winograd not fused", tuple(fitting))
 
 
-def _pointwise(algorithm: Algorithm, grid: Grid | None, shape: ConvShape) -> TilePrediction | None:
+def _predict_plain_product(
+    algorithm: Algorithm, grid: Grid | None, shape: ConvShape
+) -> TilePrediction | None:
     """A convolution as a plain product (1 x 1, or after im2col): one product per image, or all
     images at once."""
     products: tuple[GemmShape, ...] = (shape.product,)
     if grid is not None and grid[2] == shape.batch > 1:
         image = GemmShape(shape.out_h * shape.out_w, shape.out_channels, shape.depth, shape.batch)
         products = (image, shape.product)
-    return _as_gemm(algorithm, grid, products)
+    return _predict_gemm_tiles(algorithm, grid, products)
 
 
-def _as_gemm(
+def _predict_gemm_tiles(
     algorithm: Algorithm, grid: Grid | None, products: tuple[GemmShape, ...]
 ) -> TilePrediction | None:
     """Tiles in either orientation; what is left in z is the batch, then split-K."""
     if algorithm.tile is None:
         return None
     m, n, step = algorithm.tile
-    is_xmma = _is_xmma(algorithm)
-    ways = (way for product in products for way in tilings(product, (m, n), grid))
+    is_xmma = _is_xmma_kernel(algorithm)
+    ways = (way for product in products for way in list_tilings(product, (m, n), grid))
     fitting = (replace(way, step=step, is_xmma=is_xmma) for way in ways)
     return TilePrediction("gemm", tuple(fitting))
 
 
-def _is_xmma(algorithm: Algorithm) -> bool:
+def _is_xmma_kernel(algorithm: Algorithm) -> bool:
     """Return whether it is a kernel of xmma on the CUDA cores: NVIDIA's libraries name their others
     after the architecture (``volta_sgemm``), if at all."""
     is_named = algorithm.library in ("cublas", "cudnn") and not algorithm.tensor_core

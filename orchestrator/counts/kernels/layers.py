@@ -17,7 +17,7 @@ from itertools import accumulate
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
+from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise_kernel
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Gap, Kernel, KernelPart, Report
 
@@ -70,11 +70,11 @@ class LayerItem(NamedTuple):
     """Rows and columns of the product that it is; None when its shape does not follow."""
 
 
-def items_of(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
+def list_step_items(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
     """The layers of one step, in order; of a layer's two gradients ``first`` is first."""
     last = {call.layer: call.position or 0 for call in calls if call.direction == GRADIENTS[0]}
 
-    def position_of(call: LayerCall) -> tuple[int, bool]:
+    def make_sort_key(call: LayerCall) -> tuple[int, bool]:
         position = call.position or 0
         return last.get(
             call.layer, position
@@ -85,23 +85,23 @@ def items_of(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
         LayerItem(
             call.layer,
             call.direction,
-            _families(call.kind),
+            _list_kernel_families(call.kind),
             call.output_elements // call.calls if call.output_elements else None,
-            _product(call),
+            _find_product_sides(call),
         )
-        for call in sorted(calls, key=position_of)
+        for call in sorted(calls, key=make_sort_key)
         if call.macs and call.layer and call.direction in directions
         for _ in range(call.calls)
     ]
 
 
-def _product(call: LayerCall) -> tuple[int, int] | None:
+def _find_product_sides(call: LayerCall) -> tuple[int, int] | None:
     """Of a product with a weight: its two sides without the one that is summed over, where the
     parameters tell them."""
     if not (call.macs and call.output_elements and call.parameters):
         return None
     outputs, depth = call.output_elements // call.calls, call.macs // call.output_elements
-    linear = _families(call.kind) == {"gemm"}
+    linear = _list_kernel_families(call.kind) == {"gemm"}
     columns: list[int] = []
     if call.direction == "forward":
         columns = [
@@ -118,7 +118,7 @@ def _product(call: LayerCall) -> tuple[int, int] | None:
     return (outputs // side, side) if side else None
 
 
-def _families(kind: str) -> frozenset[str]:
+def _list_kernel_families(kind: str) -> frozenset[str]:
     families_by_kind = {
         "conv": ("conv", "winograd", "fft", "depthwise"),
         **dict.fromkeys(("lstm", "gru", "rnn"), ("rnn",)),
@@ -139,7 +139,7 @@ def _families(kind: str) -> frozenset[str]:
     )
 
 
-def fits(
+def score_launches(
     launches: Sequence[Kernel], items: Sequence[LayerItem], algorithms: Mapping[str, Algorithm]
 ) -> list[list[float]]:
     """How well each launch fits each item; launches alike share a row."""
@@ -147,13 +147,13 @@ def fits(
         (kernel.name, kernel.grid_x, kernel.grid_y, kernel.grid_z): kernel for kernel in launches
     }
     rows = {
-        key: [_fit(kernel, algorithms[kernel.name], item) for item in items]
+        key: [_score_launch(kernel, algorithms[kernel.name], item) for item in items]
         for key, kernel in alike.items()
     }
     return [rows[kernel.name, kernel.grid_x, kernel.grid_y, kernel.grid_z] for kernel in launches]
 
 
-def _fit(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
+def _score_launch(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
     if algorithm.family not in item.families:
         return _BAD
     score = _FITS
@@ -162,10 +162,10 @@ def _fit(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
     letters = re.search(r"_(nn|nt|tn|tt)(?![a-z])", kernel.name)
     if item.families == {"gemm"} and letters and item.direction in _LETTERS:
         score += _HINT if letters[1] == _LETTERS[item.direction] else -2 * _HINT
-    return score + _shape(kernel, algorithm, item)
+    return score + _score_grid(kernel, algorithm, item)
 
 
-def _shape(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
+def _score_grid(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
     if algorithm.tile is None or kernel.grid_x is None or not item.outputs:
         return 0.0
     m, n, _ = algorithm.tile
@@ -188,7 +188,7 @@ def _shape(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
     return 0.0 if any(0.99 <= ratio <= _PADDED for ratio in ratios) or flat <= 2 else _BAD
 
 
-def viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
+def align_by_viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
     """(score, item of each element or None): items come in order, and after the last the
     first again.
 
@@ -206,7 +206,7 @@ def viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
     is_skipped = np.empty((len(fits), count), bool)
     for number, row in enumerate(fits):
         gain = rows[id(row)]
-        from_before, before = _further(score, positions)
+        from_before, before = _find_best_predecessors(score, positions)
         # From any item over the end of the step to an item: all those between are skipped.
         ends = score + SKIP * positions
         last = int(ends.argmax())
@@ -233,7 +233,7 @@ def viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
     return total, path[::-1]
 
 
-def _further(score: Numbers, positions: Places) -> tuple[Numbers, Places]:
+def _find_best_predecessors(score: Numbers, positions: Places) -> tuple[Numbers, Places]:
     """For each item, the best score of a path from an earlier one, and from which."""
     import numpy as np
 
@@ -246,7 +246,7 @@ def _further(score: Numbers, positions: Places) -> tuple[Numbers, Places]:
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class GuessedLayers:
     """The kernels with guessed layers and steps, or as they were."""
 
     kernels: tuple[Kernel, ...]
@@ -255,7 +255,7 @@ class Guess:
     gaps: tuple[Gap, ...]
 
 
-def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
+def guess_kernel_layers(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> GuessedLayers:
     """Layers, directions and steps of launches by order and shape; ``calls`` are pen and paper of
     one step.
 
@@ -264,7 +264,7 @@ def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
     """
     launches_ = tuple(kernels)
     if any(kernel.layer is not None for kernel in launches_):
-        return _none(
+        return _refuse_guess(
             launches_,
             "some launches have recorded layers, and perfctl does not mix these with guesses",
         )
@@ -272,25 +272,25 @@ def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
         range(len(launches_)),
         key=lambda index: (launches_[index].start_ns or 0, launches_[index].launch),
     )
-    algorithms = {name: recognise(name) for name in {kernel.name for kernel in launches_}}
+    algorithms = {name: recognise_kernel(name) for name in {kernel.name for kernel in launches_}}
     heavy = {
         name
         for name, algorithm in algorithms.items()
         if algorithm.family in HEAVY and algorithm.role == "main"
     }
     main = [index for index in order if launches_[index].name in heavy]
-    orders = [items_of(calls, first) for first in GRADIENTS]
+    orders = [list_step_items(calls, first) for first in GRADIENTS]
     if not main or not orders[0]:
         lacking = (
             "no layer that multiplies" if main else "no kernel of a known family that multiplies"
         )
-        return _none(launches_, f"there is {lacking}")
+        return _refuse_guess(launches_, f"there is {lacking}")
     if len(main) * len(orders[0]) > LONGEST:
-        return _none(
+        return _refuse_guess(
             launches_, f"{len(main)} launches on {len(orders[0])} layers are too many to align"
         )
     launches = [launches_[index] for index in main]
-    scored = [viterbi(fits(launches, items, algorithms)) for items in orders]
+    scored = [align_by_viterbi(score_launches(launches, items, algorithms)) for items in orders]
     best = max(range(len(orders)), key=lambda number: scored[number][0])
     items, (_, path) = orders[best], scored[best]
     # of each launch: a new one begins where the path goes back to an earlier item
@@ -299,10 +299,10 @@ def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
     for item in path:
         steps.append((steps[-1] if steps else 0) + (item is not None and item < before))
         before = before if item is None else item
-    if reason := _doubt(path, steps, len(items)):
-        return _none(launches_, reason)
+    if reason := _explain_poor_alignment(path, steps, len(items)):
+        return _refuse_guess(launches_, reason)
     directed = scored[0][0] != scored[1][0]
-    return _guessed(
+    return _assign_guessed_layers(
         launches_,
         order,
         dict(zip(main, zip(path, steps, strict=True), strict=True)),
@@ -312,8 +312,8 @@ def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
     )
 
 
-def _none(kernels: tuple[Kernel, ...], reason: str) -> Guess:
-    return Guess(
+def _refuse_guess(kernels: tuple[Kernel, ...], reason: str) -> GuessedLayers:
+    return GuessedLayers(
         kernels,
         0,
         0,
@@ -321,7 +321,7 @@ def _none(kernels: tuple[Kernel, ...], reason: str) -> Guess:
     )
 
 
-def _items_by_step(placed: Iterable[tuple[int | None, int]]) -> dict[int, set[int]]:
+def _group_items_by_step(placed: Iterable[tuple[int | None, int]]) -> dict[int, set[int]]:
     items_of_step: defaultdict[int, set[int]] = defaultdict(set)
     for item, step in placed:
         if item is not None:
@@ -329,14 +329,16 @@ def _items_by_step(placed: Iterable[tuple[int | None, int]]) -> dict[int, set[in
     return items_of_step
 
 
-def _doubt(path: Sequence[int | None], steps: Sequence[int], count: int) -> str | None:
+def _explain_poor_alignment(
+    path: Sequence[int | None], steps: Sequence[int], count: int
+) -> str | None:
     placed = sum(item is not None for item in path)
     if placed < ENOUGH * len(path):
         return (
             f"only {placed} of {len(path)} kernels that multiply fit the network's layers in order "
             "and shape"
         )
-    items_of_step = _items_by_step(zip(path, steps, strict=True))
+    items_of_step = _group_items_by_step(zip(path, steps, strict=True))
     inner_steps = sorted(items_of_step)[1:-1] or sorted(
         items_of_step
     )  # the first and the last may be truncated
@@ -353,22 +355,22 @@ def _doubt(path: Sequence[int | None], steps: Sequence[int], count: int) -> str 
     )
 
 
-def _guessed(
+def _assign_guessed_layers(
     sources: tuple[Kernel, ...],
     order: Sequence[int],
     placed: dict[int, Placed],
     items: Sequence[LayerItem],
     algorithms: dict[str, Algorithm],
     directed: bool,
-) -> Guess:
+) -> GuessedLayers:
     kernels = list(sources)
     steps = {step for _, step in placed.values()}
-    items_of_step = _items_by_step(placed.values())
+    items_of_step = _group_items_by_step(placed.values())
     full_steps = sorted(
         step for step in items_of_step if len(items_of_step[step]) >= ENOUGH * len(items)
     )
     numbers = {step: number for number, step in enumerate(full_steps)}
-    for index, (item, step) in _with_helpers(sources, order, placed, algorithms).items():
+    for index, (item, step) in _place_helper_kernels(sources, order, placed, algorithms).items():
         layer = direction = source = None
         if item is not None:
             layer, direction, source = items[item].layer, items[item].direction, "guessed"
@@ -393,12 +395,12 @@ def _guessed(
         "because the "
         "report has no ranges"
     )
-    return Guess(
+    return GuessedLayers(
         tuple(kernels), guessed, len(full_steps), (Gap("kernel.layer", "ambiguous", reason),)
     )
 
 
-def _with_helpers(
+def _place_helper_kernels(
     launches: Sequence[Kernel],
     order: Sequence[int],
     placed: dict[int, Placed],
@@ -423,7 +425,7 @@ def _with_helpers(
     return helped
 
 
-def by_layer(report: Report) -> list[Kernel] | None:
+def split_shared_kernels(report: Report) -> list[Kernel] | None:
     """The launches of a report, those that belong to several layers once for each, one after the
     other. None where no launch does.
 
@@ -437,11 +439,11 @@ def by_layer(report: Report) -> list[Kernel] | None:
     return [
         kernel_part
         for kernel in report.kernels
-        for kernel_part in _parts_of(kernel, parts.get(kernel.launch, ()))
+        for kernel_part in _split_kernel(kernel, parts.get(kernel.launch, ()))
     ]
 
 
-def _parts_of(kernel: Kernel, parts: Sequence[KernelPart]) -> Iterator[Kernel]:
+def _split_kernel(kernel: Kernel, parts: Sequence[KernelPart]) -> Iterator[Kernel]:
     if not parts:
         yield kernel
         return

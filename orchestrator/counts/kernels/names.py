@@ -174,7 +174,7 @@ ARITHMETIC_FAMILIES = ("conv", "depthwise", "attention", "gemm", "rnn")
 _TILED = ("conv", "gemm", "attention")
 
 
-def math_of_amd(name: str) -> tuple[str | None, bool | None] | None:
+def read_amd_math_type(name: str) -> tuple[str | None, bool | None] | None:
     """(type of the multiplied numbers, on matrix cores or not), None where the name does not say;
     None for other makers."""
     if match := _TENSILE.search(name):
@@ -197,7 +197,7 @@ def math_of_amd(name: str) -> tuple[str | None, bool | None] | None:
     return None
 
 
-class Patterns:
+class PatternTables:
     """Table -> (word, pattern of its names), to be tried in that order; lines with the same word
     are alternatives.
 
@@ -228,7 +228,7 @@ class Patterns:
         return self._compiled[table]
 
 
-PATTERNS = Patterns("names.csv", "names_amd.csv")
+PATTERNS = PatternTables("names.csv", "names_amd.csv")
 """family, triton, role, library, direction, tile, and "conv method", ... of families with
 several methods.
 
@@ -238,7 +238,7 @@ adds the bias.
 """
 
 
-def tile(name: str) -> tuple[int, int, int | None] | None:
+def read_tile(name: str) -> tuple[int, int, int | None] | None:
     """Outputs of a thread block (m, n) and the step along the sum; None when the name does not say.
 
     ``implicit_convolve_sgemm<float, float, 128, 5, 5, ...>`` gives the logarithms: 2^5 x 2^5, and
@@ -255,28 +255,32 @@ def tile(name: str) -> tuple[int, int, int | None] | None:
     return m, n, k[0] if k else None
 
 
-def winograd_block(name: str) -> tuple[int, int, int] | None:
+def read_winograd_block(name: str) -> tuple[int, int, int] | None:
     """(images, rows, columns) of tiles in one block of the fused Winograd: ``tile148t`` is 1 x 4
     x 8."""
     match = _WINOGRAD_BLOCK.search(name)
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
-def architecture(name: str) -> str | None:
+def read_architecture(name: str) -> str | None:
     """The chip that a kernel was written for: "volta", "sm80"."""
     match = _CHIP.search(name)
     return (match[1] or match[2] or f"sm{match[3]}") if match else None
 
 
-def math_of(name: str, family: str | None) -> tuple[str | None, bool | None]:
+def read_math_type(name: str, family: str | None) -> tuple[str | None, bool | None]:
     """(type of the multiplied numbers, on tensor cores or not); None where the name does
     not say."""
     multiplies = family in ("conv", "winograd", "gemm", "attention", "depthwise", "fft")
-    return (_printed(name) or _templates(name, family)) if multiplies else (None, None)
+    return (
+        (_read_printed_math(name) or _read_template_math(name, family))
+        if multiplies
+        else (None, None)
+    )
 
 
-def _printed(name: str) -> tuple[str | None, bool | None] | None:
-    if amd_math := math_of_amd(name):
+def _read_printed_math(name: str) -> tuple[str | None, bool | None] | None:
+    if amd_math := read_amd_math_type(name):
         return amd_math
     if match := _XMMA.search(name):
         kind = _TYPES[match["computed"] or match["stored"]]
@@ -284,7 +288,7 @@ def _printed(name: str) -> tuple[str | None, bool | None] | None:
             kind = "tf32"  # stored as fp32, rounded on the way in: no tensor core multiplies fp32
         return kind, kind != "fp32" and "_ffma" not in name
     if match := _SHAPED.search(name):
-        return _of_instruction(name, match), True
+        return _read_instruction_math(name, match), True
     if match := _WARPGROUP.search(name):
         kind = _TYPES[match[1]]
         return ("tf32" if kind == "fp32" else kind), True
@@ -308,24 +312,24 @@ def _printed(name: str) -> tuple[str | None, bool | None] | None:
     return None
 
 
-def _of_instruction(name: str, match: re.Match[str]) -> str | None:
+def _read_instruction_math(name: str, match: re.Match[str]) -> str | None:
     """``s1688gemm`` is fp16 on Turing, tf32 from Ampere on unless the name has another type."""
     type_name = match[1] or match[4] or match[5]
     if match[2][-1] in "cz":  # complex, by products of its real and imaginary parts
         return _TYPES[type_name] if type_name else {"1688": "tf32", "884": "fp64"}.get(match[3])
     if type_name or match[2] != "s":
         return _TYPES[type_name or match[2]]
-    chip = architecture(name)
+    chip = read_architecture(name)
     if match[3] != "1688" or chip in ("turing", "sm75"):
         return "fp16"
     return "tf32" if chip else None
 
 
-def _templates(name: str, family: str | None) -> tuple[str | None, bool | None]:
+def _read_template_math(name: str, family: str | None) -> tuple[str | None, bool | None]:
     kind = next((_TYPES[match[0]] for match in _TRAITS.finditer(name)), None)
     if family == "attention":
         if efficient := _EFFICIENT.search(name):
-            return _efficient(efficient[1], int(efficient[2]))
+            return _read_efficient_attention_math(efficient[1], int(efficient[2]))
         if printed := re.search(
             r"(?:fmha_cutlass[fb]|fmhasm\w+?qkv|flash_[fb]wd_sm\d+_)_?(bf16|bfloat16|f16|fp16|e4m3|"
             "f32)",
@@ -350,7 +354,7 @@ def _templates(name: str, family: str | None) -> tuple[str | None, bool | None]:
     return kind, None
 
 
-def _efficient(stored: str, chip: int) -> tuple[str | None, bool]:
+def _read_efficient_attention_math(stored: str, chip: int) -> tuple[str | None, bool]:
     """Memory-efficient attention of xFormers and PyTorch: fp32 by three TF32 products from Ampere
     on, on the CUDA cores before.
 
@@ -361,7 +365,7 @@ def _efficient(stored: str, chip: int) -> tuple[str | None, bool]:
     return _TYPES[stored], chip >= (70 if stored == "f16" else 80)
 
 
-def instruction(name: str) -> str | None:
+def read_tensor_instruction(name: str) -> str | None:
     """Accumulator and shape of the tensor instruction: "s16816", "h884", "s64x128x16" of a
     warpgroup; None when not said."""
     if match := _INSTRUCTION.search(name):
@@ -370,7 +374,7 @@ def instruction(name: str) -> str | None:
         halves = match[1] == "h" or match[4] == "f16"
         return ("h" if halves else "s") + (match[2] or match[3] or match[5])
     if match := _EFFICIENT.search(name):
-        kind, tensor_core = _efficient(match[1], int(match[2]))
+        kind, tensor_core = _read_efficient_attention_math(match[1], int(match[2]))
         return ("s884" if match[2] == "70" else "s1688") if tensor_core and kind else None
     if match := _TEMPLATE_INSTRUCTION.search(name):
         letter = _TEMPLATE_LETTERS.get(match[4], "s")
@@ -418,71 +422,74 @@ class Algorithm:
 NOTHING = Algorithm(None)
 
 
-def family(name: str) -> str | None:
+def recognise_family(name: str) -> str | None:
     """The family of a kernel name; None when no pattern fits."""
-    return recognise(name).family
+    return recognise_kernel(name).family
 
 
 @lru_cache(maxsize=65536)
-def recognise(name: str) -> Algorithm:
+def recognise_kernel(name: str) -> Algorithm:
     """What a kernel's name says about its algorithm.
 
     The function's own name decides the family before its template arguments do, so that a copy
     kernel whose functor mentions "add" stays a copy.
     """
     lowered = name[:LONGEST_NAME].lower()
-    base_name = own_name(lowered)
+    base_name = extract_function_name(lowered)
     family_name, library, chip = (
-        _family(lowered, base_name),
-        _first("library", lowered),
-        architecture(lowered),
+        _read_family(lowered, base_name),
+        _find_label("library", lowered),
+        read_architecture(lowered),
     )
     if family_name is None:
         return Algorithm(None, library=library, architecture=chip)
     role = "main"
     if not lowered.startswith("triton_") and family_name != "collective":
         qualified = re.split(r"[<(]", lowered, maxsplit=1)[0]
-        role = _first("role", base_name, qualified) or (
+        role = _find_label("role", base_name, qualified) or (
             "layout" if family_name == "layout" else "main"
         )
-    math, tensor_core = math_of(lowered, family_name) if role == "main" else (None, None)
+    math, tensor_core = read_math_type(lowered, family_name) if role == "main" else (None, None)
     # "segment_k_off" and silence say nothing about the launch
     split_k = True if re.search(r"split_?k(?!v)|stream_?k|segment_?k_on", lowered) else None
     return Algorithm(
         family_name,
-        _first(f"{family_name} method", base_name, lowered) or family_name,
-        tile(lowered) if family_name in _TILED else None,
+        _find_label(f"{family_name} method", base_name, lowered) or family_name,
+        read_tile(lowered) if family_name in _TILED else None,
         split_k,
         tensor_core,
-        instruction(lowered) if tensor_core else None,
+        read_tensor_instruction(lowered) if tensor_core else None,
         math,
-        _first("direction", lowered) if family_name in _DIRECTED else None,
+        _find_label("direction", lowered) if family_name in _DIRECTED else None,
         role,
         library,
         chip,
-        _winograd(lowered) if family_name == "winograd" else None,
-        winograd_block(lowered),
+        _read_winograd_sizes(lowered) if family_name == "winograd" else None,
+        read_winograd_block(lowered),
     )
 
 
-def of_layer(names: Iterable[str]) -> Algorithm:
+def choose_layer_algorithm(names: Iterable[str]) -> Algorithm:
     """The algorithm of a layer that runs several kernels: its main kernel, or what the transforms
     around it say.
 
     A product between Winograd or Fourier transforms is part of that algorithm, whatever its name.
     """
-    algorithms = [recognise(name) for name in names]
-    return next(iter(_transforms(algorithms) or _main(algorithms) or algorithms), NOTHING)
+    algorithms = [recognise_kernel(name) for name in names]
+    return next(
+        iter(_select_transforms(algorithms) or _select_main_kernels(algorithms) or algorithms),
+        NOTHING,
+    )
 
 
-def arithmetic(names: Iterable[str]) -> list[Algorithm]:
+def list_layer_algorithms(names: Iterable[str]) -> list[Algorithm]:
     """Every algorithm of a layer that runs several kernels: those that :func:`of_layer`
     chooses from.
 
     Products between transforms belong to these; convolutions beside them (another gradient) stay.
     """
-    algorithms = [recognise(name) for name in names]
-    transforms, main = _transforms(algorithms), _main(algorithms)
+    algorithms = [recognise_kernel(name) for name in names]
+    transforms, main = _select_transforms(algorithms), _select_main_kernels(algorithms)
     return (
         [*transforms, *(item for item in main if item.family in ("conv", "depthwise"))]
         if transforms
@@ -490,7 +497,7 @@ def arithmetic(names: Iterable[str]) -> list[Algorithm]:
     )
 
 
-def _transforms(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
+def _select_transforms(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
     items = list(algorithms)
     return [
         item
@@ -500,20 +507,20 @@ def _transforms(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
     ]
 
 
-def _main(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
+def _select_main_kernels(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
     """Kernels that do the arithmetic; where none does, those that do the layer's other work."""
     main = [item for item in algorithms if item.role == "main" and item.family]
     return [item for item in main if item.family in ARITHMETIC_FAMILIES] or main
 
 
-def _first(table: str, *texts: str) -> str | None:
+def _find_label(table: str, *texts: str) -> str | None:
     return next(
         (label for text in texts for label, pattern in PATTERNS.of(table) if pattern.search(text)),
         None,
     )
 
 
-def _winograd(lowered: str) -> tuple[int, int] | None:
+def _read_winograd_sizes(lowered: str) -> tuple[int, int] | None:
     sizes = {
         "9x9_5x5": (9, 5),
         "4x4": (4, 3),
@@ -525,26 +532,29 @@ def _winograd(lowered: str) -> tuple[int, int] | None:
     return next((size for pattern, size in sizes.items() if pattern in lowered), None)
 
 
-def _family(lowered: str, base_name: str) -> str | None:
+def _read_family(lowered: str, base_name: str) -> str | None:
     if lowered.startswith("triton_"):
-        return _first("triton", lowered) or _first("family", lowered)
+        return _find_label("triton", lowered) or _find_label("family", lowered)
     if "elementwise_kernel" in base_name and re.search(
         r"direct_copy_kernel|copy_device_to_device", lowered
     ):
         return "copy"
     # it runs any operation on a list of tensors: its functor says which
     if base_name.startswith("multi_tensor_apply"):
-        return _first("foreach", lowered) or "optimizer"
-    return _first("family", base_name, lowered)
+        return _find_label("foreach", lowered) or "optimizer"
+    return _find_label("family", base_name, lowered)
 
 
-def fits(pattern: str, name: str, short_name: str | None = None) -> bool:
+def is_name_match(pattern: str, name: str, short_name: str | None = None) -> bool:
     """Return whether the name of a kernel or range is one that the glob means: complete, as the
     profiler shortens it, or without template arguments and parameters."""
-    return any(fnmatchcase(text, pattern) for text in {name, short_name or name, own_name(name)})
+    return any(
+        fnmatchcase(text, pattern)
+        for text in {name, short_name or name, extract_function_name(name)}
+    )
 
 
-def own_name(name: str) -> str:
+def extract_function_name(name: str) -> str:
     """Up to the first template argument or parameter; "Kernel<X<...>>" of CUTLASS is named by
     its X."""
     text = re.sub(r"^(void|static|__global__)\s+", "", name)

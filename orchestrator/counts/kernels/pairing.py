@@ -29,7 +29,7 @@ class LaunchPair(NamedTuple):
     timed: int
 
 
-class Left(NamedTuple):
+class UnpairedLaunches(NamedTuple):
     """Launches of one kernel in one layer that have no partner."""
 
     name: str
@@ -39,12 +39,12 @@ class Left(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
+class LaunchMatching:
     """What two runs of the same work have in common."""
 
     pairs: tuple[LaunchPair, ...]
-    only_counted: tuple[Left, ...]
-    only_timed: tuple[Left, ...]
+    only_counted: tuple[UnpairedLaunches, ...]
+    only_timed: tuple[UnpairedLaunches, ...]
     steps: int
     """Steps that both recorded; 0 when neither says which step a launch belongs to."""
     beyond: int
@@ -54,7 +54,7 @@ class Matched:
     timed_by: str
 
 
-class _Launch(NamedTuple):
+class _LaunchToPair(NamedTuple):
     kernel: Kernel
     step: int | None
     """From the first one recorded, 0; None outside of steps."""
@@ -78,15 +78,15 @@ class _Launch(NamedTuple):
         )
 
 
-def match(counted: Run, timed: Run) -> Matched:
+def pair_launches(counted: Run, timed: Run) -> LaunchMatching:
     """Pair the launches of an ncu run with those of a run that timed them. Linear in launches.
 
     Where ncu was narrowed to layers, launches elsewhere are left out. Guessed layers count as none.
     """
-    counted_layers = narrowed_to(counted)
+    counted_layers = list_counted_layers(counted)
     ours, theirs = (
-        _launches(counted),
-        [launch for launch in _launches(timed) if inside(launch.layer, counted_layers)],
+        _list_launches(counted),
+        [launch for launch in _list_launches(timed) if is_in_layers(launch.layer, counted_layers)],
     )
     recorded = len(ours) + len(theirs)
     steps = min(
@@ -100,13 +100,13 @@ def match(counted: Run, timed: Run) -> Matched:
         )
     beyond = recorded - len(ours) - len(theirs)
     pairs: list[LaunchPair] = []
-    for name in (str, bare_name):
-        new_pairs, ours, theirs = _pair(ours, theirs, name)
+    for name in (str, extract_bare_name):
+        new_pairs, ours, theirs = _pair_by_key(ours, theirs, name)
         pairs += new_pairs
-    for name in (str, bare_name):
-        new_pairs, ours, theirs = _pair_captured(ours, theirs, name)
+    for name in (str, extract_bare_name):
+        new_pairs, ours, theirs = _pair_captured_launches(ours, theirs, name)
         pairs += new_pairs
-    return Matched(
+    return LaunchMatching(
         tuple(sorted(pairs)),
         _count_unpaired(ours),
         _count_unpaired(theirs),
@@ -117,7 +117,7 @@ def match(counted: Run, timed: Run) -> Matched:
     )
 
 
-def unmatched_lines(matched: Matched) -> list[str]:
+def describe_unpaired(matched: LaunchMatching) -> list[str]:
     """What has no partner, one line a kernel and layer, most launches first; empty when everything
     has one."""
     counted, timed = matched.counted_by, matched.timed_by
@@ -125,7 +125,7 @@ def unmatched_lines(matched: Matched) -> list[str]:
     lines = [
         (
             f"{item.launches} {'launch' if item.launches == 1 else 'launches'} of "
-            f"{bare_name(item.name)} "
+            f"{extract_bare_name(item.name)} "
             f"({f'{item.layer}, {item.direction}' if item.layer else 'outside of layers'}) "
             f"recorded by {seen_by} but not by {other}"
         )
@@ -140,13 +140,13 @@ def unmatched_lines(matched: Matched) -> list[str]:
     return lines[:ALL_SHOWN] + remainder
 
 
-def narrowed_to(run: Run) -> tuple[str, ...]:
+def list_counted_layers(run: Run) -> tuple[str, ...]:
     """The layers that ncu counted in; empty for all."""
     layers = run.report.environment.get("ncu:layers")
     return tuple(layers.split(", ")) if layers else ()
 
 
-def inside(layer: str | None, layers: Sequence[str]) -> bool:
+def is_in_layers(layer: str | None, layers: Sequence[str]) -> bool:
     """Is ``layer`` one of ``layers``, below one, or called so in a larger model ("model.conv2"
     is "conv2")?
 
@@ -156,7 +156,7 @@ def inside(layer: str | None, layers: Sequence[str]) -> bool:
 
 
 @lru_cache(maxsize=8192)
-def bare_name(name: str) -> str:
+def extract_bare_name(name: str) -> str:
     """Of "void at::native::(anonymous namespace)::fill<float>(int)" what every tool
     prints: "fill"."""
     letters: list[str] = []
@@ -172,14 +172,14 @@ def bare_name(name: str) -> str:
     return parts[-1].rpartition(":")[2] if parts else name
 
 
-def _launches(run: Run) -> list[_Launch]:
+def _list_launches(run: Run) -> list[_LaunchToPair]:
     kernels = list(run.report.kernels)
     if all(kernel.start_ns is not None for kernel in kernels):
         kernels.sort(key=lambda kernel: (kernel.start_ns or 0, kernel.launch))
     steps = sorted({kernel.step for kernel in kernels if kernel.step is not None})
     numbers: dict[int | None, int] = {step: number for number, step in enumerate(steps)}
     return [
-        _Launch(
+        _LaunchToPair(
             kernel,
             numbers.get(kernel.step),
             *(
@@ -192,14 +192,14 @@ def _launches(run: Run) -> list[_Launch]:
     ]
 
 
-def _pair(
-    ours: Iterable[_Launch], theirs: Iterable[_Launch], name: Callable[[str], str]
-) -> tuple[list[LaunchPair], list[_Launch], list[_Launch]]:
-    waiting: dict[tuple[object, ...], deque[_Launch]] = defaultdict(deque)
+def _pair_by_key(
+    ours: Iterable[_LaunchToPair], theirs: Iterable[_LaunchToPair], name: Callable[[str], str]
+) -> tuple[list[LaunchPair], list[_LaunchToPair], list[_LaunchToPair]]:
+    waiting: dict[tuple[object, ...], deque[_LaunchToPair]] = defaultdict(deque)
     for launch in theirs:
         waiting[launch.key(name)].append(launch)
     pairs: list[LaunchPair] = []
-    unpaired: list[_Launch] = []
+    unpaired: list[_LaunchToPair] = []
     for launch in ours:
         if partners := waiting.get(launch.key(name)):
             pairs.append(LaunchPair(launch.kernel.launch, partners.popleft().kernel.launch))
@@ -209,9 +209,9 @@ def _pair(
     return pairs, unpaired, [launch for launch in theirs if launch.kernel.launch not in paired]
 
 
-def _pair_captured(
-    ours: list[_Launch], theirs: list[_Launch], name: Callable[[str], str]
-) -> tuple[list[LaunchPair], list[_Launch], list[_Launch]]:
+def _pair_captured_launches(
+    ours: list[_LaunchToPair], theirs: list[_LaunchToPair], name: Callable[[str], str]
+) -> tuple[list[LaunchPair], list[_LaunchToPair], list[_LaunchToPair]]:
     """What is left of kernels whose layer is that of a graph's capture: ncu knows where the graph
     was launched at most."""
     captured = [launch for launch in theirs if launch.kernel.layer_source == "capture"]
@@ -221,12 +221,12 @@ def _pair_captured(
         [launch._replace(layer=None, direction=None) for launch in side]
         for side in (ours, captured)
     )
-    pairs, _, _ = _pair(bare, other_launches, name)
+    pairs, _, _ = _pair_by_key(bare, other_launches, name)
     counted, timed = {pair.counted for pair in pairs}, {pair.timed for pair in pairs}
     unpaired = [launch for launch in ours if launch.kernel.launch not in counted]
     return pairs, unpaired, [launch for launch in theirs if launch.kernel.launch not in timed]
 
 
-def _count_unpaired(launches: Iterable[_Launch]) -> tuple[Left, ...]:
+def _count_unpaired(launches: Iterable[_LaunchToPair]) -> tuple[UnpairedLaunches, ...]:
     tally = Counter((launch.kernel.name, launch.layer, launch.direction) for launch in launches)
-    return tuple(Left(*key, count) for key, count in tally.most_common())
+    return tuple(UnpairedLaunches(*key, count) for key, count in tally.most_common())

@@ -19,7 +19,7 @@ from itertools import count
 from math import ceil
 from typing import Any, NamedTuple
 
-from perfctl.orchestrator.counts.kernels.pairing import bare_name, inside
+from perfctl.orchestrator.counts.kernels.pairing import extract_bare_name, is_in_layers
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter, Gap, Kernel, Range, Report
 
@@ -63,7 +63,7 @@ _ONE_LAUNCH: Mapping[str, Any] = dict.fromkeys(
 """Fields of a launch that another with the same counts does not have."""
 
 
-class Site(NamedTuple):
+class LaunchSite(NamedTuple):
     """Where launches come from."""
 
     layer: str
@@ -73,7 +73,7 @@ class Site(NamedTuple):
         return f"{self.layer}:{self.direction}"
 
 
-class Launch(NamedTuple):
+class LaunchSignature(NamedTuple):
     """What tells launches of one kernel apart before anything is counted."""
 
     name: str
@@ -85,9 +85,9 @@ class Launch(NamedTuple):
 class FirstPass:
     """What one plain step launched, and which layers repeat another."""
 
-    launches: Mapping[Site, tuple[Launch, ...]]
+    launches: Mapping[LaunchSite, tuple[LaunchSignature, ...]]
     """In order of launch."""
-    twins: Mapping[Site, Site]
+    twins: Mapping[LaunchSite, LaunchSite]
     """A site that need not be replayed -> the one that has the same launches and shapes, and is."""
     all_launches: int
     """Number of launches, those outside of layers included."""
@@ -109,22 +109,22 @@ class FirstPass:
         }
 
 
-def read_first_pass(content: Mapping[str, Any]) -> FirstPass:
+def parse_first_pass(content: Mapping[str, Any]) -> FirstPass:
     """The first pass in its JSON form. Raises KeyError, TypeError or ValueError when it is
     not one."""
     launches = {
-        Site(layer, direction): tuple(
-            Launch(name, tuple(grid), tuple(block)) for name, grid, block in rows
+        LaunchSite(layer, direction): tuple(
+            LaunchSignature(name, tuple(grid), tuple(block)) for name, grid, block in rows
         )
         for layer, direction, rows in content["launches"]
     }
-    twins = {Site(*row[:2]): Site(*row[2:]) for row in content["twins"]}
+    twins = {LaunchSite(*row[:2]): LaunchSite(*row[2:]) for row in content["twins"]}
     if not set(twins) | set(twins.values()) <= set(launches):
         raise ValueError("a layer without launches")
     return FirstPass(launches, twins, int(content["all_launches"]))
 
 
-def first_pass(
+def build_first_pass(
     kernels: Iterable[Kernel], ops: Iterable[OpShape], ranges: Iterable[Range]
 ) -> FirstPass:
     """``kernels``: the launches of one plain step, with their layers; ``ops``: the shapes of
@@ -138,15 +138,15 @@ def first_pass(
     for op in ops:
         shape = replace(op, layer="", position=0, attributes={})
         shapes[op.layer].append(f"{shape} {sorted(op.attributes.items())}")
-    sites = _sites_by_range(ranges)
-    launches_by_site: dict[Site, list[Launch]] = defaultdict(list)
+    sites = _find_sites_by_range(ranges)
+    launches_by_site: dict[LaunchSite, list[LaunchSignature]] = defaultdict(list)
     total = 0
     for kernel in kernels:
         total += 1
-        if (site := _site_of(kernel)) is not None and sites.get(kernel.range_number) == site:
-            launches_by_site[site].append(_launch(kernel))
-    first: dict[object, Site] = {}
-    twins: dict[Site, Site] = {}
+        if (site := _find_site(kernel)) is not None and sites.get(kernel.range_number) == site:
+            launches_by_site[site].append(_make_signature(kernel))
+    first: dict[object, LaunchSite] = {}
+    twins: dict[LaunchSite, LaunchSite] = {}
     for site, launches in launches_by_site.items():
         if not shapes[site.layer] or any(_BY_DATA.search(launch.name) for launch in launches):
             continue
@@ -157,10 +157,10 @@ def first_pass(
     return FirstPass(fixed, twins, total)
 
 
-def _sites_by_range(ranges: Iterable[Range]) -> dict[int | None, Site]:
+def _find_sites_by_range(ranges: Iterable[Range]) -> dict[int | None, LaunchSite]:
     """Return a range's number -> the site of the innermost layer's range around it."""
     by_number = {range_.number: range_ for range_ in ranges}
-    sites: dict[int | None, Site] = {}
+    sites: dict[int | None, LaunchSite] = {}
     for number, inner in by_number.items():
         enclosing: Range | None = inner
         while enclosing is not None and (enclosing.layer is None or enclosing.direction is None):
@@ -170,22 +170,24 @@ def _sites_by_range(ranges: Iterable[Range]) -> dict[int | None, Site]:
             and enclosing.layer is not None
             and enclosing.direction is not None
         ):
-            sites[number] = Site(enclosing.layer, enclosing.direction)
+            sites[number] = LaunchSite(enclosing.layer, enclosing.direction)
     return sites
 
 
-def _site_of(kernel: Kernel) -> Site | None:
+def _find_site(kernel: Kernel) -> LaunchSite | None:
     if kernel.layer is None or kernel.direction is None:
         return None
-    return Site(kernel.layer, kernel.direction)
+    return LaunchSite(kernel.layer, kernel.direction)
 
 
-def _launch(kernel: Kernel) -> Launch:
+def _make_signature(kernel: Kernel) -> LaunchSignature:
     grid = kernel.grid_x, kernel.grid_y, kernel.grid_z
-    return Launch(bare_name(kernel.name), grid, (kernel.block_x, kernel.block_y, kernel.block_z))
+    return LaunchSignature(
+        extract_bare_name(kernel.name), grid, (kernel.block_x, kernel.block_y, kernel.block_z)
+    )
 
 
-def with_repeats(report: Report, plain: FirstPass) -> Report:
+def add_repeated_launches(report: Report, plain: FirstPass) -> Report:
     """ncu's report of the launches that were replayed, with those that repeat them added
     and marked.
 
@@ -194,9 +196,9 @@ def with_repeats(report: Report, plain: FirstPass) -> Report:
     added without counts, so that no sum passes for a whole one, and a gap says why. Times are
     not carried over.
     """
-    by_site: dict[Site, list[Kernel]] = defaultdict(list)
+    by_site: dict[LaunchSite, list[Kernel]] = defaultdict(list)
     for kernel in report.kernels:
-        if (site := _site_of(kernel)) is not None:
+        if (site := _find_site(kernel)) is not None:
             by_site[site].append(kernel)
     steps = sorted({kernel.step for kernel in report.kernels if kernel.step is not None})
     copied: list[tuple[Kernel, Kernel]] = []
@@ -205,20 +207,25 @@ def with_repeats(report: Report, plain: FirstPass) -> Report:
     for site, twin in plain.twins.items():
         measured, launches_of_site = (
             by_site.get(twin, []),
-            Tally(map(_launch, by_site.get(site, ()))),
+            Tally(map(_make_signature, by_site.get(site, ()))),
         )
-        reason = _differs([_launch(kernel) for kernel in measured], plain.launches[twin])
-        if reason is None and launches_of_site <= Tally(map(_launch, measured)):
+        reason = _explain_difference(
+            [_make_signature(kernel) for kernel in measured], plain.launches[twin]
+        )
+        if reason is None and launches_of_site <= Tally(map(_make_signature, measured)):
             # where ncu replayed a part all the same (ranges of the program's own lie around
             # it), that part keeps its counts
             copied += (
-                (kernel, _move_to(site, kernel)) for kernel in _without(measured, launches_of_site)
+                (kernel, _move_to_site(site, kernel))
+                for kernel in _exclude_launches(measured, launches_of_site)
             )
             continue
         lost = [
             kernel
             for step in steps or (None,)
-            for kernel in _unreplayed(site, plain.launches[site], by_site.get(site, ()), step)
+            for kernel in _list_unreplayed_launches(
+                site, plain.launches[site], by_site.get(site, ()), step
+            )
         ]
         if lost:
             unknown += lost
@@ -231,21 +238,23 @@ def with_repeats(report: Report, plain: FirstPass) -> Report:
                     str(site),
                 )
             )
-    return _with_added(replace(report, gaps=tuple(gaps)), copied, unknown)
+    return _add_launches(replace(report, gaps=tuple(gaps)), copied, unknown)
 
 
-def _without(kernels: Iterable[Kernel], excluded: Tally[Launch]) -> Iterator[Kernel]:
+def _exclude_launches(
+    kernels: Iterable[Kernel], excluded: Tally[LaunchSignature]
+) -> Iterator[Kernel]:
     """Yield the kernels but for as many of each launch as ``own`` has."""
     remaining = Tally(excluded)
     for kernel in kernels:
-        launch = _launch(kernel)
+        launch = _make_signature(kernel)
         if remaining[launch]:
             remaining[launch] -= 1
         else:
             yield kernel
 
 
-def _move_to(site: Site, kernel: Kernel) -> Kernel:
+def _move_to_site(site: LaunchSite, kernel: Kernel) -> Kernel:
     """Return the launch of another layer as one of ``site``, without what is only its own."""
     return kernel._replace(
         layer=site.layer,
@@ -260,12 +269,15 @@ def _move_to(site: Site, kernel: Kernel) -> Kernel:
     )
 
 
-def _unreplayed(
-    site: Site, launches: Iterable[Launch], replayed: Iterable[Kernel], step: int | None
+def _list_unreplayed_launches(
+    site: LaunchSite,
+    launches: Iterable[LaunchSignature],
+    replayed: Iterable[Kernel],
+    step: int | None,
 ) -> Iterator[Kernel]:
     """Yield what the plain step launched there and ncu did not replay in that step."""
     remaining = Tally(launches) - Tally(
-        _launch(kernel) for kernel in replayed if kernel.step == step
+        _make_signature(kernel) for kernel in replayed if kernel.step == step
     )
     for launch in remaining.elements():
         (x, y, z), (block_x, block_y, block_z) = launch.grid, launch.block
@@ -285,7 +297,7 @@ def _unreplayed(
         )
 
 
-def _with_added(
+def _add_launches(
     report: Report, copied: Sequence[tuple[Kernel, Kernel]], unknown: Sequence[Kernel]
 ) -> Report:
     """Return the report with launches that have the counts of another, (the other, the launch), and
@@ -315,7 +327,9 @@ def _with_added(
     )
 
 
-def _differs(launches: list[Launch], plain: tuple[Launch, ...]) -> str | None:
+def _explain_difference(
+    launches: list[LaunchSignature], plain: tuple[LaunchSignature, ...]
+) -> str | None:
     """Return why ncu's launches are not those of the plain step, any number of times; None when
     they are."""
     if not launches:
@@ -326,7 +340,7 @@ def _differs(launches: list[Launch], plain: tuple[Launch, ...]) -> str | None:
     return None
 
 
-def name_left_out(ranges: Iterable[str]) -> Iterator[Gap]:
+def list_exclusion_gaps(ranges: Iterable[str]) -> Iterator[Gap]:
     """Yield gaps for ranges that ncu left out where nothing says what they repeat; ``ranges``: the
     values of --nvtx-exclude."""
     for value in dict.fromkeys(ranges):
@@ -334,20 +348,20 @@ def name_left_out(ranges: Iterable[str]) -> Iterator[Gap]:
         yield Gap("counter", "not_collected", WITHOUT_PLAN, site)
 
 
-def reasons_left_out(gaps: Iterable[Gap]) -> dict[Site, str]:
+def collect_exclusion_reasons(gaps: Iterable[Gap]) -> dict[LaunchSite, str]:
     """Return why launches that ncu left out have no counts, by where they come from; a layer's
     gradients also as its "backward", which a ledger may join them to."""
-    reasons: dict[Site, str] = {}
+    reasons: dict[LaunchSite, str] = {}
     for gap in gaps:
         if gap.quantity == "counter" and gap.state == "not_collected" and gap.scope is not None:
             layer, _, direction = gap.scope.rpartition(":")
-            reasons[Site(layer, direction)] = gap.reason
+            reasons[LaunchSite(layer, direction)] = gap.reason
             if direction.startswith("grad_"):
-                reasons.setdefault(Site(layer, "backward"), gap.reason)
+                reasons.setdefault(LaunchSite(layer, "backward"), gap.reason)
     return reasons
 
 
-def extrapolated(counters: Iterable[Counter]) -> frozenset[int]:
+def find_extrapolated_launches(counters: Iterable[Counter]) -> frozenset[int]:
     """Launches whose counts are those of another."""
     return frozenset(counter.launch for counter in counters if counter.section == EXTRAPOLATED)
 
@@ -370,20 +384,20 @@ class ReplayCost:
         return self.launches * self.steps * self.passes
 
 
-def passes(counters: int) -> int:
+def estimate_pass_count(counters: int) -> int:
     """How often ncu will run each launch for that many counters: an assumption, ncu itself finds
     out on the GPU."""
     return max(1, ceil(counters / COUNTERS_A_PASS))
 
 
-def replay_cost(
+def estimate_replay_cost(
     step: Iterable[Kernel], *, layers: Sequence[str], steps: int, counters: int, repeated: int = 0
 ) -> ReplayCost:
     """``step``: the launches of one plain step, timed; ``layers``: those asked for, empty for all;
     ``repeated``: how many launches repeat another."""
     kernels = list(step)
-    selected = [kernel for kernel in kernels if inside(kernel.layer, layers)]
-    times = passes(counters)
+    selected = [kernel for kernel in kernels if is_in_layers(kernel.layer, layers)]
+    times = estimate_pass_count(counters)
     kernel_s = sum(kernel.duration_ns or 0 for kernel in selected) / 1e9
     span = zip(SLOWER, SECONDS_A_REPLAY, strict=True)
     least, most = (
@@ -392,10 +406,10 @@ def replay_cost(
     return ReplayCost(len(selected), len(kernels), steps, times, (least, most), repeated)
 
 
-def cost_lines(cost: ReplayCost, setting: str, layers: Sequence[str]) -> list[str]:
+def describe_replay_cost(cost: ReplayCost, setting: str, layers: Sequence[str]) -> list[str]:
     """The estimate and its assumptions, in words."""
     among = f" in {', '.join(layers)} (of {cost.all_launches:,})" if layers else ""
-    least, most = map(_duration, cost.seconds)
+    least, most = map(_format_duration, cost.seconds)
     steps = f"{cost.steps} {'step' if cost.steps == 1 else 'steps'}"
     saved = [
         (
@@ -425,7 +439,7 @@ def cost_lines(cost: ReplayCost, setting: str, layers: Sequence[str]) -> list[st
     ]
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if seconds < 90:
         return f"{max(seconds, 1):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -50,39 +50,40 @@ _FUNCTOR = re.compile(r"[Ff]unctor|Ops?$|kernel|impl|cuda|Agent|Cuda|CUDA|lambda
 _SOURCE_NAME = re.compile(r"(\d+)(?=[A-Za-z_])|L[a-z]n?(\d+)E")
 
 
-def shorten(names: Iterable[str], longest: int = LONGEST) -> dict[str, str]:
+def shorten_kernel_names(names: Iterable[str], longest: int = LONGEST) -> dict[str, str]:
     """Name -> what to show of it: at most ``longest`` characters, and never the same for kernels
     that differ.
 
     Return type, parameters, namespaces and casts are left out; then the least telling parts of what
     is still too long.
     """
-    plain = _plain(list(dict.fromkeys(names)))
+    plain = _make_plain_names(list(dict.fromkeys(names)))
     texts = sorted(set(plain.values()))  # whatever order the kernels ran in
-    brief = {text: concise(text) for text in texts}
+    brief = {text: drop_repeated_parts(text) for text in texts}
     short_by_name = {
-        text: _cut(brief[text], weights, longest) for text, weights in _weighed(brief).items()
+        text: _keep_telling_tokens(brief[text], weights, longest)
+        for text, weights in _weigh_distinct_tokens(brief).items()
     }
     for step in range(_ROUNDS):
-        if not (same := _equal(short_by_name)):
+        if not (same := _group_equal_names(short_by_name)):
             break
         for group in same:
             sources = {text: text if step else brief[text] for text in group}
-            for text, extra in _differences(sources).items():
-                short_by_name[text] = _cut(sources[text], extra, longest)
-    for group in _equal(short_by_name):
+            for text, extra in _find_distinct_tokens(sources).items():
+                short_by_name[text] = _keep_telling_tokens(sources[text], extra, longest)
+    for group in _group_equal_names(short_by_name):
         for number, text in enumerate(sorted(group), 1):
             tail = f" #{number}"
             short_by_name[text] = short_by_name[text][: longest - len(tail)] + tail
     return {name: short_by_name[text] for name, text in plain.items()}
 
 
-def spoken(name: str) -> str:
+def shorten_kernel_name(name: str) -> str:
     """One name for a sentence."""
-    return shorten([name])[name]
+    return shorten_kernel_names([name])[name]
 
 
-def concise(text: str) -> str:
+def drop_repeated_parts(text: str) -> str:
     """A plain name without what its functor says again: the dispatch over types, wrappers, the
     number of tensors."""
     text = _ARRAY.sub("", _WRAPPED.sub(r"\1", text))
@@ -90,9 +91,9 @@ def concise(text: str) -> str:
     return re.sub(r"(?:::)?\{([^{}#]*)#\d+\}", r"{\1}", text)
 
 
-def _plain(names: Sequence[str]) -> dict[str, str]:
+def _make_plain_names(names: Sequence[str]) -> dict[str, str]:
     """Plain names; with parameters where overloads differ in nothing else."""
-    parts = {name: _parts(_cut_name(name)) for name in names}
+    parts = {name: _split_plain_name(_limit_name_length(name)) for name in names}
     overloads: dict[str, set[str]] = defaultdict(set)
     for text, parameters in parts.values():
         # ncu and nsys write a parameter whose type is deduced as T1
@@ -107,17 +108,17 @@ def _plain(names: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _cut_name(name: str) -> str:
+def _limit_name_length(name: str) -> str:
     """Return a name of at most LONGEST_NAME characters; different names stay different."""
     if len(name) <= LONGEST_NAME:
         return name
     return f"{name[:LONGEST_NAME]}#{crc32(name.encode('utf-8', 'replace')):x}"
 
 
-def _parts(name: str) -> tuple[str, str]:
+def _split_plain_name(name: str) -> tuple[str, str]:
     """(plain name, parameters)."""
     if name.startswith("_Z"):
-        return _demangled(name), ""
+        return _extract_mangled_names(name), ""
     text = _NCU_LAMBDA.sub(r"{lambda(\1)#\2}", name)
     text = text.replace("(bool)0", "false").replace("(bool)1", "true")
     text = _NOISE.sub(
@@ -127,18 +128,18 @@ def _parts(name: str) -> tuple[str, str]:
     # std::array since PyTorch 2.5, at::detail::Array before
     text = re.sub(r"\barray<char", "Array<char", text)
     text = _CALL.sub(r"\1", _LAMBDA.sub(r"{\1#\2}", text))
-    head, parameters = _split(text)
+    head, parameters = _split_parameters(text)
     before = None
     while before != head:
         before, head = head, _ARGUMENTS.sub("", head)
     if "<" in head or parameters:
-        head = head[_last_space(head) :]
+        head = head[_find_name_start(head) :]
     head = _QUALIFIER.sub("", head.removeprefix("void ").replace("void ", ""))
     head = re.sub(r"\s*([<>{}*&,()])\s*", r"\1", head).replace(",", ", ").strip()
     return head or name, " ".join(_QUALIFIER.sub("", parameters).split())
 
 
-def _split(text: str) -> tuple[str, str]:
+def _split_parameters(text: str) -> tuple[str, str]:
     """Head and parameters of a function: cut at the first bracket outside of template arguments."""
     depth = 0
     for index, letter in enumerate(text):
@@ -148,7 +149,7 @@ def _split(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def _last_space(head: str) -> int:
+def _find_name_start(head: str) -> int:
     """Where the function's name begins: after the last blank outside of template arguments."""
     depth, position = 0, 0
     for index, letter in enumerate(head.rstrip()):
@@ -158,7 +159,7 @@ def _last_space(head: str) -> int:
     return position
 
 
-def _demangled(name: str) -> str:
+def _extract_mangled_names(name: str) -> str:
     """The names and numbers of a mangled name (Itanium C++ ABI, 5.1), without demangling
     the rest."""
     parts, position, kernel = [], 2, 0
@@ -184,25 +185,25 @@ def _demangled(name: str) -> str:
     return f"{parts[0]}<{', '.join(parts[1:])}>" if len(parts) > 1 else parts[0] if parts else name
 
 
-def _equal(short_by_name: Mapping[str, str]) -> list[list[str]]:
+def _group_equal_names(short_by_name: Mapping[str, str]) -> list[list[str]]:
     groups: dict[str, list[str]] = defaultdict(list)
     for text, short in short_by_name.items():
         groups[short].append(text)
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _weighed(brief: Mapping[str, str]) -> dict[str, dict[_Nth, int]]:
+def _weigh_distinct_tokens(brief: Mapping[str, str]) -> dict[str, dict[_Nth, int]]:
     """Text -> its tokens that other kernels of the same function lack, with their extra weight."""
     families: dict[str, list[str]] = defaultdict(list)
     for text, short in brief.items():
         families[re.split(r"[<{_\d]", short, maxsplit=1)[0]].append(text)
     weights: dict[str, dict[_Nth, int]] = {}
     for family in families.values():
-        weights |= _differences({text: brief[text] for text in family}, 3)
+        weights |= _find_distinct_tokens({text: brief[text] for text in family}, 3)
     return weights
 
 
-def _tokens(text: str) -> list[str]:
+def _split_tokens(text: str) -> list[str]:
     """Words and what stands between them. The function's own name is split at underscores: tiles
     and types stand in it."""
     tokens, in_name = [], True
@@ -218,7 +219,7 @@ def _tokens(text: str) -> list[str]:
     return tokens
 
 
-def _counted(tokens: Iterable[str]) -> list[_Nth]:
+def _number_occurrences(tokens: Iterable[str]) -> list[_Nth]:
     """Each token with how often it stood before."""
     occurrences: dict[str, int] = defaultdict(int)
     numbered = []
@@ -228,9 +229,12 @@ def _counted(tokens: Iterable[str]) -> list[_Nth]:
     return numbered
 
 
-def _differences(texts: Mapping[str, str], extra: int = 20) -> dict[str, dict[_Nth, int]]:
+def _find_distinct_tokens(texts: Mapping[str, str], extra: int = 20) -> dict[str, dict[_Nth, int]]:
     """Text -> tokens that are not in every one of ``texts``."""
-    tokens = {text: frozenset(_counted(_tokens(source))) for text, source in texts.items()}
+    tokens = {
+        text: frozenset(_number_occurrences(_split_tokens(source)))
+        for text, source in texts.items()
+    }
     common = frozenset.intersection(*tokens.values())
     return {
         text: dict.fromkeys(own_tokens - common, extra) if len(texts) > 1 else {}
@@ -238,12 +242,12 @@ def _differences(texts: Mapping[str, str], extra: int = 20) -> dict[str, dict[_N
     }
 
 
-def _cut(text: str, extra: Mapping[_Nth, int], longest: int) -> str:
+def _keep_telling_tokens(text: str, extra: Mapping[_Nth, int], longest: int) -> str:
     """``text`` with its most telling tokens, at most ``longest`` characters."""
     if len(text) <= longest:
         return text
-    tokens = _tokens(text)
-    weights = _weights(tokens, extra)
+    tokens = _split_tokens(text)
+    weights = _weigh_tokens(tokens, extra)
     if not weights:
         return text[: longest - 1] + GAP
     selected: set[int] = {min(weights)}
@@ -251,17 +255,17 @@ def _cut(text: str, extra: Mapping[_Nth, int], longest: int) -> str:
     for index_ in sorted(weights, key=lambda index: (-weights[index], index)):
         if index_ in selected:
             continue
-        if len(_drawn(tokens, selected | {index_})) <= longest:
+        if len(_join_selected_tokens(tokens, selected | {index_})) <= longest:
             selected.add(index_)
         elif (failed := failed + 1) > 12:
             break
-    return _drawn(tokens, selected)[:longest]
+    return _join_selected_tokens(tokens, selected)[:longest]
 
 
-def _weights(tokens: Sequence[str], extra: Mapping[_Nth, int]) -> dict[int, int]:
+def _weigh_tokens(tokens: Sequence[str], extra: Mapping[_Nth, int]) -> dict[int, int]:
     """Place of each word -> how telling it is."""
     in_name, weights = True, {}
-    for index, (token, before) in enumerate(_counted(tokens)):
+    for index, (token, before) in enumerate(_number_occurrences(tokens)):
         in_name = in_name and token not in _OPENS
         if not _is_word(token):
             continue
@@ -280,7 +284,7 @@ def _is_word(token: str) -> bool:
     return token[0].isalnum() or len(token) > 1
 
 
-def _drawn(tokens: Sequence[str], selected: set[int]) -> str:
+def _join_selected_tokens(tokens: Sequence[str], selected: set[int]) -> str:
     """The kept tokens, with a gap where others are left out."""
     places = sorted(selected)
     parts = ["".join(tokens[: places[0]])] if not any(map(_is_word, tokens[: places[0]])) else [GAP]

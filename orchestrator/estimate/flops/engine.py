@@ -25,9 +25,9 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     FUSED,
     CallWork,
     Formula,
-    integer,
-    shape_of,
-    tensors_of,
+    get_shape,
+    read_integer,
+    read_op_tensors,
 )
 from perfctl.records.paper import LayerCall, OpShape
 
@@ -72,7 +72,7 @@ kernels ignore the switch, products with a vector, sparse products.
 https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices"""
 
 
-def _read_operations() -> dict[str, dict[str, Formula]]:
+def _read_formula_table() -> dict[str, dict[str, Formula]]:
     """Group -> operation -> formula, from operations.csv; a name without a namespace is one
     of aten."""
     groups: dict[str, dict[str, Formula]] = defaultdict(dict)
@@ -86,7 +86,7 @@ def _read_operations() -> dict[str, dict[str, Formula]]:
     return groups
 
 
-OPERATIONS = _read_operations()
+OPERATIONS = _read_formula_table()
 PRODUCTS, NORMS, POOLING, SAMPLING = (
     OPERATIONS[group] for group in ("products", "norms", "pooling", "sampling")
 )
@@ -98,7 +98,7 @@ TABLE: dict[str, Formula] = {
 TABLE |= {f"optim.{name}": formulas.step for name in formulas.WORK}
 
 
-def formula_for(op: OpShape) -> Formula | None:
+def find_formula(op: OpShape) -> Formula | None:
     """The formula of an operation; None when it has none: its FLOPs are unknown, not 0."""
     if op.op in TABLE:
         return TABLE[op.op]
@@ -141,7 +141,7 @@ _Parts = list[tuple[OpShape, CallWork]]
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class WorkTotals:
     """Sums over layer calls."""
 
     JSON_KEYS = ("*", "is_lower_bound")
@@ -164,7 +164,7 @@ class Totals:
         )
 
 
-def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
+def count_layer_calls(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
     """The rows of all operations, in the order of the network, forward before backward."""
     rows: dict[_Key, _Parts] = {}
     unknown: dict[_Key, list[OpShape]] = {}
@@ -173,42 +173,46 @@ def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
         if op.attributes.get("row"):
             operators.add(op.layer)
         direction_names = {"forward": "recompute"} if op.attributes.get("recompute") else {}
-        formula = parts_of(op)
+        formula = apply_formula(op)
         if formula is None:
-            key = (op.layer, friendly(op.op, op), direction_names.get(op.direction, op.direction))
+            key = (
+                op.layer,
+                shorten_operator_name(op.op, op),
+                direction_names.get(op.direction, op.direction),
+            )
             unknown.setdefault(key, []).append(op)
         for part in formula or ():
             key = (
                 op.layer,
-                kind_of(op) + part.label,
+                name_layer_kind(op) + part.label,
                 direction_names.get(part.direction, part.direction),
             )
             rows.setdefault(key, []).append((op, part))
-    owners = _owners(rows)
-    calls = [_layer_call(key, parts, owners) for key, parts in rows.items()]
-    calls += [_unknown_call(key, group) for key, group in unknown.items()]
-    calls += _unseen_forward([call for call in calls if call.layer not in operators])
+    owners = _find_parameter_kinds(rows)
+    calls = [_build_layer_call(key, parts, owners) for key, parts in rows.items()]
+    calls += [_build_unknown_call(key, group) for key, group in unknown.items()]
+    calls += _report_unseen_forward([call for call in calls if call.layer not in operators])
     return tuple(sorted(calls, key=lambda call: call.position if call.position is not None else 0))
 
 
-def parts_of(op: OpShape) -> tuple[CallWork, ...] | None:
+def apply_formula(op: OpShape) -> tuple[CallWork, ...] | None:
     """The parts of an operation; None where it has no formula, or one that does not fit
     these shapes."""
-    formula = formula_for(op)
+    formula = find_formula(op)
     if formula is None or "missed" in op.attributes:
         return None
     try:
         parts = formula(op)
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
-    return tuple(formulas.as_real_work(op, part) for part in parts)
+    return tuple(formulas.convert_to_real_flops(op, part) for part in parts)
 
 
 UNSEEN = "forward of "
 """Start of the kind of a row that stands for a forward that was not seen."""
 
 
-def _unseen_forward(calls: Sequence[LayerCall]) -> list[LayerCall]:
+def _report_unseen_forward(calls: Sequence[LayerCall]) -> list[LayerCall]:
     """A layer whose backward multiplies while its forward does not: its forward was not
     seen whole."""
     work: dict[str, Counter[str]] = defaultdict(Counter)
@@ -245,21 +249,21 @@ def _unseen_forward(calls: Sequence[LayerCall]) -> list[LayerCall]:
     return calls_
 
 
-def integer_macs(ops: Iterable[OpShape]) -> int:
+def count_integer_macs(ops: Iterable[OpShape]) -> int:
     """Return the multiply-adds of matrix products of integers, which are no FLOPs."""
     macs = 0
     for op in ops:
         formula = TABLE.get(op.op)
         if (
             formula in (formulas.matrix_product, formulas.linear)
-            and formulas.multiplies_integers(op)
+            and formulas.is_integer_product(op)
             and "missed" not in op.attributes
         ):
             macs += op.calls * sum(part.macs for part in formula(op))
     return macs
 
 
-def on_paper(op: OpShape) -> OpShape:
+def drop_attention_backend(op: OpShape) -> OpShape:
     """The operation with its attention backend left open: the device chooses it, not the model."""
     return (
         replace(op, attributes={**op.attributes, "backend": "any"})
@@ -268,13 +272,13 @@ def on_paper(op: OpShape) -> OpShape:
     )
 
 
-def fused_only(call: LayerCall) -> bool:
+def is_fused_only(call: LayerCall) -> bool:
     """True for work that only a fused kernel does: attention's scores, computed again
     in backward."""
     return call.kind.endswith(FUSED)
 
 
-def totals(calls: Iterable[LayerCall], directions: Sequence[str]) -> Totals:
+def sum_layer_calls(calls: Iterable[LayerCall], directions: Sequence[str]) -> WorkTotals:
     """Sums over the rows in these directions. Rows without a formula are listed, not counted."""
     selected = [call for call in calls if call.direction in directions]
     missing: Counter[str] = Counter()
@@ -282,7 +286,7 @@ def totals(calls: Iterable[LayerCall], directions: Sequence[str]) -> Totals:
         if call.macs is None:
             missing[call.kind] += call.calls
     macs = sum(call.macs or 0 for call in selected)
-    return Totals(
+    return WorkTotals(
         macs,
         2 * macs,
         sum(call.elementwise_flops or 0 for call in selected),
@@ -294,20 +298,20 @@ BACKWARD = ("grad_input", "grad_weight", "grad_bias", "backward")
 """Directions that make up the backward pass; recomputation is counted apart."""
 
 
-def kind_of(op: OpShape) -> str:
+def name_layer_kind(op: OpShape) -> str:
     """Class of the layer, or the name of a functional operation."""
     functional = op.attributes.get("functional")
-    return friendly(str(functional), op) if functional else op.kind
+    return shorten_operator_name(str(functional), op) if functional else op.kind
 
 
-def friendly(name: str, op: OpShape) -> str:
+def shorten_operator_name(name: str, op: OpShape) -> str:
     """aten.addmm -> linear, aten.convolution -> conv2d, aten.relu_ -> relu."""
     space, _, bare = name.rpartition(".")
     if space not in ("aten", "perfctl"):
         return name
     if bare.startswith("convolution"):
         rank = (
-            len(shape_of(op.inputs, 2 if op.op.startswith("aten.convolution_backward") else 1)) - 2
+            len(get_shape(op.inputs, 2 if op.op.startswith("aten.convolution_backward") else 1)) - 2
         )
         return f"conv{rank}d" if rank > 0 else "convolution"
     bare = FRIENDLY.get(bare, bare)
@@ -316,7 +320,7 @@ def friendly(name: str, op: OpShape) -> str:
     return bare.rstrip("_") if not bare.startswith("__") else bare
 
 
-def _owners(rows: dict[_Key, _Parts]) -> dict[str, str]:
+def _find_parameter_kinds(rows: dict[_Key, _Parts]) -> dict[str, str]:
     best: dict[str, tuple[bool, int, str]] = {}
     for (layer, kind, direction), parts in rows.items():
         if direction == "forward":
@@ -327,7 +331,7 @@ def _owners(rows: dict[_Key, _Parts]) -> dict[str, str]:
     return {layer: kind for layer, (_, _, kind) in best.items()}
 
 
-def _layer_call(key: _Key, parts: _Parts, owners: dict[str, str]) -> LayerCall:
+def _build_layer_call(key: _Key, parts: _Parts, owners: dict[str, str]) -> LayerCall:
     layer, kind, direction = key
     macs = sum(part.macs * op.calls for op, part in parts)
     main = max(parts, key=lambda pair: (pair[1].macs, pair[0].position))[0].op
@@ -342,14 +346,14 @@ def _layer_call(key: _Key, parts: _Parts, owners: dict[str, str]) -> LayerCall:
         read_bytes=sum(part.read_bytes * op.calls for op, part in parts),
         write_bytes=sum(part.write_bytes * op.calls for op, part in parts),
         output_elements=sum(part.output_elements * op.calls for op, part in mains),
-        formula=_text(parts),
+        formula=_join_formula_texts(parts),
         elementwise_flops=sum(part.elementwise * op.calls for op, part in parts),
         calls=sum(op.calls for op, _ in mains) if direction != "optimizer" else 1,
         position=min(op.position for op, _ in parts),
     )
 
 
-def _text(parts: _Parts) -> str:
+def _join_formula_texts(parts: _Parts) -> str:
     """Return the arithmetic of the parts with multiply-adds, otherwise of all."""
     heavy = [(op, part) for op, part in parts if part.macs] or parts
     lines = [
@@ -360,7 +364,7 @@ def _text(parts: _Parts) -> str:
     return "; ".join(lines)
 
 
-def _unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
+def _build_unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
     layer, kind, direction = key
     count, name, missed = sum(op.calls for op in ops), ops[0].op, ops[0].attributes.get("missed")
     reason = f"perfctl did not read {name}: {missed}" if missed else f"no formula for {name}"
@@ -371,9 +375,9 @@ def _unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
         macs=None,
         flops=None,
         parameters=0,
-        read_bytes=sum(tensors_of(op).read() * op.calls for op in ops),
-        write_bytes=sum(tensors_of(op).write() * op.calls for op in ops),
-        output_elements=sum(prod(shape_of(op.outputs, 0)) * op.calls for op in ops if op.outputs),
+        read_bytes=sum(read_op_tensors(op).read() * op.calls for op in ops),
+        write_bytes=sum(read_op_tensors(op).write() * op.calls for op in ops),
+        output_elements=sum(prod(get_shape(op.outputs, 0)) * op.calls for op in ops if op.outputs),
         formula=f"{reason} ({count:,} {'call' if count == 1 else 'calls'})",
         elementwise_flops=None,
         calls=count,
@@ -404,7 +408,7 @@ class TypeWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Casts:
+class CastTotals:
     """Copies from one floating-point type to another, forward and backward. They are part of the
     bytes of :class:`TypeWork`."""
 
@@ -413,13 +417,13 @@ class Casts:
     write_bytes: int
 
 
-def work_by_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[TypeWork, ...]:
+def sum_work_by_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[TypeWork, ...]:
     """One row a type, the one with the most multiply-adds first. The optimizer is not included."""
     sums: dict[str, Counter[str]] = defaultdict(Counter)
     for op in ops:
         if op.direction == "optimizer":
             continue
-        name, parts = type_of(op, precision), parts_of(op)
+        name, parts = find_operand_type(op, precision), apply_formula(op)
         # The bias of a product is added to its result.
         type_work, other_work = (
             sums[name],
@@ -431,7 +435,7 @@ def work_by_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[TypeW
             else "backward"
         )
         if parts is None:
-            tensors = tensors_of(op)
+            tensors = read_op_tensors(op)
             type_work["missing"] += op.calls
             type_work[f"{side}_bytes"] += (tensors.read() + tensors.write()) * op.calls
         for part in parts or ():
@@ -471,7 +475,7 @@ def work_by_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[TypeW
     )
 
 
-def casts_of(ops: Iterable[OpShape]) -> Casts:
+def sum_casts(ops: Iterable[OpShape]) -> CastTotals:
     """Every copy that changes a floating-point type; the optimizer is not included."""
     calls = read = write = 0
     for op in ops:
@@ -481,16 +485,16 @@ def casts_of(ops: Iterable[OpShape]) -> Casts:
             and op.dtypes[0] != op.dtypes[1]
             and set(op.dtypes) <= set(SHORT)
         ):
-            tensors = tensors_of(op)
+            tensors = read_op_tensors(op)
             calls, read, write = (
                 calls + op.calls,
                 read + tensors.read() * op.calls,
                 write + tensors.write() * op.calls,
             )
-    return Casts(calls, read, write)
+    return CastTotals(calls, read, write)
 
 
-def types_of_products(
+def list_product_types(
     ops: Iterable[OpShape], precision: str = "fp32"
 ) -> Mapping[tuple[str, str], str]:
     """(layer, kind) -> the types of its products in forward, as "bf16" or "fp32, bf16"; only where
@@ -498,11 +502,11 @@ def types_of_products(
     types_by_key: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     for op in ops:
         if op.direction == "forward" and op.op in PRODUCTS and not op.attributes.get("recompute"):
-            types_by_key[op.layer, kind_of(op)][type_of(op, precision)] = None
+            types_by_key[op.layer, name_layer_kind(op)][find_operand_type(op, precision)] = None
     return {key: ", ".join(types) for key, types in types_by_key.items()}
 
 
-def type_of(op: OpShape, precision: str = "fp32") -> str:
+def find_operand_type(op: OpShape, precision: str = "fp32") -> str:
     """The type of a product's factors; of another operation, the widest floating-point type among
     its tensors."""
     if op.op in PRODUCTS and op.dtypes:
@@ -510,21 +514,21 @@ def type_of(op: OpShape, precision: str = "fp32") -> str:
         name = op.dtypes[min(before, len(op.dtypes) - 1)]
         return (
             "tf32"
-            if precision == "tf32" and name == "float32" and _on_tf32(op)
+            if precision == "tf32" and name == "float32" and _can_use_tf32(op)
             else SHORT.get(name, name)
         )
     names = [SHORT[name] for name in op.dtypes if name in SHORT]
     return max(names, key=lambda name: _WIDTH[name], default=op.dtypes[0] if op.dtypes else UNKNOWN)
 
 
-def _on_tf32(op: OpShape) -> bool:
+def _can_use_tf32(op: OpShape) -> bool:
     if "nnz" in op.attributes or op.op not in _TF32:
         return False
     if not op.op.startswith("aten.convolution"):
         return True
-    weight = shape_of(op.inputs, 2 if "backward" in op.op else 1)
+    weight = get_shape(op.inputs, 2 if "backward" in op.op else 1)
     # torch's own kernels run depthwise convolutions of float32, on CUDA cores
-    groups = integer(op, "groups", 1)
+    groups = read_integer(op, "groups", 1)
     depthwise = (
         groups > 1 and len(weight) > 1 and weight[1] == 1 and not op.attributes.get("transposed")
     )

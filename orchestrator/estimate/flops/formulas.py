@@ -116,7 +116,7 @@ several directions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tensors:
+class OpTensors:
     """Shapes of one operation with the bytes of an element, in the order of its arguments."""
 
     inputs: tuple[tuple[Shape, int] | None, ...]
@@ -130,35 +130,35 @@ class Tensors:
 
     def write(self, *indices: int) -> int:
         """Return the bytes of these outputs, as :meth:`read`."""
-        return Tensors(self.outputs, ()).read(*indices)
+        return OpTensors(self.outputs, ()).read(*indices)
 
 
-def tensors_of(op: OpShape) -> Tensors:
+def read_op_tensors(op: OpShape) -> OpTensors:
     """Shapes joined with dtypes. An unknown dtype counts 4 bytes."""
     sizes = iter([ITEM_BYTES.get(name, 4) for name in op.dtypes])
     inputs, outputs = (
         tuple(None if shape is None else (tuple(shape), next(sizes, 4)) for shape in shapes)
         for shapes in (op.inputs, op.outputs)
     )
-    return Tensors(inputs, outputs)
+    return OpTensors(inputs, outputs)
 
 
-def shape_of(shapes: tuple[Shape | None, ...], index: int) -> Shape:
+def get_shape(shapes: tuple[Shape | None, ...], index: int) -> Shape:
     """The shape at ``index``; () when there is no tensor there."""
     shape = shapes[index] if index < len(shapes) else None
     return tuple(shape) if shape is not None else ()
 
 
-def output_elements(op: OpShape) -> int:
-    return prod(shape_of(op.outputs, 0)) if op.outputs else 0
+def count_output_elements(op: OpShape) -> int:
+    return prod(get_shape(op.outputs, 0)) if op.outputs else 0
 
 
-def input_elements(op: OpShape) -> int:
+def count_largest_input(op: OpShape) -> int:
     """Elements of the largest input."""
     return max((prod(shape) for shape in op.inputs if shape is not None), default=0)
 
 
-def direction_of(op: OpShape) -> str:
+def name_work_direction(op: OpShape) -> str:
     """forward, optimizer, or what the recorder said about a backward operation."""
     if op.direction == "forward":
         return "forward"
@@ -166,30 +166,36 @@ def direction_of(op: OpShape) -> str:
     return str(role) if role else ("grad_input" if op.direction == "backward" else op.direction)
 
 
-def part_of(
+def make_call_work(
     op: OpShape, text: str, *, macs: int = 0, elementwise: int = 0, direction: str = ""
 ) -> tuple[CallWork, ...]:
     """The one part of an operation that reads all its inputs and writes all its outputs."""
-    tensors, direction = tensors_of(op), direction or direction_of(op)
+    tensors, direction = read_op_tensors(op), direction or name_work_direction(op)
     return (
         CallWork(
-            direction, macs, tensors.read(), tensors.write(), output_elements(op), text, elementwise
+            direction,
+            macs,
+            tensors.read(),
+            tensors.write(),
+            count_output_elements(op),
+            text,
+            elementwise,
         ),
     )
 
 
-def times(*factors: int) -> str:
+def format_factors(*factors: int) -> str:
     """(64, 24, 24) -> "64 x 24 x 24"."""
     return " x ".join(f"{factor:,}" for factor in factors)
 
 
-def worked(letters: str, factors: tuple[int, ...]) -> str:
+def format_mac_product(letters: str, factors: tuple[int, ...]) -> str:
     """Return one line: letters = numbers = result in MAC and FLOP."""
     macs = prod(factors)
-    return f"{letters} = {times(*factors)} = {macs:,} MAC = {2 * macs:,} FLOP"
+    return f"{letters} = {format_factors(*factors)} = {macs:,} MAC = {2 * macs:,} FLOP"
 
 
-def product_part(
+def make_product_work(
     op: OpShape,
     letters: str,
     factors: tuple[int, ...],
@@ -197,33 +203,35 @@ def product_part(
     direction: str = "",
 ) -> tuple[CallWork, ...]:
     """Return the part of an operation whose multiply-adds are the product of these factors."""
-    text, macs = worked(letters, factors), prod(factors)
-    return part_of(op, text, macs=macs, elementwise=elementwise, direction=direction)
+    text, macs = format_mac_product(letters, factors), prod(factors)
+    return make_call_work(op, text, macs=macs, elementwise=elementwise, direction=direction)
 
 
-def elementwise_part(op: OpShape, factor: int, values: int, noun: str) -> tuple[CallWork, ...]:
+def make_elementwise_work(op: OpShape, factor: int, values: int, noun: str) -> tuple[CallWork, ...]:
     """Return the part of an operation that takes ``factor`` FLOPs for each value."""
     work = factor * values
-    return part_of(op, f"{factor} x {values:,} {noun}, elementwise", elementwise=work)
+    return make_call_work(op, f"{factor} x {values:,} {noun}, elementwise", elementwise=work)
 
 
-def flag(op: OpShape, name: str) -> bool:
+def read_flag(op: OpShape, name: str) -> bool:
     return bool(op.attributes.get(name, False))
 
 
-def integer(op: OpShape, name: str, default: int = 0) -> int:
+def read_integer(op: OpShape, name: str, default: int = 0) -> int:
     value = op.attributes.get(name, default)
     return int(value) if isinstance(value, (int, float)) else default
 
 
-def integers(op: OpShape, name: str) -> tuple[int, ...]:
+def read_integers(op: OpShape, name: str) -> tuple[int, ...]:
     value = op.attributes.get(name)
     if isinstance(value, (list, tuple)):
         return tuple(int(item) if item is not None else 0 for item in value)
     return (int(value),) if isinstance(value, (int, float)) else ()
 
 
-def _conv_count(data: Shape, weight: Shape, result: Shape, transposed: bool) -> tuple[int, str]:
+def _count_conv_macs(
+    data: Shape, weight: Shape, result: Shape, transposed: bool
+) -> tuple[int, str]:
     """Multiply-adds of one pass, and their worked text: every position of the small map meets every
     weight once.
 
@@ -237,26 +245,29 @@ def _conv_count(data: Shape, weight: Shape, result: Shape, transposed: bool) -> 
     channels = ("C", "K/g") if transposed else ("K", "C/g")
     names = " x ".join(("N", *letters, channels[0]))
     inner = " x ".join((channels[1], *KERNEL_LETTERS[rank]))
-    outputs = times(data[0], *positions, weight[0])
-    product = f"{outputs} x ({times(*weight[1:])}) = {macs:,} MAC = {2 * macs:,} FLOP"
+    outputs = format_factors(data[0], *positions, weight[0])
+    product = f"{outputs} x ({format_factors(*weight[1:])}) = {macs:,} MAC = {2 * macs:,} FLOP"
     return macs, f"{names} x ({inner}) = {product}"
 
 
-def batched(shape: Shape, weight: Shape) -> Shape:
+def add_batch_dimension(shape: Shape, weight: Shape) -> Shape:
     """A map without a batch dimension counts as a batch of one."""
     return shape if len(shape) == len(weight) else (1, *shape)
 
 
 def convolution(op: OpShape) -> tuple[CallWork, ...]:
     """Forward pass of a convolution. The bias adds 1 elementwise FLOP per output value."""
-    weight = shape_of(op.inputs, 1)
-    data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
-    macs, text = _conv_count(data, weight, result, flag(op, "transposed"))
-    return part_of(
+    weight = get_shape(op.inputs, 1)
+    data, result = (
+        add_batch_dimension(get_shape(op.inputs, 0), weight),
+        add_batch_dimension(get_shape(op.outputs, 0), weight),
+    )
+    macs, text = _count_conv_macs(data, weight, result, read_flag(op, "transposed"))
+    return make_call_work(
         op,
         text,
         macs=macs,
-        elementwise=prod(result) if flag(op, "bias") else 0,
+        elementwise=prod(result) if read_flag(op, "bias") else 0,
         direction="forward",
     )
 
@@ -264,11 +275,14 @@ def convolution(op: OpShape) -> tuple[CallWork, ...]:
 def convolution_backward(op: OpShape) -> tuple[CallWork, ...]:
     """Gradients of a convolution that output_mask selects: input and weight each cost as much as
     the forward pass."""
-    weight = shape_of(op.inputs, 2)
-    grad, data = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.inputs, 1), weight)
-    macs, text = _conv_count(data, weight, grad, flag(op, "transposed"))
-    tensors = tensors_of(op)
-    mask = integers(op, "output_mask") or tuple(int(shape is not None) for shape in op.outputs)
+    weight = get_shape(op.inputs, 2)
+    grad, data = (
+        add_batch_dimension(get_shape(op.inputs, 0), weight),
+        add_batch_dimension(get_shape(op.inputs, 1), weight),
+    )
+    macs, text = _count_conv_macs(data, weight, grad, read_flag(op, "transposed"))
+    tensors = read_op_tensors(op)
+    mask = read_integers(op, "output_mask") or tuple(int(shape is not None) for shape in op.outputs)
     parts = []
     note = f"as forward: {text}"
     if mask[0]:
@@ -290,18 +304,20 @@ def convolution_backward(op: OpShape) -> tuple[CallWork, ...]:
     return tuple(parts)
 
 
-def left_factor(op: OpShape) -> Shape:
+def get_left_factor(op: OpShape) -> Shape:
     """Rows of a product; of addmm and its like the second argument."""
-    return shape_of(op.inputs, 1 if op.op in ADDED else 0)
+    return get_shape(op.inputs, 1 if op.op in ADDED else 0)
 
 
 def matrix_product(op: OpShape) -> tuple[CallWork, ...]:
     """Matrix product, M x K x N. The additions of addmm, baddbmm and addmv are elementwise FLOPs. A
     sparse factor counts its stored values."""
-    first, elementwise = (1, output_elements(op)) if op.op in ADDED else (0, _bias_additions(op))
+    first, elementwise = (
+        (1, count_output_elements(op)) if op.op in ADDED else (0, _count_bias_additions(op))
+    )
     if "nnz" in op.attributes:
-        return _sparse_product(op, first)
-    first_shape, right = shape_of(op.inputs, first), shape_of(op.inputs, first + 1)
+        return _make_sparse_work(op, first)
+    first_shape, right = get_shape(op.inputs, first), get_shape(op.inputs, first + 1)
     factors: Shape = first_shape
     if len(first_shape) == 1:
         letters = "K"
@@ -314,32 +330,34 @@ def matrix_product(op: OpShape) -> tuple[CallWork, ...]:
             "B x M x K x N",
             (prod(first_shape[:-2]), first_shape[-2], first_shape[-1], right[-1]),
         )
-    return product_part(op, letters, factors, elementwise)
+    return make_product_work(op, letters, factors, elementwise)
 
 
-def _bias_additions(op: OpShape) -> int:
+def _count_bias_additions(op: OpShape) -> int:
     index = BIAS_AT.get(op.op, len(op.inputs))
-    return output_elements(op) if index < len(op.inputs) and op.inputs[index] is not None else 0
+    return (
+        count_output_elements(op) if index < len(op.inputs) and op.inputs[index] is not None else 0
+    )
 
 
-def _sparse_product(op: OpShape, first: int) -> tuple[CallWork, ...]:
+def _make_sparse_work(op: OpShape, first: int) -> tuple[CallWork, ...]:
     stored = op.attributes["nnz"]
     first_nnz, right = (
         stored[first : first + 2] if isinstance(stored, (list, tuple)) else (None, None)
     )
     if first_nnz is not None and right is not None:
-        pairs = integer(op, "pairs")
+        pairs = read_integer(op, "pairs")
         text = f"pairs of stored values that meet = {pairs:,} MAC = {2 * pairs:,} FLOP"
-        return part_of(op, text, macs=pairs)
+        return make_call_work(op, text, macs=pairs)
     if first_nnz is not None:
-        shape, columns_at = shape_of(op.inputs, first + 1), -1
+        shape, columns_at = get_shape(op.inputs, first + 1), -1
     else:
-        first_nnz, shape, columns_at = right or 0, shape_of(op.inputs, first), -2
+        first_nnz, shape, columns_at = right or 0, get_shape(op.inputs, first), -2
     factors = (int(first_nnz), 1 if len(shape) == 1 else shape[columns_at])
-    return product_part(op, "stored values x columns", factors)
+    return make_product_work(op, "stored values x columns", factors)
 
 
-def as_real_work(op: OpShape, part: CallWork) -> CallWork:
+def convert_to_real_flops(op: OpShape, part: CallWork) -> CallWork:
     """The part in real FLOPs: 4 real multiply-adds each for complex numbers, none for integers or a
     tangent of zeros."""
     if not part.macs:
@@ -348,7 +366,7 @@ def as_real_work(op: OpShape, part: CallWork) -> CallWork:
         return replace(
             part, macs=0, elementwise=0, text="a factor is a tangent of zeros: nothing to compute"
         )
-    if multiplies_integers(op):
+    if is_integer_product(op):
         return replace(
             part, macs=0, text=f"{part.text.rpartition(' = ')[0]}, of integers: no FLOPs"
         )
@@ -362,7 +380,7 @@ def as_real_work(op: OpShape, part: CallWork) -> CallWork:
     return part
 
 
-def multiplies_integers(op: OpShape) -> bool:
+def is_integer_product(op: OpShape) -> bool:
     """Return whether the factors of a product are integers, whose products are no FLOPs."""
     return op.op.startswith("quantized.") or (
         bool(op.dtypes) and op.dtypes[0].startswith(("int", "uint", "bool", "q"))
@@ -371,50 +389,58 @@ def multiplies_integers(op: OpShape) -> bool:
 
 def linear(op: OpShape) -> tuple[CallWork, ...]:
     """Linear layer: rows x in x out. A quantized layer has integer multiply-adds."""
-    data, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
+    data, weight = get_shape(op.inputs, 0), get_shape(op.inputs, 1)
     width = weight[-1] if weight else data[-1]
-    outs = prod(weight[:-1]) if weight else shape_of(op.outputs, 0)[-1]
+    outs = prod(weight[:-1]) if weight else get_shape(op.outputs, 0)[-1]
     factors = (prod(data[:-1]), width, outs)
-    return product_part(op, "rows x in x out", factors, _bias_additions(op), "forward")
+    return make_product_work(op, "rows x in x out", factors, _count_bias_additions(op), "forward")
 
 
 def vector_products(op: OpShape) -> tuple[CallWork, ...]:
     """torch.linalg.vecdot: a product of two vectors of length K for each output value."""
-    return product_part(op, "outputs x K", (output_elements(op), integer(op, "depth")))
+    return make_product_work(
+        op, "outputs x K", (count_output_elements(op), read_integer(op, "depth"))
+    )
 
 
 def vector_products_backward(op: OpShape) -> tuple[CallWork, ...]:
     """Each required gradient costs as much as the forward pass."""
-    factors = (sum(integers(op, "needs")), output_elements(op), integer(op, "depth"))
-    return product_part(op, "gradients x outputs x K", factors)
+    factors = (
+        sum(read_integers(op, "needs")),
+        count_output_elements(op),
+        read_integer(op, "depth"),
+    )
+    return make_product_work(op, "gradients x outputs x K", factors)
 
 
-def _attention_sizes(op: OpShape, first: int) -> tuple[int, int, int, int, int]:
+def _read_attention_sizes(op: OpShape, first: int) -> tuple[int, int, int, int, int]:
     """B x h, Sq, Sk, E, V. Grouped-query attention works as if key and value were repeated to the
     query's heads."""
-    query, key, value = (shape_of(op.inputs, first + index) for index in range(3))
+    query, key, value = (get_shape(op.inputs, first + index) for index in range(3))
     return prod(query[:-2]), query[-2], key[-2], query[-1], value[-1]
 
 
 def _count_scores(op: OpShape, first: int, letters: str, depth: int) -> tuple[int, str]:
     """Return the scores that the mask leaves, as far as it is known, and the text of their product
     with ``depth``."""
-    square = _attention_sizes(op, first)[:3]
+    square = _read_attention_sizes(op, first)[:3]
     mask, reason = op.attributes.get("mask"), op.attributes.get("upper_bound")
     is_counted = "scores" in op.attributes
-    scores = integer(op, "scores") if is_counted else prod(square)
+    scores = read_integer(op, "scores") if is_counted else prod(square)
     names, sizes = ("scores", (scores,)) if is_counted else ("B*h x Sq x Sk", square)
-    text = worked(f"{names} x {letters}", (*sizes, depth)) + (f"; {mask}" if mask else "")
-    text += CAUSAL * flag(op, "is_causal") + (f"{UPPER_BOUND}{reason}" if reason else "")
+    text = format_mac_product(f"{names} x {letters}", (*sizes, depth)) + (
+        f"; {mask}" if mask else ""
+    )
+    text += CAUSAL * read_flag(op, "is_causal") + (f"{UPPER_BOUND}{reason}" if reason else "")
     return scores, text
 
 
 def attention(op: OpShape) -> tuple[CallWork, ...]:
     """Forward pass of attention. Softmax and scaling count 5 + 1 elementwise FLOPs per score."""
-    heads, rows, _, wide, deep = _attention_sizes(op, 0)
+    heads, rows, _, wide, deep = _read_attention_sizes(op, 0)
     scores, text = _count_scores(op, 0, "(E + V)", wide + deep)
     macs = scores * (wide + deep)
-    tensors = tensors_of(op)
+    tensors = read_op_tensors(op)
     return (
         CallWork(
             "forward", macs, tensors.read(), tensors.write(0), heads * rows * deep, text, 6 * scores
@@ -431,8 +457,8 @@ def attention_backward(op: OpShape) -> tuple[CallWork, ...]:
     """
     is_own = not op.op.startswith("perfctl.")
     fused = is_own or op.attributes.get("backend") in ("flash", "any")
-    first, needs = int(is_own), integers(op, "needs") or (1, 1, 1)
-    heads, rows, _, wide, deep = _attention_sizes(op, first)
+    first, needs = int(is_own), read_integers(op, "needs") or (1, 1, 1)
+    heads, rows, _, wide, deep = _read_attention_sizes(op, first)
     of_scores = bool(needs[0] or needs[1])
     depth = deep * (needs[2] + of_scores) + wide * (needs[0] + needs[1])
     names = " + ".join(
@@ -442,7 +468,7 @@ def attention_backward(op: OpShape) -> tuple[CallWork, ...]:
     )
     scores, text = _count_scores(op, first, "depths", depth)
     macs, text = scores * depth, f"{names}: {text}"
-    read_bytes = tensors_of(op).read(first, first + 1, first + 2)
+    read_bytes = read_op_tensors(op).read(first, first + 1, first + 2)
     parts = [
         CallWork("grad_input", macs, read_bytes, read_bytes, heads * rows * wide, text, 5 * scores)
     ]
@@ -456,7 +482,7 @@ def attention_backward(op: OpShape) -> tuple[CallWork, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Net:
+class RecurrentSizes:
     """The sizes of a recurrent network. ``steps``: rows of one sample, or of all samples."""
 
     steps: int
@@ -476,14 +502,15 @@ class Net:
         """Recurrent size: H, or the projection."""
         return self.projection or self.hidden
 
-    def feeds(self, layer: int) -> int:
+    def get_input_size(self, layer: int) -> int:
         """Input size of a layer."""
         return self.inputs if layer == 0 else self.directions * self.recurrent_size
 
     @property
     def weights(self) -> int:
         each = (
-            self.wide * (self.feeds(layer) + self.recurrent_size) for layer in range(self.layers)
+            self.wide * (self.get_input_size(layer) + self.recurrent_size)
+            for layer in range(self.layers)
         )
         return self.directions * (sum(each) + self.layers * self.projection * self.hidden)
 
@@ -493,32 +520,37 @@ class Net:
         terms_ = []
         for layer in range(self.layers):
             terms_.append(
-                (self.steps, self.directions, self.wide, self.feeds(layer) + self.recurrent_size)
+                (
+                    self.steps,
+                    self.directions,
+                    self.wide,
+                    self.get_input_size(layer) + self.recurrent_size,
+                )
             )
             if self.projection:
                 terms_.append((self.steps, self.directions, self.projection, self.hidden))
         return tuple(terms_)
 
 
-def net_of(op: OpShape, batch: int = 1) -> Net:
+def read_recurrent_sizes(op: OpShape, batch: int = 1) -> RecurrentSizes:
     """The network of perfctl.lstm, gru or rnn, or of their backward; its rows spread over
     ``batch`` samples."""
-    return Net(
-        integer(op, "rows") // batch,
-        integer(op, "input_size"),
-        integer(op, "hidden_size"),
-        integer(op, "proj_size"),
-        integer(op, "num_layers", 1),
-        integer(op, "directions", 1),
+    return RecurrentSizes(
+        read_integer(op, "rows") // batch,
+        read_integer(op, "input_size"),
+        read_integer(op, "hidden_size"),
+        read_integer(op, "proj_size"),
+        read_integer(op, "num_layers", 1),
+        read_integer(op, "directions", 1),
         GATES[op.op.split(".")[1].removesuffix("_backward")],
     )
 
 
-def _recurrent_forward(net: Net) -> tuple[int, str]:
-    extra = f" + {times(net.steps, net.projection * net.hidden)}" if net.projection else ""
+def _count_recurrent_macs(net: RecurrentSizes) -> tuple[int, str]:
+    extra = f" + {format_factors(net.steps, net.projection * net.hidden)}" if net.projection else ""
     each = [
-        f"l{layer}: {times(net.steps, net.wide)} x "
-        f"({net.feeds(layer):,} + {net.recurrent_size:,}){extra}"
+        f"l{layer}: {format_factors(net.steps, net.wide)} x "
+        f"({net.get_input_size(layer):,} + {net.recurrent_size:,}){extra}"
         for layer in range(net.layers)
         for _ in range(net.directions)
     ]
@@ -530,48 +562,54 @@ def _recurrent_forward(net: Net) -> tuple[int, str]:
     )
 
 
-def _recurrent_weights(op: OpShape, net: Net) -> tuple[int, int]:
+def _count_recurrent_weights(op: OpShape, net: RecurrentSizes) -> tuple[int, int]:
     """(their number, with biases; bytes of one)."""
-    output = tensors_of(op).outputs[0] if op.outputs else None
-    biases = 2 * net.wide * net.layers * net.directions if flag(op, "bias") else 0
+    output = read_op_tensors(op).outputs[0] if op.outputs else None
+    biases = 2 * net.wide * net.layers * net.directions if read_flag(op, "bias") else 0
     return net.weights + biases, output[1] if output else 4
 
 
 def recurrent(op: OpShape) -> tuple[CallWork, ...]:
     """Forward pass of a complete nn.LSTM, GRU or RNN."""
-    net, tensors = net_of(op), tensors_of(op)
-    macs, text = _recurrent_forward(net)
+    net, tensors = read_recurrent_sizes(op), read_op_tensors(op)
+    macs, text = _count_recurrent_macs(net)
     cells = CELL[op.op.removeprefix("perfctl.")] * net.hidden + (
-        2 * net.wide if flag(op, "bias") else 0
+        2 * net.wide if read_flag(op, "bias") else 0
     )
-    reads = tensors.read() + prod(_recurrent_weights(op, net))
+    reads = tensors.read() + prod(_count_recurrent_weights(op, net))
     work = net.steps * cells * net.layers * net.directions
-    return (CallWork("forward", macs, reads, tensors.write(), output_elements(op), text, work),)
+    return (
+        CallWork("forward", macs, reads, tensors.write(), count_output_elements(op), text, work),
+    )
 
 
 def recurrent_backward(op: OpShape) -> tuple[CallWork, ...]:
     """The gradient of the weight costs as much as the forward pass; the gradient of the input costs
     less if the step needs no gradient of input or initial state."""
-    net, tensors, first = net_of(op), tensors_of(op), integer(op, "first_rows")
-    forward, text = _recurrent_forward(net)
-    weights, item = _recurrent_weights(op, net)
+    net, tensors, first = (
+        read_recurrent_sizes(op),
+        read_op_tensors(op),
+        read_integer(op, "first_rows"),
+    )
+    forward, text = _count_recurrent_macs(net)
+    weights, item = _count_recurrent_weights(op, net)
     grads, left_out = forward, []
-    if not flag(op, "needs_input"):
+    if not read_flag(op, "needs_input"):
         grads -= net.directions * net.steps * net.wide * net.inputs
         left_out.append("the input needs no gradient")
-    if not flag(op, "needs_hidden"):
+    if not read_flag(op, "needs_hidden"):
         grads -= net.directions * net.layers * first * net.wide * net.recurrent_size
-        each = times(first, net.wide, net.recurrent_size)
+        each = format_factors(first, net.wide, net.recurrent_size)
         left_out.append(f"the initial state needs none (- {each} per layer and direction)")
     note = f"as forward, but {' and '.join(left_out)}" if left_out else "as forward"
     total = f"{note} = {grads:,} MAC = {2 * grads:,} FLOP"
-    values = output_elements(op)
+    values = count_output_elements(op)
     parts = [
         CallWork(
             "grad_input", grads, tensors.write() + weights * item, tensors.read(), values, total
         )
     ]
-    if flag(op, "needs_weight"):
+    if read_flag(op, "needs_weight"):
         reads = tensors.read() + tensors.write()
         parts.append(
             CallWork("grad_weight", forward, reads, weights * item, weights, f"as forward: {text}")
@@ -581,32 +619,32 @@ def recurrent_backward(op: OpShape) -> tuple[CallWork, ...]:
 
 def per_output(op: OpShape, factor: int = 1) -> tuple[CallWork, ...]:
     """``factor`` FLOPs for each output value."""
-    return elementwise_part(op, factor, output_elements(op), "output values")
+    return make_elementwise_work(op, factor, count_output_elements(op), "output values")
 
 
 def per_input(op: OpShape, factor: int) -> tuple[CallWork, ...]:
     """``factor`` FLOPs for each value of the largest input."""
-    return elementwise_part(op, factor, input_elements(op), "input values")
+    return make_elementwise_work(op, factor, count_largest_input(op), "input values")
 
 
 def moved(op: OpShape) -> tuple[CallWork, ...]:
     """The operator copies, looks up, draws or sets values: bytes, no FLOPs."""
-    return part_of(op, f"{output_elements(op):,} values moved, no arithmetic")
+    return make_call_work(op, f"{count_output_elements(op):,} values moved, no arithmetic")
 
 
 def each_tensor(op: OpShape) -> tuple[CallWork, ...]:
     """_foreach_ operations on lists: one FLOP for each value of the first list."""
     values = sum(prod(shape) for shape in (op.outputs or op.inputs) if shape is not None)
-    return elementwise_part(op, 1, values, "values of a list of tensors")
+    return make_elementwise_work(op, 1, values, "values of a list of tensors")
 
 
 def pooling(op: OpShape) -> tuple[CallWork, ...]:
     """Each output value takes one comparison or addition for each value of its window."""
-    kernel = integers(op, "kernel_size") or (1,)
+    kernel = read_integers(op, "kernel_size") or (1,)
     rank = 3 if "3d" in op.op else 2 if "2d" in op.op else 1
     window = prod(kernel * rank if len(kernel) == 1 else kernel)
-    values = output_elements(op)
-    return part_of(
+    values = count_output_elements(op)
+    return make_call_work(
         op, f"window {window} x {values:,} output values, elementwise", elementwise=window * values
     )
 
@@ -614,13 +652,17 @@ def pooling(op: OpShape) -> tuple[CallWork, ...]:
 def batch_norm(op: OpShape) -> tuple[CallWork, ...]:
     """Training: 8 FLOPs per value (mean 1, variance 3, normalize 2, scale and shift 2). Evaluation:
     4."""
-    factor = 8 if flag(op, "training") else 4
-    values = output_elements(op)
-    tensors = tensors_of(op)
+    factor = 8 if read_flag(op, "training") else 4
+    values = count_output_elements(op)
+    tensors = read_op_tensors(op)
     # Eval keeps no batch statistics: devices return them empty, or as tensors that nobody fills.
-    written = tensors.write() if flag(op, "training") else tensors.write(0)
+    written = tensors.write() if read_flag(op, "training") else tensors.write(0)
     text = f"{factor} x {values:,} output values, elementwise"
-    return (CallWork(direction_of(op), 0, tensors.read(), written, values, text, factor * values),)
+    return (
+        CallWork(
+            name_work_direction(op), 0, tensors.read(), written, values, text, factor * values
+        ),
+    )
 
 
 def norm_backward(op: OpShape) -> tuple[CallWork, ...]:
@@ -629,22 +671,22 @@ def norm_backward(op: OpShape) -> tuple[CallWork, ...]:
     In eval it does not read the batch statistics (places 5 and 6 of batch norm), which are then
     empty or unfilled.
     """
-    values = input_elements(op)
-    tensors = tensors_of(op)
+    values = count_largest_input(op)
+    tensors = read_op_tensors(op)
     in_eval = op.attributes.get("train") is False
     indices = [index for index in range(len(op.inputs)) if not (in_eval and index in (5, 6))]
     read = tensors.read(*indices)
     text, written = f"11 x {values:,} values, elementwise", tensors.write()
-    return (CallWork("backward", 0, read, written, output_elements(op), text, 11 * values),)
+    return (CallWork("backward", 0, read, written, count_output_elements(op), text, 11 * values),)
 
 
 def interpolation_backward(op: OpShape, factor: int) -> tuple[CallWork, ...]:
     """For each value of the gradient that comes in, a multiplication and an addition for each of
     ``factor`` neighbours."""
-    return elementwise_part(op, 2 * factor, prod(shape_of(op.inputs, 0)), "gradient values")
+    return make_elementwise_work(op, 2 * factor, prod(get_shape(op.inputs, 0)), "gradient values")
 
 
-def state_values(op: OpShape) -> int:
+def count_state_values(op: OpShape) -> int:
     """State tensors of the parameter's size: SGD 0, momentum 1, Adam 2 (amsgrad 3), Adadelta 2,
     RMSprop 1 to 3."""
     name = op.op.removeprefix("optim.")
@@ -652,19 +694,19 @@ def state_values(op: OpShape) -> int:
     if name == "SGD":
         return int(momentum)
     if name == "RMSprop":
-        return 1 + momentum + flag(op, "centered")
-    return (1 if name == "Adagrad" else 2) + flag(op, "amsgrad")
+        return 1 + momentum + read_flag(op, "centered")
+    return (1 if name == "Adagrad" else 2) + read_flag(op, "amsgrad")
 
 
 def step(op: OpShape) -> tuple[CallWork, ...]:
     """An optimizer reads parameter, gradient and state, and writes parameter and state. It has no
     multiply-adds by convention."""
-    name, values = op.op.removeprefix("optim."), output_elements(op)
+    name, values = op.op.removeprefix("optim."), count_output_elements(op)
     factor = WORK[name] + 2 * sum(
-        flag(op, option) for option in ("momentum", "weight_decay", "nesterov")
+        read_flag(op, option) for option in ("momentum", "weight_decay", "nesterov")
     )
-    state = state_values(op)
-    size = tensors_of(op).write()
+    state = count_state_values(op)
+    size = read_op_tensors(op).write()
     text = f"{factor} x {values:,} values, {state} of state each, elementwise"
     return (
         CallWork(

@@ -16,15 +16,15 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     CallWork,
     Shape,
     convolution,
-    flag,
-    integers,
-    output_elements,
-    part_of,
-    product_part,
-    shape_of,
-    tensors_of,
-    times,
-    worked,
+    count_output_elements,
+    format_factors,
+    format_mac_product,
+    get_shape,
+    make_call_work,
+    make_product_work,
+    read_flag,
+    read_integers,
+    read_op_tensors,
 )
 from perfctl.records.paper import OpShape
 
@@ -33,21 +33,25 @@ def pairwise_distance(op: OpShape) -> tuple[CallWork, ...]:
     """cdist, B x P x R x M: for p = 2 a difference and a multiply-add each, otherwise 3
     elementwise FLOPs."""
     first = 1 if op.op.endswith("_backward") else 0
-    first_shape, right = shape_of(op.inputs, first), shape_of(op.inputs, first + 1)
+    first_shape, right = get_shape(op.inputs, first), get_shape(op.inputs, first + 1)
     work = prod(first_shape) * right[-2]
     if op.attributes.get("p", 2.0) != 2.0:
-        return part_of(op, f"3 for each pair and coordinate: {3 * work:,}", elementwise=3 * work)
+        return make_call_work(
+            op, f"3 for each pair and coordinate: {3 * work:,}", elementwise=3 * work
+        )
     factors = (prod(first_shape[:-2]), first_shape[-2], right[-2], first_shape[-1])
-    return product_part(op, "B x P x R x M", factors, work)
+    return make_product_work(op, "B x P x R x M", factors, work)
 
 
 def distance_by_product(op: OpShape) -> tuple[CallWork, ...]:
     """cdist of many rows, as torch does it: one product P x R x (M + 2) of the rows and their
     squared lengths."""
-    first_shape, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
+    first_shape, right = get_shape(op.inputs, 0), get_shape(op.inputs, 1)
     factors = (prod(first_shape[:-2]), first_shape[-2], right[-2], first_shape[-1] + 2)
     norms = 2 * (prod(first_shape) + prod(right))
-    return product_part(op, "B x P x R x (M + 2)", factors, norms + 2 * output_elements(op))
+    return make_product_work(
+        op, "B x P x R x (M + 2)", factors, norms + 2 * count_output_elements(op)
+    )
 
 
 def grouped_product(op: OpShape) -> tuple[CallWork, ...]:
@@ -57,29 +61,29 @@ def grouped_product(op: OpShape) -> tuple[CallWork, ...]:
     Of the matrices (experts), those with a row are read: as many as there are, or as many as there
     are rows.
     """
-    first_shape, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
+    first_shape, right = get_shape(op.inputs, 0), get_shape(op.inputs, 1)
     if len(first_shape) == len(right) == 3:
-        return product_part(op, "G x M x K x N", (*first_shape, right[-1]))
+        return make_product_work(op, "G x M x K x N", (*first_shape, right[-1]))
     letters = "M x K x N, the rows of all groups together"
-    (part,) = product_part(op, letters, (first_shape[-2], first_shape[-1], right[-1]))
+    (part,) = make_product_work(op, letters, (first_shape[-2], first_shape[-1], right[-1]))
     if len(right) == 3 and first_shape[0] < right[0]:
-        size = tensors_of(op).read(1)
+        size = read_op_tensors(op).read(1)
         part = replace(part, read_bytes=part.read_bytes - size + size // right[0] * first_shape[0])
     return (part,)
 
 
 def trilinear(op: OpShape) -> tuple[CallWork, ...]:
     """nn.Bilinear, x W y: N x out x in1 x in2 + N x out x in1, and the same for its gradients."""
-    tensors = [list(shape_of(op.inputs, index)) for index in range(3)]
+    tensors = [list(get_shape(op.inputs, index)) for index in range(3)]
     for sizes, attribute in zip(tensors, ("expand1", "expand2", "expand3"), strict=True):
-        for axis in integers(op, attribute):
+        for axis in read_integers(op, attribute):
             sizes.insert(axis, 1)
     full = [max(sizes) for sizes in zip(*tensors, strict=True)]
-    summed = integers(op, "sumdim")
+    summed = read_integers(op, "sumdim")
     macs = prod(full)
     second = macs // full[summed[-1]] if len(summed) > 1 else 0
-    text = f"{times(*full)} + {second:,} = {macs + second:,} MAC = {2 * (macs + second):,} FLOP"
-    return part_of(op, text, macs=macs + second)
+    text = f"{format_factors(*full)} + {second:,} = {macs + second:,} MAC = {2 * (macs + second):,} FLOP"
+    return make_call_work(op, text, macs=macs + second)
 
 
 def fourier(op: OpShape) -> tuple[CallWork, ...]:
@@ -89,33 +93,36 @@ def fourier(op: OpShape) -> tuple[CallWork, ...]:
     Source: benchFFT (Frigo and Johnson), "FFT Benchmark Methodology". No algorithm needs exactly
     so many.
     """
-    shape = shape_of(op.outputs if op.op.endswith("c2r") else op.inputs, 0)
-    size = prod(shape[axis] for axis in integers(op, "dim"))
+    shape = get_shape(op.outputs if op.op.endswith("c2r") else op.inputs, 0)
+    size = prod(shape[axis] for axis in read_integers(op, "dim"))
     many, each = prod(shape) // max(size, 1), 5.0 if op.op.endswith("c2c") else 2.5
     macs = round(many * each * size * log2(size) / 2) if size > 1 else 0
     text = (
         f"by convention {each:g} N log2 N FLOP: {many:,} x {each:g} x {size:,} x log2({size:,}) = "
         f"{2 * macs:,} FLOP"
     )
-    return part_of(op, text, macs=macs)
+    return make_call_work(op, text, macs=macs)
 
 
 def deformed_convolution(op: OpShape) -> tuple[CallWork, ...]:
     """Deformable convolution: the multiply-adds of a convolution, and 8 elementwise FLOPs for each
     sampled value."""
     (part,) = convolution(op)
-    sampled = _sampled(op, shape_of(op.outputs, 0), 0)
-    return part_of(op, part.text, macs=part.macs, elementwise=sampled)
+    sampled = _count_sampling_flops(op, get_shape(op.outputs, 0), 0)
+    return make_call_work(op, part.text, macs=part.macs, elementwise=sampled)
 
 
 def deformed_convolution_backward(op: OpShape) -> tuple[CallWork, ...]:
     """Both gradients cost as much as the forward pass. Sampling costs 8 FLOPs per value for the
     input and 8 for the offsets."""
-    result, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 2)
+    result, weight = get_shape(op.inputs, 0), get_shape(op.inputs, 2)
     factors = (result[0], *result[2:], *weight)
-    macs, text = prod(factors), worked("as forward: N x P x Q x K x C/g x R x S", factors)
-    sampled, tensors = _sampled(op, result, 1), tensors_of(op)
-    values = prod(shape_of(op.inputs, 1))
+    macs, text = (
+        prod(factors),
+        format_mac_product("as forward: N x P x Q x K x C/g x R x S", factors),
+    )
+    sampled, tensors = _count_sampling_flops(op, result, 1), read_op_tensors(op)
+    values = prod(get_shape(op.inputs, 1))
     return (
         CallWork(
             "grad_input", macs, tensors.read(), tensors.write(0, 2), values, text, 2 * sampled
@@ -126,31 +133,31 @@ def deformed_convolution_backward(op: OpShape) -> tuple[CallWork, ...]:
     )
 
 
-def _sampled(op: OpShape, result: Shape, first: int) -> int:
-    data, weight = shape_of(op.inputs, first), shape_of(op.inputs, first + 1)
-    return (8 + flag(op, "use_mask")) * data[0] * data[1] * prod(weight[2:]) * prod(result[2:])
+def _count_sampling_flops(op: OpShape, result: Shape, first: int) -> int:
+    data, weight = get_shape(op.inputs, first), get_shape(op.inputs, first + 1)
+    return (8 + read_flag(op, "use_mask")) * data[0] * data[1] * prod(weight[2:]) * prod(result[2:])
 
 
 def linear_backward(op: OpShape) -> tuple[CallWork, ...]:
     """Both gradients of a linear layer, each rows x in x out. The bias takes additions."""
-    grad, weight = shape_of(op.inputs, 1), shape_of(op.inputs, 2)
+    grad, weight = get_shape(op.inputs, 1), get_shape(op.inputs, 2)
     factors = (prod(grad[:-1]), weight[-1], weight[0])
-    macs, tensors = prod(factors), tensors_of(op)
-    text = worked("as forward: rows x in x out", factors)
+    macs, tensors = prod(factors), read_op_tensors(op)
+    text = format_mac_product("as forward: rows x in x out", factors)
     read, written = tensors.read(0, 1), tensors.write(1)
     parts = [CallWork("grad_weight", macs, read, written, prod(weight), text, prod(grad))]
     if op.outputs and op.outputs[0] is not None:
         read, written = tensors.read(1, 2), tensors.write(0)
-        parts.append(CallWork("grad_input", macs, read, written, output_elements(op), text))
+        parts.append(CallWork("grad_input", macs, read, written, count_output_elements(op), text))
     return tuple(parts)
 
 
 def product_backward(op: OpShape) -> tuple[CallWork, ...]:
     """Both gradients of a product of nested tensors, each M x K x N of every part."""
-    first_shape, right = shape_of(op.inputs, 1), shape_of(op.inputs, 2)
+    first_shape, right = get_shape(op.inputs, 1), get_shape(op.inputs, 2)
     gradient_count = sum(shape is not None for shape in op.outputs)
     factors = (gradient_count, prod(first_shape[:-1]), first_shape[-1], right[-1])
-    return product_part(op, "gradients x M x K x N", factors)
+    return make_product_work(op, "gradients x M x K x N", factors)
 
 
 def ctc(op: OpShape) -> tuple[CallWork, ...]:
@@ -160,99 +167,101 @@ def ctc(op: OpShape) -> tuple[CallWork, ...]:
     Source: Graves and others, 2006, equations 6 to 8, in logarithms: maximum 3, differences 3,
     exponentials 3, sums 2, logarithm 1, the label's own 1.
     """
-    states = prod(shape_of(op.outputs, 1))
-    return part_of(op, f"13 x {states:,} states, by convention", elementwise=13 * states)
+    states = prod(get_shape(op.outputs, 1))
+    return make_call_work(op, f"13 x {states:,} states, by convention", elementwise=13 * states)
 
 
 def ctc_backward(op: OpShape) -> tuple[CallWork, ...]:
     """CTC backward: the same recursion from the end, 2 for each state's sum, and 3 for each value
     of the gradient."""
-    states, values = prod(shape_of(op.inputs, 6)), prod(shape_of(op.inputs, 1))
+    states, values = prod(get_shape(op.inputs, 6)), prod(get_shape(op.inputs, 1))
     work = 15 * states + 3 * values
-    return part_of(
+    return make_call_work(
         op, f"15 x {states:,} states + 3 x {values:,} values, by convention", elementwise=work
     )
 
 
-def _leading(op: OpShape, formula: str, each: float, many: int) -> tuple[CallWork, ...]:
+def _make_leading_work(op: OpShape, formula: str, each: float, many: int) -> tuple[CallWork, ...]:
     macs = round(many * each / 2)
     text = f"leading terms, {formula}: {many:,} x {each:,.0f} = {2 * macs:,} FLOP"
-    return part_of(op, text, macs=macs)
+    return make_call_work(op, text, macs=macs)
 
 
-def _matrix(op: OpShape) -> tuple[int, int, int]:
+def _read_matrix_sizes(op: OpShape) -> tuple[int, int, int]:
     """(matrices, longer side, shorter side) of the first argument."""
-    *many, rows, columns = shape_of(op.inputs, 0)
+    *many, rows, columns = get_shape(op.inputs, 0)
     return prod(many), max(rows, columns), min(rows, columns)
 
 
 def cubic(op: OpShape, factor: int) -> tuple[CallWork, ...]:
     """``factor`` n^3 / 3 FLOPs for each square matrix."""
-    many, _, size = _matrix(op)
-    return _leading(op, f"{factor} n^3 / 3", factor * size**3 / 3, many)
+    many, _, size = _read_matrix_sizes(op)
+    return _make_leading_work(op, f"{factor} n^3 / 3", factor * size**3 / 3, many)
 
 
 def lu(op: OpShape) -> tuple[CallWork, ...]:
     """LU, determinant: m n^2 - n^3/3 FLOPs (2 n^3 / 3 for a square matrix)."""
-    many, long, short = _matrix(op)
-    return _leading(op, "m n^2 - n^3 / 3", long * short**2 - short**3 / 3, many)
+    many, long, short = _read_matrix_sizes(op)
+    return _make_leading_work(op, "m n^2 - n^3 / 3", long * short**2 - short**3 / 3, many)
 
 
 def solve(op: OpShape) -> tuple[CallWork, ...]:
     """Solving A X = B: 2 n^3 / 3 + 2 n^2 r FLOPs for r right-hand sides."""
-    many, _, size = _matrix(op)
-    sides = output_elements(op) // max(many * size, 1)
-    return _leading(op, "2 n^3 / 3 + 2 n^2 r", 2 * size**3 / 3 + 2 * size**2 * sides, many)
+    many, _, size = _read_matrix_sizes(op)
+    sides = count_output_elements(op) // max(many * size, 1)
+    return _make_leading_work(
+        op, "2 n^3 / 3 + 2 n^2 r", 2 * size**3 / 3 + 2 * size**2 * sides, many
+    )
 
 
 def substitution(op: OpShape, factor: int) -> tuple[CallWork, ...]:
     """``factor`` n^2 FLOPs for each right-hand side: one triangle 1, two triangles 2."""
-    size = _matrix(op)[2]
-    sides = output_elements(op) // max(size, 1)
-    return _leading(op, f"{factor} n^2 for each right-hand side", factor * size**2, sides)
+    size = _read_matrix_sizes(op)[2]
+    sides = count_output_elements(op) // max(size, 1)
+    return _make_leading_work(op, f"{factor} n^2 for each right-hand side", factor * size**2, sides)
 
 
 def qr(op: OpShape) -> tuple[CallWork, ...]:
     """QR by Householder: 2 m n^2 - 2 n^3/3 FLOPs for R, as many again for the reduced Q."""
-    many, long, short = _matrix(op)
+    many, long, short = _read_matrix_sizes(op)
     factor = 2 * long * short**2 - 2 * short**3 / 3
     mode = op.attributes.get("mode", "reduced")
-    rows = shape_of(op.inputs, 0)[-2]
+    rows = get_shape(op.inputs, 0)[-2]
     complete_factor = 4 * rows * rows * short - 4 * rows * short**2 + 4 * short**3 / 3
     further = 0 if mode == "r" else complete_factor if mode == "complete" else factor
-    return _leading(op, f"QR, mode {mode}", factor + further, many)
+    return _make_leading_work(op, f"QR, mode {mode}", factor + further, many)
 
 
 def svd(op: OpShape) -> tuple[CallWork, ...]:
     """SVD (Golub-Reinsch), m >= n: values 4 m n^2 - 4 n^3/3; with U, V 14 m n^2 + 8 n^3; whole U 4
     m^2 n + 8 m n^2 + 9 n^3."""
-    many, m, n = _matrix(op)
+    many, m, n = _read_matrix_sizes(op)
     if op.attributes.get("compute_uv") is False:
-        return _leading(op, "4 m n^2 - 4 n^3 / 3", 4 * m * n * n - 4 * n**3 / 3, many)
-    if flag(op, "full_matrices"):
-        return _leading(
+        return _make_leading_work(op, "4 m n^2 - 4 n^3 / 3", 4 * m * n * n - 4 * n**3 / 3, many)
+    if read_flag(op, "full_matrices"):
+        return _make_leading_work(
             op, "4 m^2 n + 8 m n^2 + 9 n^3", 4 * m * m * n + 8 * m * n * n + 9 * n**3, many
         )
-    return _leading(op, "14 m n^2 + 8 n^3", 14 * m * n * n + 8 * n**3, many)
+    return _make_leading_work(op, "14 m n^2 + 8 n^3", 14 * m * n * n + 8 * n**3, many)
 
 
 def eigen(op: OpShape) -> tuple[CallWork, ...]:
     """Eigenvalues: symmetric 4 n^3 / 3, with vectors 9 n^3; general 10 n^3, with vectors 25 n^3."""
-    many, _, size = _matrix(op)
+    many, _, size = _read_matrix_sizes(op)
     vectors = op.attributes.get("compute_v") is not False and not op.op.endswith("vals")
     general = ("25 n^3", 25.0) if vectors else ("10 n^3", 10.0)
     of_symmetric = ("9 n^3", 9.0) if vectors else ("4 n^3 / 3", 4 / 3)
     name, factor = of_symmetric if "eigh" in op.op else general
-    return _leading(op, name, factor * size**3, many)
+    return _make_leading_work(op, name, factor * size**3, many)
 
 
 def pseudo_inverse(op: OpShape) -> tuple[CallWork, ...]:
     """pinv, as torch does it: SVD 14 m n^2 + 8 n^3 and a product 2 m n^2; hermitian: eigenvectors 9
     n^3 and 2 n^3."""
-    many, m, n = _matrix(op)
-    if flag(op, "hermitian"):
-        return _leading(op, "9 n^3 + 2 n^3", 11 * n**3, many)
-    return _leading(op, "14 m n^2 + 8 n^3 + 2 m n^2", 16 * m * n * n + 8 * n**3, many)
+    many, m, n = _read_matrix_sizes(op)
+    if read_flag(op, "hermitian"):
+        return _make_leading_work(op, "9 n^3 + 2 n^3", 11 * n**3, many)
+    return _make_leading_work(op, "14 m n^2 + 8 n^3 + 2 m n^2", 16 * m * n * n + 8 * n**3, many)
 
 
 def least_squares(op: OpShape) -> tuple[CallWork, ...]:
@@ -262,21 +271,23 @@ def least_squares(op: OpShape) -> tuple[CallWork, ...]:
     The drivers gelss and gelsd take an SVD without U instead: 4 m n^2 + 8 n^3 (figure 5.5.1), and 2
     (m n + n^2) r.
     """
-    many, m, n = _matrix(op)
-    size = prod(shape_of(op.inputs, 1)) // max(many * shape_of(op.inputs, 0)[-2], 1)
+    many, m, n = _read_matrix_sizes(op)
+    size = prod(get_shape(op.inputs, 1)) // max(many * get_shape(op.inputs, 0)[-2], 1)
     if op.attributes.get("driver") in ("gelss", "gelsd"):
-        return _leading(
+        return _make_leading_work(
             op,
             "4 m n^2 + 8 n^3 + 2 (m n + n^2) r",
             4 * m * n * n + 8 * n**3 + 2 * (m * n + n * n) * size,
             many,
         )
     each = 2 * m * n * n - 2 * n**3 / 3 + (4 * m * n - n * n) * size
-    return _leading(op, "2 m n^2 - 2 n^3 / 3 + (4 m n - n^2) r", each, many)
+    return _make_leading_work(op, "2 m n^2 - 2 n^3 / 3 + (4 m n - n^2) r", each, many)
 
 
 def matrix_exponential(op: OpShape) -> tuple[CallWork, ...]:
     """matrix_exp: 2 n^3 FLOPs per product. The number of products depends on the norms, and perfctl
     records it."""
     products = op.attributes["products"]
-    return _leading(op, "2 n^3 for each product", 2 * _matrix(op)[2] ** 3, int(str(products)))
+    return _make_leading_work(
+        op, "2 n^3 for each product", 2 * _read_matrix_sizes(op)[2] ** 3, int(str(products))
+    )

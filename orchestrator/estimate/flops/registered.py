@@ -13,7 +13,11 @@ from typing import Any
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.flops import engine
-from perfctl.orchestrator.estimate.flops.formulas import CallWork, output_elements, tensors_of
+from perfctl.orchestrator.estimate.flops.formulas import (
+    CallWork,
+    count_output_elements,
+    read_op_tensors,
+)
 from perfctl.records.paper import OpShape
 from perfctl.records.possible import MOST_COUNT
 
@@ -36,7 +40,7 @@ def register_flops(name: str, function: Function) -> None:
     of one launch or range: ``lambda N: 2 * N**3``.
     """
     if "::" in name:
-        engine.TABLE[name.replace("::", ".", 1)] = partial(_count_operator, name, function)
+        engine.TABLE[name.replace("::", ".", 1)] = partial(_make_registered_work, name, function)
     else:
         KERNELS[name] = function
 
@@ -56,24 +60,24 @@ def load_formulas(path: Path) -> None:
     LOADED[path] = None
 
 
-def _count_operator(name: str, function: Function, op: OpShape) -> tuple[CallWork, ...]:
-    flops = _checked(name, function, op.inputs, op.outputs)
+def _make_registered_work(name: str, function: Function, op: OpShape) -> tuple[CallWork, ...]:
+    flops = _call_user_function(name, function, op.inputs, op.outputs)
     macs, remainder = divmod(flops, 2)
-    tensors = tensors_of(op)
+    tensors = read_op_tensors(op)
     return (
         CallWork(
             op.direction,
             macs,
             tensors.read(),
             tensors.write(),
-            output_elements(op),
+            count_output_elements(op),
             f"{flops:,} FLOP, registered",
             elementwise=remainder,
         ),
     )
 
 
-def count_kernel(name: str, numbers: Mapping[str, Fraction]) -> int:
+def count_kernel_flops(name: str, numbers: Mapping[str, Fraction]) -> int:
     """Return the FLOPs of one launch of registered kernels. Raises UsageError."""
     function = KERNELS[name]
     names = inspect.signature(function).parameters
@@ -86,10 +90,10 @@ def count_kernel(name: str, numbers: Mapping[str, Fraction]) -> int:
     arguments = {
         name_: int(size) if size.denominator == 1 else size for name_, size in values.items()
     }
-    return _checked(name, function, **arguments)
+    return _call_user_function(name, function, **arguments)
 
 
-def _checked(name: str, function: Function, *arguments: Any, **parameters: Any) -> int:
+def _call_user_function(name: str, function: Function, *arguments: Any, **parameters: Any) -> int:
     try:
         flops = round(function(*arguments, **parameters))
     except Exception as error:

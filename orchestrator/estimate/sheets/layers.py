@@ -9,7 +9,7 @@ from itertools import repeat
 from math import prod
 from operator import floordiv, mul
 
-from perfctl.orchestrator.estimate.flops.engine import formula_for
+from perfctl.orchestrator.estimate.flops.engine import find_formula
 from perfctl.orchestrator.estimate.flops.formulas import (
     ADDED,
     BIAS_AT,
@@ -17,14 +17,14 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     KERNEL_LETTERS,
     OUT_LETTERS,
     Shape,
-    batched,
-    flag,
-    integer,
-    integers,
-    left_factor,
-    shape_of,
-    tensors_of,
-    times,
+    add_batch_dimension,
+    format_factors,
+    get_left_factor,
+    get_shape,
+    read_flag,
+    read_integer,
+    read_integers,
+    read_op_tensors,
 )
 from perfctl.records.paper import OpShape
 
@@ -54,7 +54,7 @@ Slip = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SheetLine:
     """One line: a quantity, its formula in letters, with numbers, and the result with its
     unit."""
 
@@ -65,7 +65,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class WorkedWay:
     """One way to work the layer's forward pass: the right one, or one with a slip."""
 
     slips: tuple[str, ...]
@@ -89,7 +89,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ManualCheckFacts:
     """What a hand value is checked against."""
 
     batch: int
@@ -97,7 +97,7 @@ class Facts:
     biases: int
     bias: bool
     """Whether every output value gets a bias added."""
-    ways: tuple[Way, ...]
+    ways: tuple[WorkedWay, ...]
     """The right one first."""
     step: int = 0
     """Multiply-adds of forward and backward together; 0 if only forward was seen."""
@@ -111,7 +111,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SheetTensor:
     """A tensor: its name, its sizes, bytes of one value."""
 
     what: str
@@ -123,56 +123,62 @@ class Item:
 class WorkedLayer:
     """One layer's forward pass, worked."""
 
-    shapes: tuple[Line, ...]
-    steps: tuple[Line, ...]
-    space: tuple[Item, ...]
-    facts: Facts | None = None
+    shapes: tuple[SheetLine, ...]
+    steps: tuple[SheetLine, ...]
+    space: tuple[SheetTensor, ...]
+    facts: ManualCheckFacts | None = None
 
 
-def shape_line(caption: str, sizes: Sequence[int], letters: str = "", numbers: str = "") -> Line:
+def make_shape_line(
+    caption: str, sizes: Sequence[int], letters: str = "", numbers: str = ""
+) -> SheetLine:
     """Return the line of a tensor: (64, 24, 24) is "64 x 24 x 24", a single value is "1"."""
-    return Line(caption, letters, numbers, times(*sizes) or "1")
+    return SheetLine(caption, letters, numbers, format_factors(*sizes) or "1")
 
 
-def product_line(caption: str, formula: str, factors: Sequence[int], unit: str = "") -> Line:
+def make_product_line(
+    caption: str, formula: str, factors: Sequence[int], unit: str = ""
+) -> SheetLine:
     """Return the line of a product: its factors, and what they make in ``unit``."""
-    return Line(caption, formula, times(*factors), f"{prod(factors):,} {unit}".rstrip())
+    return SheetLine(
+        caption, formula, format_factors(*factors), f"{prod(factors):,} {unit}".rstrip()
+    )
 
 
-def flop_lines(macs: int, bias: bool = False, values: int = 0) -> tuple[Line, ...]:
+def make_flop_lines(macs: int, bias: bool = False, values: int = 0) -> tuple[SheetLine, ...]:
     """Return the line that turns multiply-adds into FLOPs, and that of the bias additions if the
     layer has a bias.
 
     ``values``: output values, each with one addition.
     """
-    line = product_line("in FLOP", "2 x MAC", (2, macs), "FLOP")
+    line = make_product_line("in FLOP", "2 x MAC", (2, macs), "FLOP")
     if not bias:
         return (line,)
-    return line, product_line("bias, not included", "1 addition per value", (values,), "FLOP")
+    return line, make_product_line("bias, not included", "1 addition per value", (values,), "FLOP")
 
 
-def items_of(op: OpShape, *tensor_roles: tuple[str, str, int]) -> tuple[Item, ...]:
+def list_sheet_tensors(op: OpShape, *tensor_roles: tuple[str, str, int]) -> tuple[SheetTensor, ...]:
     """Return the tensors of an operation, of (name, "in" or "out", index): those that it has and
     that are not empty."""
-    tensors = tensors_of(op)
+    tensors = read_op_tensors(op)
     sides = {"in": tensors.inputs, "out": tensors.outputs}
     items = []
     for caption, side, index in tensor_roles:
         tensor = sides[side][index] if index < len(sides[side]) else None
         if tensor is not None and 0 not in tensor[0]:
-            items.append(Item(caption, *tensor))
+            items.append(SheetTensor(caption, *tensor))
     return tuple(items)
 
 
-def each_side(op: OpShape, name: str, rank: int, default: int = 0) -> tuple[int, ...]:
+def read_window_setting(op: OpShape, name: str, rank: int, default: int = 0) -> tuple[int, ...]:
     """Return a setting of a window in each of ``rank`` dimensions."""
-    values = integers(op, name) or (default,)
+    values = read_integers(op, name) or (default,)
     return values * rank if len(values) == 1 else values
 
 
-def window_lines(
+def make_window_lines(
     names: Sequence[str], sides: Sequence[Sequence[int]], transposed: bool = False, up: bool = False
-) -> list[Line]:
+) -> list[SheetLine]:
     """Return a line for the output size of a window in each dimension.
 
     ``sides``: input, kernel, stride, padding, dilation, output; ``up``: ceil_mode.
@@ -192,75 +198,83 @@ def window_lines(
             rounded = "" if exact else ", rounded up" if up else ", rounded down"
             formula = f"(input - kernel + 2 padding)/stride + 1{rounded}"
             numbers = f"({size} - {width} + 2x{padding})/{stride} + 1"
-        lines.append(Line(name, formula, numbers, f"{result:,}"))
+        lines.append(SheetLine(name, formula, numbers, f"{result:,}"))
     return lines
 
 
-def space_lines(items: Sequence[Item]) -> tuple[Line, ...]:
+def make_space_lines(items: Sequence[SheetTensor]) -> tuple[SheetLine, ...]:
     """Return values and bytes of each tensor, and of all."""
     lines, values, size = [], 0, 0
     for item in items:
         count = prod(item.sizes)
         values, size = values + count, size + count * item.item
-        product = f"{times(*item.sizes)} = " if len(item.sizes) > 1 else ""
+        product = f"{format_factors(*item.sizes)} = " if len(item.sizes) > 1 else ""
         text = f"{product}{count:,} values x {item.item} B"
-        lines.append(Line(item.what, "values x bytes", text, f"{count * item.item:,} B"))
+        lines.append(SheetLine(item.what, "values x bytes", text, f"{count * item.item:,} B"))
     if len(lines) > 1:
         total = f"{size:,} B = {size / 1024:,.1f} KiB"
-        lines.append(Line("total", "sum", f"{values:,} values", total))
+        lines.append(SheetLine("total", "sum", f"{values:,} values", total))
     return tuple(lines)
 
 
-def conv(op: OpShape) -> WorkedLayer:
+def work_convolution(op: OpShape) -> WorkedLayer:
     """Return the sheet of aten.convolution, transposed or not.
 
     A transposed convolution spreads every input value over a kernel, so the input's positions
     count instead of the output's.
     """
-    weight = shape_of(op.inputs, 1)
-    data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
-    transposed, bias = flag(op, "transposed"), flag(op, "bias")
-    groups, rank = integer(op, "groups", 1), len(weight) - 2
-    settings = [each_side(op, name, rank) for name in ("stride", "padding", "dilation")]
+    weight = get_shape(op.inputs, 1)
+    data, result = (
+        add_batch_dimension(get_shape(op.inputs, 0), weight),
+        add_batch_dimension(get_shape(op.outputs, 0), weight),
+    )
+    transposed, bias = read_flag(op, "transposed"), read_flag(op, "bias")
+    groups, rank = read_integer(op, "groups", 1), len(weight) - 2
+    settings = [read_window_setting(op, name, rank) for name in ("stride", "padding", "dilation")]
     side, inner, channels, letters = "output", "C/g", "K", OUT_LETTERS[rank]
     if transposed:
         side, inner, channels, letters = "input", "K/g", "C", IN_LETTERS[rank]
-    shapes = [shape_line("input", data, "N x C x ...")]
+    shapes = [make_shape_line("input", data, "N x C x ...")]
     if groups > 1:
         depthwise = ", depthwise" if weight[1] == 1 and not transposed else ""
         numbers = f"{weight[1] * groups:,}/{groups:,}"
-        shapes.append(Line("channels per group", f"{inner}{depthwise}", numbers, f"{weight[1]:,}"))
+        shapes.append(
+            SheetLine("channels per group", f"{inner}{depthwise}", numbers, f"{weight[1]:,}")
+        )
     names = [f"output {OUT_LETTERS[rank][axis]} ({name})" for axis, name in enumerate(SIDES[rank])]
     sides = list(zip(data[2:], weight[2:], *settings, result[2:], strict=True))
-    shapes += [*window_lines(names, sides, transposed), shape_line("output", result, "N x K x ...")]
+    shapes += [
+        *make_window_lines(names, sides, transposed),
+        make_shape_line("output", result, "N x K x ..."),
+    ]
     values = data if transposed else result
     macs_per_value, sample, batch = prod(weight[1:]), prod(values[1:]), prod(values)
     kernel, positions = " x ".join(KERNEL_LETTERS[rank]), " x ".join((channels, *letters))
     steps = (
-        product_line(f"for one {side} value", f"{inner} x {kernel}", weight[1:], "MAC"),
-        product_line(f"{side} values, one sample", positions, values[1:]),
-        product_line("one sample", "values x MAC", (sample, macs_per_value), "MAC"),
-        product_line(f"{side} values, whole batch", f"N x {positions}", values),
-        product_line("whole batch", "values x MAC", (batch, macs_per_value), "MAC"),
-        *flop_lines(batch * macs_per_value, bias, prod(result)),
+        make_product_line(f"for one {side} value", f"{inner} x {kernel}", weight[1:], "MAC"),
+        make_product_line(f"{side} values, one sample", positions, values[1:]),
+        make_product_line("one sample", "values x MAC", (sample, macs_per_value), "MAC"),
+        make_product_line(f"{side} values, whole batch", f"N x {positions}", values),
+        make_product_line("whole batch", "values x MAC", (batch, macs_per_value), "MAC"),
+        *make_flop_lines(batch * macs_per_value, bias, prod(result)),
     )
     if transposed:
-        ways = transposed_ways(data, weight, result, groups)
+        ways = list_transposed_ways(data, weight, result, groups)
     else:
-        ways = conv_ways(weight, result[2:], data[2:], settings, groups)
+        ways = list_conv_ways(weight, result[2:], data[2:], settings, groups)
     tensor_roles = [("weights", "in", 1), *([("biases", "in", 2)] if bias else [])]
-    space = items_of(op, *tensor_roles, ("output map", "out", 0))
-    facts = Facts(data[0], prod(weight), result[1] if bias else 0, bias, ways)
+    space = list_sheet_tensors(op, *tensor_roles, ("output map", "out", 0))
+    facts = ManualCheckFacts(data[0], prod(weight), result[1] if bias else 0, bias, ways)
     return WorkedLayer(tuple(shapes), steps, space, facts)
 
 
-def conv_ways(
+def list_conv_ways(
     weight: Shape,
     positions: Shape,
     input_size: Shape,
     settings: list[tuple[int, ...]],
     groups: int = 1,
-) -> tuple[Way, ...]:
+) -> tuple[WorkedWay, ...]:
     """Return the right way; groups, channels, sides of the kernel or positions left out; stride or
     padding left out; the input's size for the output's; the input after or before a pooling; two
     of those that change the positions.
@@ -270,28 +284,28 @@ def conv_ways(
     """
     strides, paddings, dilations = settings
 
-    def add(about: str, slip: str, weight: Shape, positions: Shape) -> None:
-        kernel, place_count = _map(weight[2:]), prod(positions)
+    def add_way(about: str, slip: str, weight: Shape, positions: Shape) -> None:
+        kernel, place_count = _format_map_size(weight[2:]), prod(positions)
         names = (
             (f"{weight[0]} output channels", weight[0]),
-            (_map(positions), place_count),
+            (_format_map_size(positions), place_count),
             (f"the {kernel} kernel", prod(weight[2:])),
             (f"{weight[1]} input channels", weight[1]),
             (f"one side of {positions[0]}", positions[0]),
-            (f"one output value's {_map(weight[1:])}", prod(weight[1:])),
+            (f"one output value's {_format_map_size(weight[1:])}", prod(weight[1:])),
         )
         outputs, shape = weight[0] * place_count, (weight[0], *positions)
         terms = ((weight[0], *weight[1:], *positions),)
-        ways.append(Way((slip,) if slip else (), terms, outputs, names, shape, about))
+        ways.append(WorkedWay((slip,) if slip else (), terms, outputs, names, shape, about))
 
-    def window_slips(size: Shape, expected: Shape) -> dict[str, Shape]:
+    def list_window_slips(size: Shape, expected: Shape) -> dict[str, Shape]:
         """Return the positions that a mistake makes of an input of this size."""
-        dense = tuple(map(out_size, size, weight[2:], repeat(1), paddings, dilations))
-        inner = tuple(map(out_size, size, weight[2:], strides, repeat(0), dilations))
+        dense = tuple(map(compute_output_size, size, weight[2:], repeat(1), paddings, dilations))
+        inner = tuple(map(compute_output_size, size, weight[2:], strides, repeat(0), dilations))
         slips = {
-            f"stride left out ({_map(dense)} positions, not {_map(expected)})": dense,
-            f"padding left out ({_map(inner)} positions, not {_map(expected)})": inner,
-            f"output {_map(size)} instead of {_map(expected)}": size,
+            f"stride left out ({_format_map_size(dense)} positions, not {_format_map_size(expected)})": dense,
+            f"padding left out ({_format_map_size(inner)} positions, not {_format_map_size(expected)})": inner,
+            f"output {_format_map_size(size)} instead of {_format_map_size(expected)}": size,
         }
         distinct: dict[Shape, str] = {}
         for slip, other in slips.items():
@@ -299,38 +313,40 @@ def conv_ways(
                 distinct.setdefault(other, slip)
         return {slip: other for other, slip in distinct.items()}
 
-    def add_pair(first: Slip, second: Slip, places: Shape) -> None:
+    def add_way_pair(first: Slip, second: Slip, places: Shape) -> None:
         (about, slip), (second_about, second_slip) = first, second
         terms, outputs = ((*weight, *places),), weight[0] * prod(places)
         slips, shape = (slip, second_slip), (weight[0], *places)
-        pairs.append(Way(slips, terms, outputs, (), shape, about, second_about))
+        pairs.append(WorkedWay(slips, terms, outputs, (), shape, about, second_about))
 
-    ways: list[Way] = []
-    pairs: list[Way] = []
-    add("terms", "", weight, positions)
-    ways += _left_out(ways[0], weight, positions)
+    ways: list[WorkedWay] = []
+    pairs: list[WorkedWay] = []
+    add_way("terms", "", weight, positions)
+    ways += _list_omitted_sizes(ways[0], weight, positions)
     for pool in (2, 3, 4):
         for scale in (floordiv, mul):
             sizes = tuple(scale(size, pool) for size in input_size)
-            if all(other := tuple(map(out_size, sizes, weight[2:], *settings))):
+            if all(other := tuple(map(compute_output_size, sizes, weight[2:], *settings))):
                 about = "pooling" if (pool, scale) == (2, floordiv) else "wider pooling"
-                pooled = f"input {_map(sizes)} instead of {_map(input_size)}"
-                add(about, pooled, weight, other)
-                for slip, places in window_slips(sizes, other).items():
-                    add_pair((about, pooled), ("positions", slip), places)
+                pooled = (
+                    f"input {_format_map_size(sizes)} instead of {_format_map_size(input_size)}"
+                )
+                add_way(about, pooled, weight, other)
+                for slip, places in list_window_slips(sizes, other).items():
+                    add_way_pair((about, pooled), ("positions", slip), places)
     if groups > 1:
         dense_weight = (weight[0], weight[1] * groups, *weight[2:])
-        add("groups", f"the division by {groups} groups left out", dense_weight, positions)
-    slips = window_slips(tuple(input_size), tuple(positions))
+        add_way("groups", f"the division by {groups} groups left out", dense_weight, positions)
+    slips = list_window_slips(tuple(input_size), tuple(positions))
     for slip, other in slips.items():
-        add("positions", slip, weight, other)
-    both = tuple(map(out_size, input_size, weight[2:], repeat(1), repeat(0), dilations))
+        add_way("positions", slip, weight, other)
+    both = tuple(map(compute_output_size, input_size, weight[2:], repeat(1), repeat(0), dilations))
     if len(slips) > 1 and both not in (positions, *slips.values()) and all(both):
-        add_pair(("positions", "stride left out"), ("positions", "padding left out"), both)
+        add_way_pair(("positions", "stride left out"), ("positions", "padding left out"), both)
     return (*ways, *pairs)
 
 
-def _left_out(right: Way, weight: Shape, positions: Shape) -> Iterator[Way]:
+def _list_omitted_sizes(right: WorkedWay, weight: Shape, positions: Shape) -> Iterator[WorkedWay]:
     """Yield the ways in which one size of a convolution is left out."""
     first, second, *kernel = weight
     sizes = [
@@ -338,59 +354,72 @@ def _left_out(right: Way, weight: Shape, positions: Shape) -> Iterator[Way]:
         ("channels", f"the {second} input channels left out", (first, *kernel, *positions), 1),
     ]
     if len(kernel) > 1:
-        side = f"one side of the {_map(kernel)} kernel left out"
+        side = f"one side of the {_format_map_size(kernel)} kernel left out"
         sizes.append(("kernel", side, (first, second, *kernel[1:], *positions), 1))
-        side = f"one side of the {_map(positions)} positions left out"
+        side = f"one side of the {_format_map_size(positions)} positions left out"
         sizes.append(("map", side, (*weight, *positions[1:]), positions[0]))
-    sizes.append(("kernel", f"the {_map(kernel)} kernel left out", (first, second, *positions), 1))
-    sizes.append(("map", f"the {_map(positions)} positions left out", weight, prod(positions)))
+    sizes.append(
+        (
+            "kernel",
+            f"the {_format_map_size(kernel)} kernel left out",
+            (first, second, *positions),
+            1,
+        )
+    )
+    sizes.append(
+        ("map", f"the {_format_map_size(positions)} positions left out", weight, prod(positions))
+    )
     for about, slip, term, left_out in sizes:
         if prod(term) != right.macs:
             outputs = right.outputs // left_out if right.shape else right.outputs
-            yield Way((slip,), (term,), outputs, about=about)
+            yield WorkedWay((slip,), (term,), outputs, about=about)
 
 
-def out_size(size: int, kernel: int, stride: int, padding: int, dilation: int = 1) -> int:
+def compute_output_size(
+    size: int, kernel: int, stride: int, padding: int, dilation: int = 1
+) -> int:
     """Return (input - kernel + 2 padding)/stride + 1 with the dilated kernel; 0 if it does not
     fit."""
     return max(0, (size - (dilation * (kernel - 1) + 1) + 2 * padding) // stride + 1)
 
 
-def _map(sizes: Sequence[int]) -> str:
+def _format_map_size(sizes: Sequence[int]) -> str:
     return "x".join(map(str, sizes))
 
 
-def transposed_ways(data: Shape, weight: Shape, result: Shape, groups: int) -> tuple[Way, ...]:
+def list_transposed_ways(
+    data: Shape, weight: Shape, result: Shape, groups: int
+) -> tuple[WorkedWay, ...]:
     """Return the right way; the output's positions instead of the input's; groups left out."""
     outputs = prod(result[1:])
     names = (
         (f"{weight[0]} input channels", weight[0]),
-        (_map(data[2:]), prod(data[2:])),
-        (f"the {_map(weight[2:])} kernel", prod(weight[2:])),
+        (_format_map_size(data[2:]), prod(data[2:])),
+        (f"the {_format_map_size(weight[2:])} kernel", prod(weight[2:])),
         (f"{weight[1]} output channels", weight[1]),
     )
-    slip = f"positions of the output ({_map(result[2:])}) instead of the input's ({_map(data[2:])})"
+    slip = f"positions of the output ({_format_map_size(result[2:])}) instead of the input's ({_format_map_size(data[2:])})"
     ways = [
-        Way((), ((*weight, *data[2:]),), outputs, names),
-        Way((slip,), ((*weight, *result[2:]),), outputs, names, about="positions"),
+        WorkedWay((), ((*weight, *data[2:]),), outputs, names),
+        WorkedWay((slip,), ((*weight, *result[2:]),), outputs, names, about="positions"),
     ]
     if groups > 1:
         dense = (weight[0], weight[1] * groups, *weight[2:], *data[2:])
         slip = f"the division by {groups} groups left out"
-        ways.append(Way((slip,), (dense,), outputs, about="groups"))
-    for way in _left_out(ways[0], (weight[1], weight[0], *weight[2:]), data[2:]):
+        ways.append(WorkedWay((slip,), (dense,), outputs, about="groups"))
+    for way in _list_omitted_sizes(ways[0], (weight[1], weight[0], *weight[2:]), data[2:]):
         ways.append(way)
     return tuple(ways)
 
 
-def linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
+def work_linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
     """Return the sheet of aten.addmm(bias, rows, weight), aten.mm(rows, weight) or
     aten.linear(data, weight, bias).
 
     The dispatcher sees the leading dimensions flattened to rows; ``module_output`` has them.
     """
     first, bias_at = (1, 0) if op.op in ADDED else (0, BIAS_AT.get(op.op, -1))
-    data, weight = left_factor(op), shape_of(op.inputs, first + 1)
+    data, weight = get_left_factor(op), get_shape(op.inputs, first + 1)
     ins, outs = (weight[-1], weight[0]) if op.op == "aten.linear" else (weight[0], weight[1])
     rows, leading = prod(data[:-1]), data[:-1] or (1,)
     if module_output is not None and module_output[:-1] and prod(module_output[:-1]) == rows:
@@ -398,88 +427,96 @@ def linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
     has_bias_operand = 0 <= bias_at < len(op.inputs) and op.inputs[bias_at] is not None
     bias = has_bias_operand or op.parameters == ins * outs + outs
     shapes = (
-        shape_line("input", (*leading, ins), "... x in"),
-        product_line("rows", "product of the leading sizes", leading),
-        shape_line("output", (*leading, outs), "... x out"),
+        make_shape_line("input", (*leading, ins), "... x in"),
+        make_product_line("rows", "product of the leading sizes", leading),
+        make_shape_line("output", (*leading, outs), "... x out"),
     )
     steps = (
-        product_line("for one output value", "in", (ins,), "MAC"),
-        product_line("one row", "in x out", (ins, outs), "MAC"),
-        product_line("output values", "rows x out", (rows, outs)),
-        product_line("whole batch", "rows x in x out", (rows, ins, outs), "MAC"),
-        *flop_lines(rows * ins * outs, bias, rows * outs),
+        make_product_line("for one output value", "in", (ins,), "MAC"),
+        make_product_line("one row", "in x out", (ins, outs), "MAC"),
+        make_product_line("output values", "rows x out", (rows, outs)),
+        make_product_line("whole batch", "rows x in x out", (rows, ins, outs), "MAC"),
+        *make_flop_lines(rows * ins * outs, bias, rows * outs),
     )
-    ways = linear_ways(leading[1:], ins, outs)
-    facts = Facts(leading[0], ins * outs, outs if bias else 0, bias, ways)
-    weights, *other_items = items_of(op, ("weights", "in", first + 1), ("output map", "out", 0))
-    biases = [Item("biases", (outs,), weights.item)] if bias else []
+    ways = list_linear_ways(leading[1:], ins, outs)
+    facts = ManualCheckFacts(leading[0], ins * outs, outs if bias else 0, bias, ways)
+    weights, *other_items = list_sheet_tensors(
+        op, ("weights", "in", first + 1), ("output map", "out", 0)
+    )
+    biases = [SheetTensor("biases", (outs,), weights.item)] if bias else []
     return WorkedLayer(shapes, steps, (weights, *biases, *other_items), facts)
 
 
-def linear_ways(inner: Shape, ins: int, outs: int) -> tuple[Way, ...]:
+def list_linear_ways(inner: Shape, ins: int, outs: int) -> tuple[WorkedWay, ...]:
     """Return the right way; one size used twice; the leading sizes ``inner`` (without the batch)
     left out; sizes added."""
     names = ((f"{ins} inputs", ins), (f"{outs} outputs", outs))
     values = prod(inner) * outs
-    ways = [Way((), ((*inner, ins, outs),), values, names)]
+    ways = [WorkedWay((), ((*inner, ins, outs),), values, names)]
     if prod(inner) > 1:
-        slip = f"the {times(*inner)} rows of each sample left out"
-        ways.append(Way((slip,), ((ins, outs),), outs, names, about="positions"))
+        slip = f"the {format_factors(*inner)} rows of each sample left out"
+        ways.append(WorkedWay((slip,), ((ins, outs),), outs, names, about="positions"))
     for size, name, other_size in ((ins, "inputs", outs), (outs, "outputs", ins)):
         if size > 1:
             slip = f"the {size} {name} left out"
             outputs = values if name == "inputs" else prod(inner)
-            ways.append(Way((slip,), ((*inner, other_size),), outputs, about="channels"))
+            ways.append(WorkedWay((slip,), ((*inner, other_size),), outputs, about="channels"))
         if ins != outs:
             slip = f"{name} used twice ({size} x {size} instead of {ins} x {outs})"
-            ways.append(Way((slip,), ((*inner, size, size),), values, about="sizes"))
+            ways.append(WorkedWay((slip,), ((*inner, size, size),), values, about="sizes"))
     slip = f"sizes added instead of multiplied ({ins} + {outs})"
-    return (*ways, Way((slip,), ((*inner, ins + outs),), values, about="sizes"))
+    return (*ways, WorkedWay((slip,), ((*inner, ins + outs),), values, about="sizes"))
 
 
-def embedding(op: OpShape) -> WorkedLayer:
+def work_embedding(op: OpShape) -> WorkedLayer:
     """Return the sheet of aten.embedding(table, indices): a lookup."""
-    table, indices, result = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
-    text, width = times(*indices) or "1", table[-1]
+    table, indices, result = (
+        get_shape(op.inputs, 0),
+        get_shape(op.inputs, 1),
+        get_shape(op.outputs, 0),
+    )
+    text, width = format_factors(*indices) or "1", table[-1]
     rows = prod(indices)
     shapes = (
-        shape_line("indices", indices),
-        shape_line("table", table, "entries x E"),
-        shape_line("output", result, "indices x E", f"{text} x {width:,}"),
+        make_shape_line("indices", indices),
+        make_shape_line("table", table, "entries x E"),
+        make_shape_line("output", result, "indices x E", f"{text} x {width:,}"),
     )
     steps = (
-        Line("rows looked up", "product of the indices' sizes", text, f"{rows:,}"),
-        product_line("values copied", "rows x E", (rows, width)),
-        Line("operations", "a lookup multiplies nothing", "", "0 MAC"),
+        SheetLine("rows looked up", "product of the indices' sizes", text, f"{rows:,}"),
+        make_product_line("values copied", "rows x E", (rows, width)),
+        SheetLine("operations", "a lookup multiplies nothing", "", "0 MAC"),
     )
-    return WorkedLayer(shapes, steps, items_of(op, ("table", "in", 0), ("output map", "out", 0)))
+    return WorkedLayer(
+        shapes, steps, list_sheet_tensors(op, ("table", "in", 0), ("output map", "out", 0))
+    )
 
 
-def norm(op: OpShape) -> WorkedLayer:
+def work_norm(op: OpShape) -> WorkedLayer:
     """Return the sheet of batch, instance, layer and group norm: which values share a mean, and
     the work on each value."""
-    data, kind = shape_of(op.inputs, 0), NORMS[op.op]
+    data, kind = get_shape(op.inputs, 0), NORMS[op.op]
     values = prod(data)
     if kind == "layer":
-        formula, shared = "normalised sizes", integers(op, "normalized_shape") or data[-1:]
+        formula, shared = "normalised sizes", read_integers(op, "normalized_shape") or data[-1:]
         means = values // prod(shared)
     elif kind == "group":
-        groups = integer(op, "group", 1)
+        groups = read_integer(op, "group", 1)
         formula, shared = "C/g x positions", (data[1] // groups, *data[2:])
         means = data[0] * groups
     else:
         formula, shared = "N x positions of a channel", (data[0], *data[2:])
         means = data[1]
     shapes = (
-        shape_line("input", data),
-        product_line("values that share a mean", formula, shared),
-        Line(
+        make_shape_line("input", data),
+        make_product_line("values that share a mean", formula, shared),
+        SheetLine(
             "means and variances",
             "values / those that share",
             f"{values:,}/{prod(shared):,}",
             f"{means:,}",
         ),
-        shape_line("output", shape_of(op.outputs, 0), "as the input"),
+        make_shape_line("output", get_shape(op.outputs, 0), "as the input"),
     )
     weights_at = 2 if kind == "layer" else 1
     tensor_roles = [("weights", "in", weights_at), ("biases", "in", weights_at + 1)]
@@ -487,7 +524,7 @@ def norm(op: OpShape) -> WorkedLayer:
         tensor_roles += [("running mean", "in", 3), ("running variance", "in", 4)]
     tensor_roles.append(("output map", "out", 0))
     work = {"normalize with the running statistics": 2}
-    if kind != "batch" or flag(op, "training") or op.op == "aten._batch_norm_with_update":
+    if kind != "batch" or read_flag(op, "training") or op.op == "aten._batch_norm_with_update":
         work = {"mean": 1, "variance": 3, "normalise": 2}
         tensor_roles += [
             ("mean, kept for backward", "out", 1),
@@ -497,55 +534,59 @@ def norm(op: OpShape) -> WorkedLayer:
     total = f"{sum(work.values()) * values:,} FLOP"
     steps = (
         *(
-            product_line(caption, f"{flops} per value", (flops, values), "FLOP")
+            make_product_line(caption, f"{flops} per value", (flops, values), "FLOP")
             for caption, flops in work.items()
         ),
-        Line("total, elementwise", "no multiply-adds", "", total),
+        SheetLine("total, elementwise", "no multiply-adds", "", total),
     )
-    return WorkedLayer(shapes, steps, items_of(op, *tensor_roles))
+    return WorkedLayer(shapes, steps, list_sheet_tensors(op, *tensor_roles))
 
 
-def pooling(op: OpShape) -> WorkedLayer:
+def work_pooling(op: OpShape) -> WorkedLayer:
     """Return the sheet of max and average pooling: a window for each output value."""
     rank = 3 if "3d" in op.op else 2
-    data, result = shape_of(op.inputs, 0), shape_of(op.outputs, 0)
-    kernel = each_side(op, "kernel_size", rank, 1)
+    data, result = get_shape(op.inputs, 0), get_shape(op.outputs, 0)
+    kernel = read_window_setting(op, "kernel_size", rank, 1)
     strides = [
-        stride or size for stride, size in zip(each_side(op, "stride", rank), kernel, strict=True)
+        stride or size
+        for stride, size in zip(read_window_setting(op, "stride", rank), kernel, strict=True)
     ]
-    padding, dilation = each_side(op, "padding", rank), each_side(op, "dilation", rank, 1)
+    padding, dilation = (
+        read_window_setting(op, "padding", rank),
+        read_window_setting(op, "dilation", rank, 1),
+    )
     sides = list(zip(data[-rank:], kernel, strides, padding, dilation, result[-rank:], strict=True))
     names = [f"output {side}" for side in SIDES[rank]]
     shapes = (
-        shape_line("input", data),
-        *window_lines(names, sides, up=flag(op, "ceil_mode")),
-        shape_line("output", result),
+        make_shape_line("input", data),
+        *make_window_lines(names, sides, up=read_flag(op, "ceil_mode")),
+        make_shape_line("output", result),
     )
     window, values = prod(kernel), prod(result)
     noun = "comparisons" if "max" in op.op else "additions"
     steps = (
-        product_line("for one output value", f"window, {noun}", kernel),
-        Line("output values", "product of the sizes", shapes[-1].result, f"{values:,}"),
-        product_line("total, elementwise", "values x window", (values, window), "FLOP"),
-        Line("operations", "no multiply-adds, no weights", "", "0 MAC"),
+        make_product_line("for one output value", f"window, {noun}", kernel),
+        SheetLine("output values", "product of the sizes", shapes[-1].result, f"{values:,}"),
+        make_product_line("total, elementwise", "values x window", (values, window), "FLOP"),
+        SheetLine("operations", "no multiply-adds, no weights", "", "0 MAC"),
     )
     indices = ("indices of the maxima, kept for backward", "out", 1)
-    return WorkedLayer(shapes, steps, items_of(op, ("output map", "out", 0), indices))
+    return WorkedLayer(shapes, steps, list_sheet_tensors(op, ("output map", "out", 0), indices))
 
 
-def plain(ops: Sequence[OpShape]) -> WorkedLayer:
+def work_plain_layer(ops: Sequence[OpShape]) -> WorkedLayer:
     """Return the sheet of anything else: one line for each operation."""
     steps = []
     for op in ops:
         text, result = f"no formula for {op.op}", "not counted"
-        if formula := formula_for(op):
+        if formula := find_formula(op):
             part = formula(op)[0]
             text = part.text
             result = f"{part.macs:,} MAC" if part.macs else f"{part.elementwise:,} FLOP"
         name = op.op.removeprefix("aten.").removeprefix("perfctl.").rstrip("_")
-        steps.append(Line(name, text, "", result))
+        steps.append(SheetLine(name, text, "", result))
     shapes = (
-        shape_line("input", shape_of(ops[0].inputs, 0)),
-        shape_line("output", shape_of(ops[-1].outputs, 0)),
+        make_shape_line("input", get_shape(ops[0].inputs, 0)),
+        make_shape_line("output", get_shape(ops[-1].outputs, 0)),
     )
-    return WorkedLayer(shapes, tuple(steps), items_of(ops[-1], ("output map", "out", 0)))
+    return WorkedLayer(shapes, tuple(steps), list_sheet_tensors(ops[-1], ("output map", "out", 0)))

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, TypeWork, fused_only
-from perfctl.records.paper import LayerCall, ModuleSeen
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, TypeWork, is_fused_only
+from perfctl.records.paper import LayerCall, TracedModule
 
 CONVENTIONS = (
     (
@@ -79,9 +79,11 @@ class NetworkSheet:
     """Totals by type; () where everything is as it was given, in fp32."""
 
 
-def network_sheet(modules: Sequence[ModuleSeen], calls: Sequence[LayerCall]) -> NetworkSheet:
+def build_network_sheet(
+    modules: Sequence[TracedModule], calls: Sequence[LayerCall]
+) -> NetworkSheet:
     """The sheet of one traced step."""
-    counted = [call for call in calls if not fused_only(call)]
+    counted = [call for call in calls if not is_fused_only(call)]
     directions = ("forward", *BACKWARD)
     groups: dict[str, dict[str, list[LayerCall]]] = defaultdict(dict)
     for call in counted:
@@ -93,10 +95,10 @@ def network_sheet(modules: Sequence[ModuleSeen], calls: Sequence[LayerCall]) -> 
     lines = tuple(
         line
         for module in (*inner, *outer)
-        for line in _lines(module, groups.pop(module.path, {}), modules)
+        for line in _list_module_lines(module, groups.pop(module.path, {}), modules)
     )
     lines += tuple(
-        _line(path, kind, calls_of_kind, None)
+        _build_network_line(path, kind, calls_of_kind, None)
         for path, kinds in groups.items()
         for kind, calls_of_kind in kinds.items()
     )
@@ -141,7 +143,7 @@ def network_sheet(modules: Sequence[ModuleSeen], calls: Sequence[LayerCall]) -> 
     )
 
 
-def typed(
+def add_types_to_sheet(
     sheet: NetworkSheet, products: Mapping[tuple[str, str], str], types: tuple[TypeWork, ...]
 ) -> NetworkSheet:
     """The sheet with the type of each line's products, and the totals by type. ``products``:
@@ -153,8 +155,8 @@ def typed(
     return replace(sheet, lines=lines, conventions=(*sheet.conventions, *TYPES), types=types)
 
 
-def _lines(
-    module: ModuleSeen, kinds: dict[str, list[LayerCall]], modules: Sequence[ModuleSeen]
+def _list_module_lines(
+    module: TracedModule, kinds: dict[str, list[LayerCall]], modules: Sequence[TracedModule]
 ) -> Iterator[NetworkLine]:
     """The module's own line, unless it only holds others, and one for each function in it."""
     holds = any(
@@ -162,9 +164,9 @@ def _lines(
         for other in modules
     )
     if module.kind in kinds or module.parameters or not holds:
-        yield _line(module.path, module.kind, kinds.pop(module.kind, []), module)
+        yield _build_network_line(module.path, module.kind, kinds.pop(module.kind, []), module)
     for kind, calls_of_kind in kinds.items():
-        line = _line(module.path, kind, calls_of_kind, None)
+        line = _build_network_line(module.path, kind, calls_of_kind, None)
         if (line.macs, line.backward_flops, line.elementwise_flops, line.written_bytes) != (
             0,
             0,
@@ -174,14 +176,14 @@ def _lines(
             yield line
 
 
-def _line(
-    path: str, kind: str, calls: Sequence[LayerCall], module: ModuleSeen | None
+def _build_network_line(
+    path: str, kind: str, calls: Sequence[LayerCall], module: TracedModule | None
 ) -> NetworkLine:
     forward = [call for call in calls if call.direction == "forward"]
     backward = [call for call in calls if call.direction in BACKWARD]
     called = module is None or module.called or bool(calls)
 
-    def total(group: Sequence[LayerCall], name: str) -> int | None:
+    def sum_if_known(group: Sequence[LayerCall], name: str) -> int | None:
         values = [getattr(call, name) for call in group]
         return sum(values) if called and None not in values else None
 
@@ -191,10 +193,10 @@ def _line(
         module.output if module is not None else None,
         module.parameters if module is not None else 0,
         module.parameter_bytes if module is not None else 0,
-        total(forward, "macs"),
-        total(forward, "flops"),
-        total(backward, "flops"),
-        total(forward, "elementwise_flops"),
-        total(forward, "write_bytes"),
+        sum_if_known(forward, "macs"),
+        sum_if_known(forward, "flops"),
+        sum_if_known(backward, "flops"),
+        sum_if_known(forward, "elementwise_flops"),
+        sum_if_known(forward, "write_bytes"),
         called,
     )

@@ -19,11 +19,11 @@ CHANNELS = "output channels taken as positions"
 UNEXPLAINED = "not explained"
 
 
-def name_unit(counted: str, stated: str) -> str:
+def describe_wrong_unit(counted: str, stated: str) -> str:
     """Return that a value is in one unit and was stated in another."""
     return f"{UNIT_NAMES[counted]} instead of {UNIT_NAMES.get(stated, '')}"
 
 
-def not_operations(values: str) -> str:
+def describe_not_operations(values: str) -> str:
     """Return that somebody took a number of values for operations."""
     return f"{values}, not operations"

@@ -8,25 +8,25 @@ from math import prod
 
 from perfctl.orchestrator.estimate.flops.engine import PRODUCTS
 from perfctl.orchestrator.estimate.flops.formulas import (
-    Net,
-    flag,
-    integer,
-    left_factor,
-    net_of,
-    shape_of,
-    tensors_of,
-    times,
+    RecurrentSizes,
+    format_factors,
+    get_left_factor,
+    get_shape,
+    read_flag,
+    read_integer,
+    read_op_tensors,
+    read_recurrent_sizes,
 )
 from perfctl.orchestrator.estimate.sheets.layers import (
-    Facts,
-    Item,
-    Line,
-    Way,
+    ManualCheckFacts,
+    SheetLine,
+    SheetTensor,
     WorkedLayer,
-    flop_lines,
-    items_of,
-    product_line,
-    shape_line,
+    WorkedWay,
+    list_sheet_tensors,
+    make_flop_lines,
+    make_product_line,
+    make_shape_line,
 )
 from perfctl.orchestrator.estimate.sheets.reasons import NO_ATTENTION
 from perfctl.records.paper import OpShape
@@ -36,50 +36,50 @@ SDPA = "perfctl.scaled_dot_product_attention"
 GATES = {4: "input, forget, cell, output", 3: "reset, update, new", 1: "none: one hidden layer"}
 
 
-def attention(op: OpShape) -> WorkedLayer:
+def work_attention(op: OpShape) -> WorkedLayer:
     """Return the sheet of one call of scaled_dot_product_attention."""
-    query, key, value = (shape_of(op.inputs, index) for index in range(3))
+    query, key, value = (get_shape(op.inputs, index) for index in range(3))
     batch, heads = (query[0], prod(query[1:-2])) if len(query) > 2 else (1, 1)
     rows, columns, wide, deep = query[-2], key[-2], query[-1], value[-1]
     square: tuple[int, ...] = (batch, heads, rows, columns)
     matrix, letters = square, "B x h x Sq x Sk"
-    causal, is_masked = flag(op, "is_causal"), "scores" in op.attributes
+    causal, is_masked = read_flag(op, "is_causal"), "scores" in op.attributes
     if is_masked:
-        square, letters = (integer(op, "scores"),), "scores that the mask leaves"
+        square, letters = (read_integer(op, "scores"),), "scores that the mask leaves"
     scores = prod(square)
     macs = scores * (wide + deep)
     shapes = (
-        shape_line("query", query, "B x h x Sq x E"),
-        shape_line("key", key, "B x h x Sk x E"),
-        shape_line("value", value, "B x h x Sk x V"),
-        product_line("scores", letters, square),
-        shape_line("output", shape_of(op.outputs, 0), "B x h x Sq x V"),
+        make_shape_line("query", query, "B x h x Sq x E"),
+        make_shape_line("key", key, "B x h x Sk x E"),
+        make_shape_line("value", value, "B x h x Sk x V"),
+        make_product_line("scores", letters, square),
+        make_shape_line("output", get_shape(op.outputs, 0), "B x h x Sq x V"),
     )
     steps = [
-        product_line("one score", "E", (wide,), "MAC"),
-        product_line("scores Q K^T", f"{letters} x E", (*square, wide), "MAC"),
-        product_line("weights x values", f"{letters} x V", (*square, deep), "MAC"),
-        Line("whole batch", "sum", f"{scores * wide:,} + {scores * deep:,}", f"{macs:,} MAC"),
-        *flop_lines(macs),
-        product_line("softmax and scaling, not included", "6 per score", (6, scores), "FLOP"),
+        make_product_line("one score", "E", (wide,), "MAC"),
+        make_product_line("scores Q K^T", f"{letters} x E", (*square, wide), "MAC"),
+        make_product_line("weights x values", f"{letters} x V", (*square, deep), "MAC"),
+        SheetLine("whole batch", "sum", f"{scores * wide:,} + {scores * deep:,}", f"{macs:,} MAC"),
+        *make_flop_lines(macs),
+        make_product_line("softmax and scaling, not included", "6 per score", (6, scores), "FLOP"),
     ]
     if causal:
         note = "the full square is counted; a kernel that skips masked blocks does less"
-        steps.append(Line("causal mask", note, "", ""))
+        steps.append(SheetLine("causal mask", note, "", ""))
     for name in ("mask", "upper_bound"):
         if name in op.attributes:
-            steps.append(Line(name.replace("_", " "), str(op.attributes[name]), "", ""))
+            steps.append(SheetLine(name.replace("_", " "), str(op.attributes[name]), "", ""))
     tensor_roles = [(name, "in", index) for index, name in enumerate(("query", "key", "value"))]
-    items = list(items_of(op, *tensor_roles, ("output map", "out", 0)))
-    items.insert(3, Item("scores, if a kernel keeps them", matrix, items[0].item))
+    items = list(list_sheet_tensors(op, *tensor_roles, ("output map", "out", 0)))
+    items.insert(3, SheetTensor("scores, if a kernel keeps them", matrix, items[0].item))
     sides = (1, scores // batch, 1) if is_masked else (heads, rows, columns)
-    facts = Facts(batch, 0, 0, False, attention_ways(*sides, wide, deep, causal))
+    facts = ManualCheckFacts(batch, 0, 0, False, list_attention_ways(*sides, wide, deep, causal))
     return WorkedLayer(shapes, tuple(steps), tuple(items), facts)
 
 
-def attention_ways(
+def list_attention_ways(
     heads: int, rows: int, columns: int, wide: int, deep: int, causal: bool
-) -> tuple[Way, ...]:
+) -> tuple[WorkedWay, ...]:
     """Return the right way; a product, a sequence or the heads left out; the mask counted."""
     scores, values = (heads, rows, columns), heads * rows * deep
     terms = {
@@ -101,18 +101,20 @@ def attention_ways(
         terms["halved for the causal mask"] = ((macs // 2,),)
         triangle = (heads * (wide + deep), rows * (rows + 1) // 2)
         terms["only the causal triangle counted"] = (triangle,)
-    return tuple(Way((slip,) if slip else (), term, values) for slip, term in terms.items())
+    return tuple(WorkedWay((slip,) if slip else (), term, values) for slip, term in terms.items())
 
 
-def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: bool) -> WorkedLayer:
+def work_products(
+    ops: Sequence[OpShape], batch: int, parameters: int, multihead: bool
+) -> WorkedLayer:
     """Return the sheet of a layer of several products (nn.MultiheadAttention: projections and
     attention), one line each."""
     heavy = [op for op in ops if op.op in PRODUCTS]
     names = [f"product {number}" for number in range(1, len(heavy) + 1)]
     if multihead:
-        names, batch = _multihead_names(heavy), _multihead_batch(heavy)
-    steps: list[Line] = []
-    items: list[Item] = []
+        names, batch = _name_multihead_products(heavy), _find_multihead_batch(heavy)
+    steps: list[SheetLine] = []
+    items: list[SheetTensor] = []
     macs_of: list[int] = []
     for name, op in zip(names, heavy, strict=True):
         part = PRODUCTS[op.op](op)[0]
@@ -120,35 +122,35 @@ def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: boo
         letters, _, numbers_text = part.text.partition(" = ")
         repeats = f"{op.calls} times " if op.calls > 1 else ""
         numbers = f"{repeats}{numbers_text.partition(' = ')[0]}"
-        steps.append(Line(name, letters, numbers, f"{macs_of[-1]:,} MAC"))
-        items += items_of(op, (f"result of {name}", "out", 0))
+        steps.append(SheetLine(name, letters, numbers, f"{macs_of[-1]:,} MAC"))
+        items += list_sheet_tensors(op, (f"result of {name}", "out", 0))
     total, terms = sum(macs_of), " + ".join(f"{macs:,}" for macs in macs_of)
-    steps += [Line("whole batch", "sum", terms, f"{total:,} MAC"), *flop_lines(total)]
+    steps += [SheetLine("whole batch", "sum", terms, f"{total:,} MAC"), *make_flop_lines(total)]
     if parameters:
-        items.insert(0, Item("parameters", (parameters,), items[0].item if items else 4))
+        items.insert(0, SheetTensor("parameters", (parameters,), items[0].item if items else 4))
     shapes = (
-        shape_line("first operand", left_factor(ops[0])),
-        shape_line("last result", shape_of(ops[-1].outputs, 0)),
+        make_shape_line("first operand", get_left_factor(ops[0])),
+        make_shape_line("last result", get_shape(ops[-1].outputs, 0)),
     )
     facts = None
     if macs_of and not any(macs % batch for macs in macs_of):
-        ways = products_ways(names, [macs // batch for macs in macs_of])
-        facts = Facts(batch, parameters, 0, False, ways)
+        ways = list_product_ways(names, [macs // batch for macs in macs_of])
+        facts = ManualCheckFacts(batch, parameters, 0, False, ways)
     return WorkedLayer(shapes, tuple(steps), tuple(items), facts)
 
 
-def _multihead_batch(heavy: Sequence[OpShape]) -> int:
+def _find_multihead_batch(heavy: Sequence[OpShape]) -> int:
     core = next((op for op in heavy if op.op == SDPA or "bmm" in op.op), None)
-    rows = prod(left_factor(heavy[0])[:-1])
+    rows = prod(get_left_factor(heavy[0])[:-1])
     if core is None or rows == 0:
         return 1
     if core.op == SDPA:
-        return shape_of(core.inputs, 0)[0]
-    positions = left_factor(core)[-2]
+        return get_shape(core.inputs, 0)[0]
+    positions = get_left_factor(core)[-2]
     return rows // positions if rows % positions == 0 else 1
 
 
-def _multihead_names(heavy: Sequence[OpShape]) -> list[str]:
+def _name_multihead_products(heavy: Sequence[OpShape]) -> list[str]:
     """Return a name for each product: attention's own, and the projections before and after."""
     core = [index for index, op in enumerate(heavy) if op.op == SDPA or "bmm" in op.op]
     first, last = (core[0], core[-1]) if core else (len(heavy), -1)
@@ -164,88 +166,97 @@ def _multihead_names(heavy: Sequence[OpShape]) -> list[str]:
     return names
 
 
-def products_ways(names: Sequence[str], macs_of: Sequence[int]) -> tuple[Way, ...]:
+def list_product_ways(names: Sequence[str], macs_of: Sequence[int]) -> tuple[WorkedWay, ...]:
     """Return the right way; each product left out or alone; projections or attention left out."""
     terms = [(macs,) for macs in macs_of]
-    ways = [Way((), tuple(terms), 0)]
+    ways = [WorkedWay((), tuple(terms), 0)]
     if len(terms) > 1:
         for index, name in enumerate(names):
             other_terms = (*terms[:index], *terms[index + 1 :])
             ways += [
-                Way((f"{name} left out",), other_terms, 0),
-                Way((f"{name} alone",), (terms[index],), 0),
+                WorkedWay((f"{name} left out",), other_terms, 0),
+                WorkedWay((f"{name} alone",), (terms[index],), 0),
             ]
     named_terms = list(zip(names, terms, strict=True))
     inner = tuple(term for name, term in named_terms if not name.startswith("projection"))
     outer = tuple(term for name, term in named_terms if name.startswith("projection"))
     if inner and outer:
-        ways.append(Way(("the projections left out",), inner, 0))
-        ways.append(Way((f"{NO_ATTENTION}, projections alone",), outer, 0))
+        ways.append(WorkedWay(("the projections left out",), inner, 0))
+        ways.append(WorkedWay((f"{NO_ATTENTION}, projections alone",), outer, 0))
     return tuple(ways)
 
 
-def recurrent(op: OpShape) -> WorkedLayer:
+def work_recurrent(op: OpShape) -> WorkedLayer:
     """Return the sheet of perfctl.lstm, perfctl.gru or perfctl.rnn."""
-    rows, first, packed = integer(op, "rows"), integer(op, "first_rows"), flag(op, "packed")
+    rows, first, packed = (
+        read_integer(op, "rows"),
+        read_integer(op, "first_rows"),
+        read_flag(op, "packed"),
+    )
     batch = first if first and rows % first == 0 and not packed else 1
-    net, bias = net_of(op, batch), flag(op, "bias")
+    net, bias = read_recurrent_sizes(op, batch), read_flag(op, "bias")
     shapes = (
-        shape_line("input", shape_of(op.inputs, 0)),
-        Line("rows", "sum of the lengths", "packed: padding is not computed", f"{rows:,}")
+        make_shape_line("input", get_shape(op.inputs, 0)),
+        SheetLine("rows", "sum of the lengths", "packed: padding is not computed", f"{rows:,}")
         if packed
-        else Line("rows", "N x T", times(batch, net.steps), f"{rows:,}"),
-        Line("gates", "G", GATES[net.gates], f"{net.gates:,}"),
-        Line(
+        else SheetLine("rows", "N x T", format_factors(batch, net.steps), f"{rows:,}"),
+        SheetLine("gates", "G", GATES[net.gates], f"{net.gates:,}"),
+        SheetLine(
             "recurrent size",
             "R" if net.projection else "R = H",
             "projection" if net.projection else "",
             f"{net.recurrent_size:,}",
         ),
-        product_line("output features", "D x R", (net.directions, net.recurrent_size)),
-        shape_line("output", shape_of(op.outputs, 0)),
+        make_product_line("output features", "D x R", (net.directions, net.recurrent_size)),
+        make_shape_line("output", get_shape(op.outputs, 0)),
     )
-    output = tensors_of(op).outputs[0]
-    steps: list[Line] = []
-    items: list[Item] = []
+    output = read_op_tensors(op).outputs[0]
+    steps: list[SheetLine] = []
+    items: list[SheetTensor] = []
     for layer in range(net.layers):
-        steps += _layer_lines(net, layer, rows)
+        steps += _make_recurrent_lines(net, layer, rows)
         sizes = {
-            "input weights": (net.wide, net.feeds(layer)),
+            "input weights": (net.wide, net.get_input_size(layer)),
             "recurrent weights": (net.wide, net.recurrent_size),
             "projection": (net.projection, net.hidden),
             "biases": (2 * bias, net.wide),
         }
         items += [
-            Item(f"{caption}, layer {layer}", (net.directions, *size), output[1] if output else 4)
+            SheetTensor(
+                f"{caption}, layer {layer}", (net.directions, *size), output[1] if output else 4
+            )
             for caption, size in sizes.items()
             if size[0]
         ]
     macs = batch * sum(map(prod, net.terms))
-    steps += [Line("whole batch", "sum of the layers", "", f"{macs:,} MAC"), *flop_lines(macs)]
+    steps += [
+        SheetLine("whole batch", "sum of the layers", "", f"{macs:,} MAC"),
+        *make_flop_lines(macs),
+    ]
     if bias:
         factors = (2, net.gates, net.hidden, rows, net.directions, net.layers)
         letters = "2 x G x H x rows x D x layers"
-        steps.append(product_line("biases, not included", letters, factors, "FLOP"))
-    items += items_of(op, ("output map", "out", 0))
+        steps.append(make_product_line("biases, not included", letters, factors, "FLOP"))
+    items += list_sheet_tensors(op, ("output map", "out", 0))
     biases = 2 * net.wide * net.directions * net.layers if bias else 0
-    facts = Facts(batch, net.weights, biases, False, recurrent_ways(net))
+    facts = ManualCheckFacts(batch, net.weights, biases, False, list_recurrent_ways(net))
     return WorkedLayer(shapes, tuple(steps), tuple(items), facts)
 
 
-def _layer_lines(net: Net, layer: int, rows: int) -> list[Line]:
-    feeds, inputs = net.feeds(layer), "I" if layer == 0 else "D x R"
+def _make_recurrent_lines(net: RecurrentSizes, layer: int, rows: int) -> list[SheetLine]:
+    feeds, inputs = net.get_input_size(layer), "I" if layer == 0 else "D x R"
     per_row, projected = net.wide * (feeds + net.recurrent_size), net.projection * net.hidden
-    numbers = f"{times(net.gates, net.hidden)} x ({feeds:,} + {net.recurrent_size:,})"
+    numbers = f"{format_factors(net.gates, net.hidden)} x ({feeds:,} + {net.recurrent_size:,})"
     letters = f"G x H x ({inputs} + R)"
-    lines = [Line(f"layer {layer}, one row", letters, numbers, f"{per_row:,} MAC")]
+    lines = [SheetLine(f"layer {layer}, one row", letters, numbers, f"{per_row:,} MAC")]
     if net.projection:
         factors = (net.projection, net.hidden)
-        lines.append(product_line(f"layer {layer}, projection", "R x H", factors, "MAC"))
+        lines.append(make_product_line(f"layer {layer}, projection", "R x H", factors, "MAC"))
     total = (rows, net.directions, per_row + projected)
-    return [*lines, product_line(f"layer {layer}", "rows x D x one row", total, "MAC")]
+    return [*lines, make_product_line(f"layer {layer}", "rows x D x one row", total, "MAC")]
 
 
-def recurrent_ways(net: Net) -> tuple[Way, ...]:
+def list_recurrent_ways(net: RecurrentSizes) -> tuple[WorkedWay, ...]:
     """Return the right way; other gates; a direction, layers, the projection, time steps or one
     of the two products of a step left out."""
     terms = {"": net.terms}
@@ -268,10 +279,10 @@ def recurrent_ways(net: Net) -> tuple[Way, ...]:
     projection = (net.steps, net.directions, net.projection, net.hidden)
     projections = (projection,) * net.layers if net.projection else ()
     for slip, sizes in (
-        ("the product with the hidden state left out", map(net.feeds, range(net.layers))),
+        ("the product with the hidden state left out", map(net.get_input_size, range(net.layers))),
         ("the product with the input left out", [net.recurrent_size] * net.layers),
     ):
         gate_terms = ((net.steps, net.directions, net.wide, size) for size in sizes)
         terms[slip] = (*gate_terms, *projections)
     outputs = net.steps * net.directions * net.recurrent_size
-    return tuple(Way((slip,) if slip else (), term, outputs) for slip, term in terms.items())
+    return tuple(WorkedWay((slip,) if slip else (), term, outputs) for slip, term in terms.items())

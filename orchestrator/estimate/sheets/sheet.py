@@ -15,29 +15,29 @@ from perfctl.orchestrator.estimate.flops.engine import (
     CAST,
     PRODUCTS,
     UNSEEN,
-    casts_of,
-    estimate,
-    fused_only,
-    work_by_type,
+    count_layer_calls,
+    is_fused_only,
+    sum_casts,
+    sum_work_by_type,
 )
 from perfctl.orchestrator.estimate.flops.formulas import (
     ADDED,
     CONVOLUTIONS,
     LINEAR,
     Shape,
-    flag,
-    left_factor,
-    tensors_of,
-    times,
+    format_factors,
+    get_left_factor,
+    read_flag,
+    read_op_tensors,
 )
 from perfctl.orchestrator.estimate.sheets import layers, sequences
 from perfctl.orchestrator.estimate.sheets.layers import (
-    Facts,
-    Item,
-    Line,
+    ManualCheckFacts,
+    SheetLine,
+    SheetTensor,
     WorkedLayer,
-    product_line,
-    space_lines,
+    make_product_line,
+    make_space_lines,
 )
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.precision import PRECISIONS
@@ -55,7 +55,7 @@ PARAMETERS = ("weights", "biases", "input weights", "recurrent weights", "projec
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
+class SheetFigure:
     """One figure of a layer."""
 
     quantity: str
@@ -68,11 +68,11 @@ class Quantity:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class SheetSection:
     """Lines under one head."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[SheetLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +81,19 @@ class Sheet:
 
     layer: str
     kind: str
-    sections: tuple[Section, ...]
-    facts: Facts | None
+    sections: tuple[SheetSection, ...]
+    facts: ManualCheckFacts | None
     """What usual slips are worked out from; None for a layer without multiply-adds."""
-    quantities: tuple[Quantity, ...] = ()
+    quantities: tuple[SheetFigure, ...] = ()
     """Every figure of the layer, the likeliest to be asked for first."""
 
 
-def layers_of(ops: Sequence[OpShape]) -> tuple[str, ...]:
+def list_sheet_layers(ops: Sequence[OpShape]) -> tuple[str, ...]:
     """Return the layers that have a sheet, in order."""
     return tuple(dict.fromkeys(op.layer for op in ops if op.layer or op.kind))
 
 
-def sheet_for(
+def build_layer_sheet(
     ops: Sequence[OpShape], layer: str, output: Shape | None = None, precision: str = "fp32"
 ) -> Sheet | None:
     """Return the sheet of ``layer``; None if it ran no operation. ``output``: shape of the module's
@@ -101,9 +101,9 @@ def sheet_for(
     ops = [op for op in ops if op.layer == layer and (layer or op.kind)]
     if not ops:
         return None
-    forward = [op for op in ops if op.direction == "forward" and not flag(op, "recompute")]
+    forward = [op for op in ops if op.direction == "forward" and not read_flag(op, "recompute")]
     forward = [op for op in forward if op.op != CAST] or forward  # what the layer itself does
-    calls, kind = estimate(ops), ops[0].kind
+    calls, kind = count_layer_calls(ops), ops[0].kind
     work = work_layer(forward or ops, kind, output)
     facts = work.facts
     if facts is not None:
@@ -120,21 +120,22 @@ def sheet_for(
         default=None,
     )
     repeats = f" (one of {main.calls:,} calls)" if main is not None and main.calls > 1 else ""
-    fp32_lines = _parameters_in_fp32(ops, precision)
+    fp32_lines = _list_fp32_parameters(ops, precision)
     sections = (
-        Section("Shapes", work.shapes),
-        Section(f"Forward, step by step{repeats}", work.steps),
-        Section("Time: operations", tuple(_time_lines(calls))),
-        Section("Space: values and bytes", space_lines(work.space)),
-        Section(
-            "Types", () if precision == "fp32" else tuple(_type_lines(ops, precision, fp32_lines))
+        SheetSection("Shapes", work.shapes),
+        SheetSection(f"Forward, step by step{repeats}", work.steps),
+        SheetSection("Time: operations", tuple(_make_time_lines(calls))),
+        SheetSection("Space: values and bytes", make_space_lines(work.space)),
+        SheetSection(
+            "Types",
+            () if precision == "fp32" else tuple(_make_type_lines(ops, precision, fp32_lines)),
         ),
     )
     figures = (
-        *_macs_and_flops(calls),
-        *_values_and_bytes(forward or ops, work.space),
+        *_list_mac_figures(calls),
+        *_list_value_figures(forward or ops, work.space),
         *fp32_lines,
-        *_elementwise_flops(calls),
+        *_list_elementwise_figures(calls),
     )
     filled_sections = tuple(section for section in sections if section.lines)
     return Sheet(layer, kind, filled_sections, facts, figures)
@@ -145,44 +146,44 @@ def work_layer(ops: Sequence[OpShape], kind: str, output: Shape | None) -> Worke
     heavy = [op for op in ops if op.op in PRODUCTS]
     multihead = kind == "MultiheadAttention"
     if len(heavy) > 1 or (heavy and multihead):
-        samples = next(iter(output or left_factor(ops[0])), 1)
-        return sequences.products(ops, samples, ops[0].parameters, multihead)
+        samples = next(iter(output or get_left_factor(ops[0])), 1)
+        return sequences.work_products(ops, samples, ops[0].parameters, multihead)
     if heavy:
         main = heavy[0]
         if main.op in CONVOLUTIONS:
-            return layers.conv(main)
+            return layers.work_convolution(main)
         if main.op in LINEAR:
-            return layers.linear(main, output)
+            return layers.work_linear(main, output)
         if main.op in ("perfctl.lstm", "perfctl.gru", "perfctl.rnn"):
-            return sequences.recurrent(main)
+            return sequences.work_recurrent(main)
         if main.op == sequences.SDPA:
-            return sequences.attention(main)
-        return sequences.products(ops, 1, ops[0].parameters, False)
+            return sequences.work_attention(main)
+        return sequences.work_products(ops, 1, ops[0].parameters, False)
     for op in ops:
         if op.op == "aten.embedding":
-            return layers.embedding(op)
+            return layers.work_embedding(op)
         if op.op in layers.NORMS:
-            return layers.norm(op)
+            return layers.work_norm(op)
         if op.op in layers.POOLS:
-            return layers.pooling(op)
-    return layers.plain(ops)
+            return layers.work_pooling(op)
+    return layers.work_plain_layer(ops)
 
 
-def _parameters_in_fp32(ops: Sequence[OpShape], precision: str) -> tuple[Quantity, ...]:
+def _list_fp32_parameters(ops: Sequence[OpShape], precision: str) -> tuple[SheetFigure, ...]:
     """Return the parameters themselves, if autocast computes with copies of them."""
     count = ops[0].parameters
     copied = any(op.op == CAST and op.dtypes[0] == "float32" for op in ops)
     if not (PRECISIONS[precision].autocast and count and copied):
         return ()
     worked = f"{count:,} values x 4 B = {4 * count:,} B"
-    return (Quantity("parameters kept in fp32", 4 * count, "B", worked),)
+    return (SheetFigure("parameters kept in fp32", 4 * count, "B", worked),)
 
 
-def _type_lines(
-    ops: Sequence[OpShape], precision: str, fp32_lines: Sequence[Quantity]
-) -> Iterator[Line]:
+def _make_type_lines(
+    ops: Sequence[OpShape], precision: str, fp32_lines: Sequence[SheetFigure]
+) -> Iterator[SheetLine]:
     """Yield what is computed in which type, and what the casts cost."""
-    for row in work_by_type(ops, precision):
+    for row in sum_work_by_type(ops, precision):
         macs_by_part = {
             "forward": row.forward_macs,
             "backward": row.backward_macs,
@@ -190,24 +191,24 @@ def _type_lines(
         }
         for part, macs in macs_by_part.items():
             if macs:
-                yield product_line(f"{part} in {row.type}", "2 x MAC", (2, macs), "FLOP")
+                yield make_product_line(f"{part} in {row.type}", "2 x MAC", (2, macs), "FLOP")
         if row.elementwise_flops:
             work = f"{row.elementwise_flops:,} elementwise FLOP"
-            yield Line(f"other arithmetic in {row.type}", "forward", "", work)
-    casts = casts_of(ops)
+            yield SheetLine(f"other arithmetic in {row.type}", "forward", "", work)
+    casts = sum_casts(ops)
     if casts.calls:
         read, written = casts.read_bytes, casts.write_bytes
         numbers, total = f"{read:,} + {written:,}", f"{read + written:,} B"
-        yield Line(f"casts, {casts.calls:,}", "read + written", numbers, total)
+        yield SheetLine(f"casts, {casts.calls:,}", "read + written", numbers, total)
     for figure in fp32_lines:
         numbers = figure.worked.partition(" = ")[0]
-        yield Line(figure.quantity, "besides the copies above", numbers, f"{figure.value:,} B")
+        yield SheetLine(figure.quantity, "besides the copies above", numbers, f"{figure.value:,} B")
 
 
-def _macs_and_flops(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
+def _list_mac_figures(calls: Sequence[LayerCall]) -> Iterator[SheetFigure]:
     """Yield multiply-adds and FLOPs of each direction, of backward and of the whole step; nothing
     if an operation has no formula, because the sum is not known then."""
-    calls = [call for call in calls if not fused_only(call)]
+    calls = [call for call in calls if not is_fused_only(call)]
     groups: dict[str, list[LayerCall]] = {}
     for call in calls:
         name = DIRECTION_NAMES.get(call.direction, call.direction)
@@ -229,11 +230,11 @@ def _macs_and_flops(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
             # A sum of products has no short form.
             if " MAC = " in text or not text.endswith(f" = {macs:,}"):
                 text = f"{macs:,}"
-        yield Quantity(caption, macs, "MAC", f"{text} MAC")
-        yield Quantity(caption, 2 * macs, "FLOP", f"2 x {macs:,} MAC = {2 * macs:,} FLOP")
+        yield SheetFigure(caption, macs, "MAC", f"{text} MAC")
+        yield SheetFigure(caption, 2 * macs, "FLOP", f"2 x {macs:,} MAC = {2 * macs:,} FLOP")
 
 
-def _elementwise_flops(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
+def _list_elementwise_figures(calls: Sequence[LayerCall]) -> Iterator[SheetFigure]:
     """Yield the arithmetic of each direction that is no multiply-add."""
     for call in calls:
         if flops := call.elementwise_flops:
@@ -241,20 +242,22 @@ def _elementwise_flops(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
             worked = f"in addition to the multiply-adds: {flops:,} elementwise FLOP"
             if call.formula and not call.macs:
                 worked = call.formula
-            yield Quantity(caption, flops, "elementwise FLOP", worked)
+            yield SheetFigure(caption, flops, "elementwise FLOP", worked)
 
 
-def _values_and_bytes(ops: Sequence[OpShape], items: Sequence[Item]) -> Iterator[Quantity]:
+def _list_value_figures(
+    ops: Sequence[OpShape], items: Sequence[SheetTensor]
+) -> Iterator[SheetFigure]:
     """Yield values and bytes of the input and of every line under "Space", of the parameters, and
     of all these lines together."""
-    tensors, index = tensors_of(ops[0]).inputs, int(ops[0].op in (*ADDED, "aten.embedding"))
+    tensors, index = read_op_tensors(ops[0]).inputs, int(ops[0].op in (*ADDED, "aten.embedding"))
     data = tensors[index] if index < len(tensors) else None
-    for item in (*reversed(items), *([Item("input", *data)] if data is not None else [])):
+    for item in (*reversed(items), *([SheetTensor("input", *data)] if data is not None else [])):
         count = prod(item.sizes)
-        product = f"{times(*item.sizes)} = " if len(item.sizes) > 1 else ""
+        product = f"{format_factors(*item.sizes)} = " if len(item.sizes) > 1 else ""
         text, size = f"{product}{count:,} values", count * item.item
-        yield Quantity(item.what, count, "values", text)
-        yield Quantity(item.what, size, "B", f"{text} x {item.item} B = {size:,} B")
+        yield SheetFigure(item.what, count, "values", text)
+        yield SheetFigure(item.what, size, "B", f"{text} x {item.item} B = {size:,} B")
     parameters = [item for item in items if item.what.startswith(PARAMETERS)]
     for caption, parts in (("parameters", parameters), ("total", items)):
         if len(parts) > 1:
@@ -262,18 +265,18 @@ def _values_and_bytes(ops: Sequence[OpShape], items: Sequence[Item]) -> Iterator
                 sizes = [prod(item.sizes) * (item.item if unit_prefix else 1) for item in parts]
                 pairs = zip(sizes, parts, strict=True)
                 terms = " + ".join(f"{size:,} {unit_prefix}{item.what}" for size, item in pairs)
-                yield Quantity(caption, sum(sizes), unit, f"{terms} = {sum(sizes):,} {unit}")
+                yield SheetFigure(caption, sum(sizes), unit, f"{terms} = {sum(sizes):,} {unit}")
 
 
-def _time_lines(calls: Sequence[LayerCall]) -> Iterator[Line]:
+def _make_time_lines(calls: Sequence[LayerCall]) -> Iterator[SheetLine]:
     """Yield the operations of each direction, and their sum."""
-    heavy = [call for call in calls if call.macs and not fused_only(call)]
+    heavy = [call for call in calls if call.macs and not is_fused_only(call)]
     kinds = {
-        call.kind for call in calls if not fused_only(call) and not call.kind.startswith(UNSEEN)
+        call.kind for call in calls if not is_fused_only(call) and not call.kind.startswith(UNSEEN)
     }
     for call in calls:
         caption, formula = DIRECTION_NAMES.get(call.direction, call.direction), call.formula or ""
-        if fused_only(call):
+        if is_fused_only(call):
             caption = "with a fused kernel"
         elif len(kinds) > 1:
             caption = f"{caption} ({call.kind})"
@@ -287,11 +290,13 @@ def _time_lines(calls: Sequence[LayerCall]) -> Iterator[Line]:
         elif call.macs is not None:
             flops = call.elementwise_flops
             result = f"{flops:,} elementwise FLOP" if flops else "no arithmetic"
-        yield Line(caption, formula, numbers, result)
+        yield SheetLine(caption, formula, numbers, result)
     directions = {call.direction for call in calls}
     if heavy and "grad_input" not in directions and "grad_weight" in directions:
-        yield Line("gradient of the input", "not needed for the input of this layer", "", "0 FLOP")
+        yield SheetLine(
+            "gradient of the input", "not needed for the input of this layer", "", "0 FLOP"
+        )
     if len(heavy) > 1:
         total = sum(call.flops or 0 for call in heavy)
         mark = "at least " if any(call.macs is None for call in calls) else ""
-        yield Line("total", "sum of the multiply-adds above", "", f"{mark}{total:,} FLOP")
+        yield SheetLine("total", "sum of the multiply-adds above", "", f"{mark}{total:,} FLOP")

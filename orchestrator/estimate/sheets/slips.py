@@ -18,16 +18,16 @@ from itertools import combinations
 from typing import NamedTuple
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.flops.formulas import times
-from perfctl.orchestrator.estimate.sheets.layers import Facts
+from perfctl.orchestrator.estimate.flops.formulas import format_factors
+from perfctl.orchestrator.estimate.sheets.layers import ManualCheckFacts
 from perfctl.orchestrator.estimate.sheets.reasons import (
     BIAS,
     PARAMETERS,
     UNIT_NAMES,
-    name_unit,
-    not_operations,
+    describe_not_operations,
+    describe_wrong_unit,
 )
-from perfctl.orchestrator.estimate.sheets.sheet import Quantity, Sheet
+from perfctl.orchestrator.estimate.sheets.sheet import Sheet, SheetFigure
 
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 ALTERNATIVES_MAX = 3
@@ -97,7 +97,7 @@ _SIZES = {"positions", "map", "pooling", "wider pooling"}
 _OF_NUMBERS = {"arithmetic", "digits", "halved", "pen"}
 
 
-class Stated(NamedTuple):
+class StatedValue(NamedTuple):
     """A value as somebody wrote it, in its base unit."""
 
     text: str
@@ -113,7 +113,7 @@ class Stated(NamedTuple):
         return abs(self.value - value) <= self.half_digit
 
 
-def read_stated(text: str) -> Stated:
+def parse_stated_value(text: str) -> StatedValue:
     """Return "1,358,954,496", "44.04 M", "1.36e9 FLOP", "1936 KiB" or "18496 parameters". Raises
     UsageError for anything else."""
     match = _VALUE.fullmatch(text)
@@ -121,7 +121,7 @@ def read_stated(text: str) -> Stated:
     try:
         number = Decimal(digits)
     except InvalidOperation:
-        raise _unreadable(text) from None
+        raise _make_unreadable_error(text) from None
     assert match is not None
     scale, unit, quantity = 1, "", ""
     for part in match[2].split():
@@ -139,14 +139,14 @@ def read_stated(text: str) -> Stated:
             is_pass = quantity.split(" ")[0] in ("forward", "backward")
             unit = unit or ("" if is_pass else "values")
         elif part.lower() not in _NO_UNIT:
-            raise _unreadable(text)
+            raise _make_unreadable_error(text)
     exponent = number.as_tuple().exponent
     is_exact = scale == 1 and "e" not in digits.lower() and "." not in digits
     half = 0 if is_exact else Fraction(10) ** int(exponent) * scale / 2
-    return Stated(text.strip(), Fraction(number) * scale, Fraction(half), unit, quantity)
+    return StatedValue(text.strip(), Fraction(number) * scale, Fraction(half), unit, quantity)
 
 
-def _unreadable(text: str) -> UsageError:
+def _make_unreadable_error(text: str) -> UsageError:
     return UsageError(
         f"invalid value '{text}' for `check`",
         'For example 1358954496, "44.04 M", "1936 KiB" or "18496 parameters"',
@@ -154,7 +154,7 @@ def _unreadable(text: str) -> UsageError:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckFinding:
     """Where a manual estimate comes from."""
 
     value: int
@@ -185,7 +185,7 @@ class Finding:
         return re.sub(r"^\d{4,}", lambda digits: f"{int(digits[0]):,}", self.stated)
 
 
-class Mistake(NamedTuple):
+class ShapeMistake(NamedTuple):
     """One thing that goes wrong, as factors on what is right."""
 
     text: str
@@ -199,34 +199,34 @@ class Mistake(NamedTuple):
     """The larger, the less plausible."""
 
 
-class Candidate(NamedTuple):
+class MistakenValue(NamedTuple):
     """A value that mistakes make of a figure."""
 
     value: Fraction
     slips: tuple[str, ...]
     worked: str
     cost: float
-    meant: Quantity | None = None
+    meant: SheetFigure | None = None
     """The figure that somebody wanted to work out."""
 
 
-def check(
-    value: int | Stated,
-    facts: Facts | None,
-    figures: Sequence[Quantity] = (),
+def check_stated_value(
+    value: int | StatedValue,
+    facts: ManualCheckFacts | None,
+    figures: Sequence[SheetFigure] = (),
     *,
     batches: Iterable[int] = (),
     other_sheets: Iterable[Sheet] = (),
-) -> Finding:
+) -> CheckFinding:
     """Compare a value with the figure that it names, of a layer with these ``facts`` and
     ``figures``. ``batches``: other batch sizes of the sweep; ``others``: the other layers, whose
     value may have been taken."""
-    stated = value if isinstance(value, Stated) else Stated(f"{value:,}", Fraction(value))
-    asked_figures = _find_asked(stated, facts, figures)
+    stated = value if isinstance(value, StatedValue) else StatedValue(f"{value:,}", Fraction(value))
+    asked_figures = _find_meant_figures(stated, facts, figures)
     stated_value = round(stated.value)
     for figure in asked_figures:
         if stated.matches(figure.value):
-            return Finding(
+            return CheckFinding(
                 stated_value,
                 figure.value,
                 True,
@@ -248,19 +248,20 @@ def check(
     candidates = [
         candidate
         for figure in of_figure
-        for candidate in mistakes_of(stated, facts, figure, batches)
+        for candidate in apply_mistakes(stated, facts, figure, batches)
     ]
-    candidates += _of_other_figures(figures, asked_figures)
-    candidates += _of_other_layers(other_sheets, meant)
+    candidates += _list_other_figures(figures, asked_figures)
+    candidates += _list_other_layers(other_sheets, meant)
     fitting = sorted(
         (candidate for candidate in candidates if stated.matches(candidate.value)),
         key=lambda candidate: candidate.cost,
     )
     if not fitting and meant:
         fitting = sorted(
-            _of_digits(stated, candidates, asked_figures), key=lambda candidate: candidate.cost
+            _list_digit_slips(stated, candidates, asked_figures),
+            key=lambda candidate: candidate.cost,
         )
-    distinct: dict[tuple[str, ...], Candidate] = {}
+    distinct: dict[tuple[str, ...], MistakenValue] = {}
     for candidate in fitting:
         if (
             len(candidate.slips) <= len(fitting[0].slips)
@@ -276,13 +277,13 @@ def check(
         )
         worked = nearest.worked if nearest else ""
         meant_name = meant.quantity if meant else ""
-        return Finding(
+        return CheckFinding(
             stated_value, right, False, (), worked, (), (), unit, meant_name, stated.text
         )
     best, *alternatives = ranked
     meant = best.meant or meant
     right, unit = (meant.value, meant.unit) if meant else (right, unit)
-    return Finding(
+    return CheckFinding(
         stated_value,
         right,
         False,
@@ -296,7 +297,9 @@ def check(
     )
 
 
-def _find_asked(stated: Stated, facts: Facts | None, figures: Sequence[Quantity]) -> list[Quantity]:
+def _find_meant_figures(
+    stated: StatedValue, facts: ManualCheckFacts | None, figures: Sequence[SheetFigure]
+) -> list[SheetFigure]:
     """Return the figures that the value may be, multiply-adds before FLOPs."""
     quantity = stated.quantity
     if stated.unit in ("", "MAC", "FLOP"):
@@ -308,7 +311,7 @@ def _find_asked(stated: Stated, facts: Facts | None, figures: Sequence[Quantity]
             if figure.quantity == wanted_quantity and figure.unit in units
         ]
         if not matching and facts is not None and wanted_quantity == "forward":
-            matching = [figure for figure in _forward_figures(facts) if figure.unit in units]
+            matching = [figure for figure in _make_forward_figures(facts) if figure.unit in units]
         return matching
     matching = [figure for figure in figures if figure.unit == stated.unit]
     if quantity == "parameters":
@@ -317,72 +320,72 @@ def _find_asked(stated: Stated, facts: Facts | None, figures: Sequence[Quantity]
     return [figure for figure in matching if quantity in ("", figure.quantity)]
 
 
-def _forward_figures(facts: Facts) -> Iterator[Quantity]:
-    text = " + ".join(times(*term) for term in facts.ways[0].terms)
+def _make_forward_figures(facts: ManualCheckFacts) -> Iterator[SheetFigure]:
+    text = " + ".join(format_factors(*term) for term in facts.ways[0].terms)
     if facts.batch > 1:
         text = f"{facts.batch:,} x {text if len(facts.ways[0].terms) == 1 else f'({text})'}"
-    yield Quantity("forward", facts.macs, "MAC", f"{text} = {facts.macs:,} MAC")
-    yield Quantity(
+    yield SheetFigure("forward", facts.macs, "MAC", f"{text} = {facts.macs:,} MAC")
+    yield SheetFigure(
         "forward", 2 * facts.macs, "FLOP", f"2 x {facts.macs:,} MAC = {2 * facts.macs:,} FLOP"
     )
 
 
-def _find_mistakes(facts: Facts, batches: Iterable[int]) -> list[Mistake]:
+def _list_single_mistakes(facts: ManualCheckFacts, batches: Iterable[int]) -> list[ShapeMistake]:
     """Return all single mistakes in a layer's shapes and in its arithmetic."""
     right, unity = facts.ways[0], Fraction(1)
-    mistakes: list[Mistake] = []
+    mistakes: list[ShapeMistake] = []
 
-    def add(text: str, about: str, macs: Fraction, outputs: Fraction = unity) -> None:
+    def add_mistake(text: str, about: str, macs: Fraction, outputs: Fraction = unity) -> None:
         if macs != unity or outputs != unity:
-            mistakes.append(Mistake(text, macs, outputs, about, COSTS[about]))
+            mistakes.append(ShapeMistake(text, macs, outputs, about, COSTS[about]))
 
     if facts.batch > 1:
         left_out = Fraction(1, facts.batch)
-        add(f"batch of {facts.batch} left out", "batch", left_out, left_out)
+        add_mistake(f"batch of {facts.batch} left out", "batch", left_out, left_out)
     for other in dict.fromkeys(batches):
         if other not in (1, facts.batch):
             factor = Fraction(other, facts.batch)
             text = f"batch of {other} instead of {facts.batch}"
-            mistakes.append(Mistake(text, factor, factor, "batch", COSTS["other batch"]))
+            mistakes.append(ShapeMistake(text, factor, factor, "batch", COSTS["other batch"]))
     for way in facts.ways[1:]:
         outputs = Fraction(way.outputs, right.outputs) if right.outputs else unity
         for slip in way.slips if not way.second_about else ():
-            add(slip, way.about, Fraction(way.macs, right.macs), outputs)
+            add_mistake(slip, way.about, Fraction(way.macs, right.macs), outputs)
     names = [*([(f"batch of {facts.batch}", facts.batch)] if facts.batch > 1 else []), *right.names]
     for name, size in names if len(right.terms) == 1 else ():
         for wrong in (size - 1, size + 1) if size > 2 else ():
-            add(f"{name} taken as {wrong:,}", "arithmetic", Fraction(wrong, size))
-    add("a factor of 10 too much", "digits", Fraction(10), Fraction(10))
+            add_mistake(f"{name} taken as {wrong:,}", "arithmetic", Fraction(wrong, size))
+    add_mistake("a factor of 10 too much", "digits", Fraction(10), Fraction(10))
     if facts.batch != 10:
-        add("a factor of 10 too little", "digits", Fraction(1, 10), Fraction(1, 10))
+        add_mistake("a factor of 10 too little", "digits", Fraction(1, 10), Fraction(1, 10))
     return mistakes
 
 
-def mistakes_of(
-    stated: Stated, facts: Facts | None, meant: Quantity, batches: Iterable[int]
-) -> Iterator[Candidate]:
+def apply_mistakes(
+    stated: StatedValue, facts: ManualCheckFacts | None, meant: SheetFigure, batches: Iterable[int]
+) -> Iterator[MistakenValue]:
     """Yield what one or two mistakes make of the figure that was meant."""
     if facts is None or not facts.macs:
         return
-    mistakes = _find_mistakes(facts, batches)
+    mistakes = _list_single_mistakes(facts, batches)
     is_operations = meant.unit in ("MAC", "FLOP")
-    sets: list[tuple[Mistake, ...]] = [(), *((mistake,) for mistake in mistakes)]
+    sets: list[tuple[ShapeMistake, ...]] = [(), *((mistake,) for mistake in mistakes)]
     sets += [
         pair
         for pair in combinations(mistakes, 2)
         if pair[0].about != pair[1].about and not _SIZES.issuperset(item.about for item in pair)
     ]
-    sets += _slips_in_ways(facts)
+    sets += _list_paired_mistakes(facts)
     for combined in sets:
         macs, outputs = Fraction(facts.macs), Fraction(facts.batch * facts.ways[0].outputs)
         for mistake in combined:
             macs, outputs = macs * mistake.macs, outputs * mistake.outputs
         changes_outputs = all(mistake.outputs != 1 or mistake.macs == 1 for mistake in combined)
         if is_operations:
-            parts = [*_operations(stated, facts, macs, outputs)]
-            parts += _counts(facts, outputs) if changes_outputs else ()
+            parts = [*_derive_operation_values(stated, facts, macs, outputs)]
+            parts += _derive_count_values(facts, outputs) if changes_outputs else ()
         else:
-            parts = [*_values(facts, meant, outputs)] if changes_outputs else []
+            parts = [*_derive_size_values(facts, meant, outputs)] if changes_outputs else []
         for value, value_mistake, about, worked in parts:
             slips = tuple(mistake.text for mistake in combined) + (
                 (value_mistake,) if value_mistake else ()
@@ -392,10 +395,10 @@ def mistakes_of(
                 cost = sum(COSTS[about] for about in abouts) + SECOND * (len(slips) > 1)
                 cost += UNRELATED * (len(slips) > 1 and _OF_NUMBERS.issuperset(abouts))
                 cost += sum(mistake.cost - COSTS[mistake.about] for mistake in combined)
-                yield Candidate(value, slips, worked, cost, meant)
+                yield MistakenValue(value, slips, worked, cost, meant)
 
 
-def _slips_in_ways(facts: Facts) -> Iterator[tuple[Mistake, Mistake]]:
+def _list_paired_mistakes(facts: ManualCheckFacts) -> Iterator[tuple[ShapeMistake, ShapeMistake]]:
     """Yield a way with two mistakes in its shapes, or with one and a factor of its own off by 1.
 
     Of two mistakes in shapes, the first has the factors of both.
@@ -405,24 +408,27 @@ def _slips_in_ways(facts: Facts) -> Iterator[tuple[Mistake, Mistake]]:
         if len(way.terms) != 1 or not way.slips:
             continue
         outputs = Fraction(way.outputs, right.outputs) if right.outputs else Fraction(1)
-        shape = Mistake(
+        shape = ShapeMistake(
             way.slips[0], Fraction(way.macs, right.macs), outputs, way.about, COSTS[way.about]
         )
         if way.second_about:
             cost = COSTS[way.second_about]
             yield (
                 shape,
-                Mistake(way.slips[1], Fraction(1), Fraction(1), way.second_about, cost),
+                ShapeMistake(way.slips[1], Fraction(1), Fraction(1), way.second_about, cost),
             )
         for name, size in way.names:
             for wrong in (size - 1, size + 1) if size > 2 else ():
                 text = f"{name} taken as {wrong:,}"
                 slip = Fraction(wrong, size)
-                yield shape, Mistake(text, slip, Fraction(1), "arithmetic", COSTS["arithmetic"])
+                yield (
+                    shape,
+                    ShapeMistake(text, slip, Fraction(1), "arithmetic", COSTS["arithmetic"]),
+                )
 
 
-def _operations(
-    stated: Stated, facts: Facts, macs: Fraction, outputs: Fraction
+def _derive_operation_values(
+    stated: StatedValue, facts: ManualCheckFacts, macs: Fraction, outputs: Fraction
 ) -> Iterator[tuple[Fraction, str, str, str]]:
     """Yield (value, mistake besides, what it is about, how) of operations: in multiply-adds and
     FLOPs, and with what is added or doubled wrongly."""
@@ -430,31 +436,36 @@ def _operations(
     units = (("MAC", macs), ("FLOP", flops))
     for unit, value in units:
         wrong = stated.unit not in ("", unit)
-        other = name_unit(unit, stated.unit) if wrong else ""
-        yield value, other, "unit", f"{_number(value)} {unit}"
+        other = describe_wrong_unit(unit, stated.unit) if wrong else ""
+        yield value, other, "unit", f"{_format_fraction(value)} {unit}"
         bias = BIAS if facts.bias else "a bias addition for each output value"
-        worked = (
-            f"{_number(value)} + {_number(outputs)} bias additions = {_number(value + outputs)}"
-        )
+        worked = f"{_format_fraction(value)} + {_format_fraction(outputs)} bias additions = {_format_fraction(value + outputs)}"
         if outputs:
             yield value + outputs, bias, "bias", f"{worked} {unit}"
     doubled = "FLOP mistaken for MAC and doubled again"
-    yield 4 * macs, doubled, "doubled", f"2 x {_number(flops)} = {_number(4 * macs)}"
+    yield (
+        4 * macs,
+        doubled,
+        "doubled",
+        f"2 x {_format_fraction(flops)} = {_format_fraction(4 * macs)}",
+    )
     halved = "halved, as if multiply-adds were FLOPs"
-    yield macs / 2, halved, "halved", f"{_number(macs)} / 2 = {_number(macs / 2)}"
+    yield macs / 2, halved, "halved", f"{_format_fraction(macs)} / 2 = {_format_fraction(macs / 2)}"
     if outputs:
         less = "one addition less than multiplications counted for each output value (2K - 1)"
-        worked = f"{_number(flops)} - {_number(outputs)} = {_number(flops - outputs)} FLOP"
+        worked = f"{_format_fraction(flops)} - {_format_fraction(outputs)} = {_format_fraction(flops - outputs)} FLOP"
         yield flops - outputs, less, "one operation less", worked
     steps = [(3 * macs, "forward and backward together, as 3 x forward")]
     if facts.step:
         steps.insert(0, (macs * facts.step / facts.macs, "forward and backward together"))
     for value, name in steps:
         for unit, factor in (("MAC", 1), ("FLOP", 2)):
-            yield value * factor, name, "other pass", f"{_number(value * factor)} {unit}"
+            yield value * factor, name, "other pass", f"{_format_fraction(value * factor)} {unit}"
 
 
-def _counts(facts: Facts, outputs: Fraction) -> Iterator[tuple[Fraction, str, str, str]]:
+def _derive_count_values(
+    facts: ManualCheckFacts, outputs: Fraction
+) -> Iterator[tuple[Fraction, str, str, str]]:
     """Yield the same of numbers of values, which somebody took for operations."""
     parameters = facts.weights + facts.biases
     counts = {"output values": outputs, "weights": Fraction(facts.weights)}
@@ -464,11 +475,16 @@ def _counts(facts: Facts, outputs: Fraction) -> Iterator[tuple[Fraction, str, st
     counts["weights, biases and output values"] = parameters + outputs
     for name, count in counts.items():
         if count:
-            yield count, not_operations(name), "values", f"{_number(count)} values"
+            yield (
+                count,
+                describe_not_operations(name),
+                "values",
+                f"{_format_fraction(count)} values",
+            )
 
 
-def _values(
-    facts: Facts, meant: Quantity, outputs: Fraction
+def _derive_size_values(
+    facts: ManualCheckFacts, meant: SheetFigure, outputs: Fraction
 ) -> Iterator[tuple[Fraction, str, str, str]]:
     """Yield the same of values and bytes: the output map, the parameters, and all together."""
     item = facts.item if meant.unit == "B" else 1
@@ -477,9 +493,9 @@ def _values(
     value = totals.get(meant.quantity)
     if value is None:
         return
-    text = f"{_number(value)} values"
+    text = f"{_format_fraction(value)} values"
     if meant.unit == "B":
-        text = f"{text} x {item} B = {_number(value * item)} B"
+        text = f"{text} x {item} B = {_format_fraction(value * item)} B"
     yield value * item, "", "values", text
     if facts.biases and meant.quantity != "output map":
         value_without_bias = value - facts.biases
@@ -487,22 +503,22 @@ def _values(
             value_without_bias * item,
             "bias left out",
             "bias",
-            f"{_number(value_without_bias * item)} {meant.unit}",
+            f"{_format_fraction(value_without_bias * item)} {meant.unit}",
         )
     if meant.unit == "B":
-        yield value, "values, not bytes", "unit", f"{_number(value)} values"
+        yield value, "values, not bytes", "unit", f"{_format_fraction(value)} values"
     for unit, size in UNITS.items() if meant.unit == "B" else ():
         yield (
             value * item / size,
             f"{unit}, not bytes",
             "unit",
-            f"{_number(value * item / size)} {unit}",
+            f"{_format_fraction(value * item / size)} {unit}",
         )
 
 
-def _of_other_figures(
-    figures: Sequence[Quantity], asked_figures: Sequence[Quantity]
-) -> Iterator[Candidate]:
+def _list_other_figures(
+    figures: Sequence[SheetFigure], asked_figures: Sequence[SheetFigure]
+) -> Iterator[MistakenValue]:
     """Yield the figures of the layer that were not asked for."""
     are_operations = any(figure.unit in ("MAC", "FLOP") for figure in asked_figures)
     for figure in figures:
@@ -510,10 +526,12 @@ def _of_other_figures(
         if figure not in asked_figures and not is_counted:
             slip = f"{figure.quantity}, in {UNIT_NAMES[figure.unit]}"
             cost = COSTS["bytes" if are_operations and figure.unit == "B" else "other figure"]
-            yield Candidate(Fraction(figure.value), (slip,), figure.worked, cost)
+            yield MistakenValue(Fraction(figure.value), (slip,), figure.worked, cost)
 
 
-def _of_other_layers(other_sheets: Iterable[Sheet], meant: Quantity | None) -> Iterator[Candidate]:
+def _list_other_layers(
+    other_sheets: Iterable[Sheet], meant: SheetFigure | None
+) -> Iterator[MistakenValue]:
     """Yield the same figure of the other layers."""
     for sheet in other_sheets:
         for figure in sheet.quantities:
@@ -522,18 +540,20 @@ def _of_other_layers(other_sheets: Iterable[Sheet], meant: Quantity | None) -> I
                 meant is not None and meant.unit in ("MAC", "FLOP")
             ):
                 slip = f"the value of {sheet.layer or 'the model'}"
-                yield Candidate(
+                yield MistakenValue(
                     Fraction(figure.value), (slip,), figure.worked, COSTS["other layer"]
                 )
 
 
-def _of_digits(
-    stated: Stated, candidates: Sequence[Candidate], asked_figures: Sequence[Quantity]
-) -> Iterator[Candidate]:
+def _list_digit_slips(
+    stated: StatedValue, candidates: Sequence[MistakenValue], asked_figures: Sequence[SheetFigure]
+) -> Iterator[MistakenValue]:
     """Yield slips of the pen: two neighbouring digits swapped or one dropped, in a right value or
     in what one mistake makes."""
     typed = str(round(stated.value))
-    rights = [Candidate(Fraction(figure.value), (), figure.worked, 0.0) for figure in asked_figures]
+    rights = [
+        MistakenValue(Fraction(figure.value), (), figure.worked, 0.0) for figure in asked_figures
+    ]
     for candidate in (
         *rights,
         *(candidate_ for candidate_ in candidates if len(candidate_.slips) == 1),
@@ -556,22 +576,22 @@ def _of_digits(
         if slip:
             cost = candidate.cost + COSTS["pen"] + SECOND * bool(candidate.slips)
             worked = f"{int(candidate.value):,} written as {int(typed):,}"
-            yield Candidate(stated.value, (*candidate.slips, slip), worked, cost)
+            yield MistakenValue(stated.value, (*candidate.slips, slip), worked, cost)
 
 
-def _number(value: Fraction) -> str:
+def _format_fraction(value: Fraction) -> str:
     return f"{int(value):,}" if value.denominator == 1 else f"{float(value):,.2f}"
 
 
-def in_its_unit(finding: Finding) -> str:
+def format_with_unit(finding: CheckFinding) -> str:
     """Return the value as it was written, with its unit if it is right."""
     is_bare = not re.search("[a-z]", finding.stated, re.IGNORECASE)
     return finding.grouped + (f" {finding.unit}" if is_bare and not finding.mistakes else "")
 
 
-def explain(finding: Finding, layer: str = "") -> str:
+def explain_finding(finding: CheckFinding, layer: str = "") -> str:
     """Return the finding in a few sentences. ``layer``: its name, if the sentence must say it."""
-    right = _right_value(finding)
+    right = _format_right_value(finding)
     if finding.is_correct:
         description = f"{finding.quantity}, in {UNIT_NAMES.get(finding.unit, finding.unit)}"
         other_unit = ""
@@ -594,7 +614,7 @@ def explain(finding: Finding, layer: str = "") -> str:
     return f"{yours} could come from {', or from '.join(texts)}. Correct: {right}."
 
 
-def _right_value(finding: Finding) -> str:
+def _format_right_value(finding: CheckFinding) -> str:
     right, unit = finding.correct_value, finding.unit
     if not finding.quantity:
         return "unknown, because the layer's sheet has no such figure"

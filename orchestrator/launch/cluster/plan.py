@@ -18,12 +18,12 @@ import msgspec
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.sweep.folders import (
     RunPaths,
-    Setting,
-    attempts,
-    read_json,
-    write_json,
+    SweepSetting,
+    list_run_folders,
+    read_json_object,
+    write_json_atomically,
 )
-from perfctl.orchestrator.options import Option, options_of
+from perfctl.orchestrator.options import Option, list_options
 
 _VERSION = 3
 """1: tasks were profiler, batch_size, sweep and repeat, and no argument list. 2: their runs had a
@@ -46,11 +46,11 @@ CLUSTER = "Cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class SweepRuns:
+class TaskSweepRuns:
     """The runs that a task adds to a sweep: one profiler at one setting."""
 
     profiler: str
-    setting: Setting
+    setting: SweepSetting
     sweep: str
     """Name of the sweep's folder, next to the plan's."""
     repeat: int = 1
@@ -67,7 +67,7 @@ class Task:
     """What it is, for people: "ncu, batch 16"."""
     arguments: tuple[str, ...]
     """The words after ``perfctl``. The call must be safe to repeat: it skips what is complete."""
-    runs: SweepRuns | None = None
+    runs: TaskSweepRuns | None = None
     """What it adds to a sweep; None for a task of another kind, which is complete when it ended
     with exit code 0."""
 
@@ -75,13 +75,13 @@ class Task:
         return f"task {self.number} ({self.label})"
 
 
-def sweep_task(number: int, runs: SweepRuns, arguments: tuple[str, ...] = ()) -> Task:
+def make_sweep_task(number: int, runs: TaskSweepRuns, arguments: tuple[str, ...] = ()) -> Task:
     """Return a task that runs one setting of a sweep."""
     return Task(number, f"{runs.profiler}, {runs.setting}", arguments, runs)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class JobArrayPlan:
     """All tasks of one array."""
 
     folder: Path
@@ -134,24 +134,24 @@ class Plan:
             return []
         folder, setting = self.sweep_folder(task.runs.sweep), task.runs.setting
         part = RunPaths(folder, setting).part
-        return [*attempts(folder, setting), *([part] if part.is_dir() else [])]
+        return [*list_run_folders(folder, setting), *([part] if part.is_dir() else [])]
 
     def write(self) -> None:
         """Write tasks.json. That of a sweep names no folder, so that it can be moved."""
         facts = asdict(self)
         del facts["folder"]
-        write_json(self.folder / _RECORD, {"perfctl_slurm": _VERSION, **facts})
+        write_json_atomically(self.folder / _RECORD, {"perfctl_slurm": _VERSION, **facts})
 
 
-def is_plan(folder: Path) -> bool:
+def holds_job_array(folder: Path) -> bool:
     """Whether the folder holds the files of an array."""
     return (folder / _RECORD).is_file()
 
 
-def read_plan(folder: Path) -> Plan:
+def read_job_array_plan(folder: Path) -> JobArrayPlan:
     """Return the plan in a folder. Raises UsageError if there is none, it is damaged, or another
     version wrote it."""
-    record = read_json(folder / _RECORD)
+    record = read_json_object(folder / _RECORD)
     if record is None:
         raise UsageError(
             f"{folder} has no {_RECORD}", "Use a folder written by perfctl slurm render"
@@ -162,14 +162,14 @@ def read_plan(folder: Path) -> Plan:
             "Use the perfctl version that rendered it",
         )
     try:
-        return msgspec.convert({**record, "folder": folder}, Plan)
+        return msgspec.convert({**record, "folder": folder}, JobArrayPlan)
     except msgspec.ValidationError as error:
         raise UsageError(
             f"{folder / _RECORD} is damaged ({error})", f"Render it again: {record.get('command')}"
         ) from error
 
 
-def site_option(
+def declare_site_option(
     text: str, metavar: str | None = None, *, least: float | None = None, is_common: bool = False
 ) -> Option:
     """Return the declaration of a setting of the job scripts."""
@@ -177,32 +177,40 @@ def site_option(
 
 
 @dataclass(frozen=True)
-class Site:
+class SlurmSiteSettings:
     """Settings of the job scripts; None for unset."""
 
     partition: Annotated[
-        Text, site_option("Slurm partition of the tasks.", "NAME", is_common=True)
+        Text, declare_site_option("Slurm partition of the tasks.", "NAME", is_common=True)
     ] = None
-    account: Annotated[Text, site_option("Account to charge.", "NAME", is_common=True)] = None
-    qos: Annotated[Text, site_option("Quality of service.", "NAME")] = None
-    constraint: Annotated[Text, site_option("Required node features.", "FEATURES")] = None
+    account: Annotated[Text, declare_site_option("Account to charge.", "NAME", is_common=True)] = (
+        None
+    )
+    qos: Annotated[Text, declare_site_option("Quality of service.", "NAME")] = None
+    constraint: Annotated[Text, declare_site_option("Required node features.", "FEATURES")] = None
     gres: Annotated[
         Text,
-        site_option("Generic resources per task. Default: gpu:1 (none with --device cpu).", "GRES"),
+        declare_site_option(
+            "Generic resources per task. Default: gpu:1 (none with --device cpu).", "GRES"
+        ),
     ] = None
     time: Annotated[
         Text,
-        site_option("Time limit per task in Slurm's format: 00:30:00.", "TIME", is_common=True),
+        declare_site_option(
+            "Time limit per task in Slurm's format: 00:30:00.", "TIME", is_common=True
+        ),
     ] = None
-    mem: Annotated[Text, site_option("Memory per task: 16G.", "SIZE", is_common=True)] = None
-    cpus: Annotated[Number, site_option("Cores per task.", least=1)] = None
-    exclusive: Annotated[Switch, site_option("Do not share nodes with other jobs.")] = None
+    mem: Annotated[Text, declare_site_option("Memory per task: 16G.", "SIZE", is_common=True)] = (
+        None
+    )
+    cpus: Annotated[Number, declare_site_option("Cores per task.", least=1)] = None
+    exclusive: Annotated[Switch, declare_site_option("Do not share nodes with other jobs.")] = None
     array_limit: Annotated[
-        Number, site_option("Maximum number of tasks that run at the same time.", least=1)
+        Number, declare_site_option("Maximum number of tasks that run at the same time.", least=1)
     ] = None
     stop_before: Annotated[
         Number,
-        site_option(
+        declare_site_option(
             "Stop the profiler this many seconds before the time limit, so that it writes its "
             "report. Default: 300 (nsys, ncu, dlprof) or 60, at most a quarter of --time.",
             "SECONDS",
@@ -210,43 +218,51 @@ class Site:
         ),
     ] = None
     module: Annotated[
-        Texts, site_option("Environment module to load (repeatable).", "NAME", is_common=True)
+        Texts,
+        declare_site_option("Environment module to load (repeatable).", "NAME", is_common=True),
     ] = None
     module_purge: Annotated[
         Switch,
-        site_option(
+        declare_site_option(
             "Run module purge before the first module. Default: on, if a module is loaded."
         ),
     ] = None
     """False: load modules on top of what the submitting shell had loaded."""
     before: Annotated[
-        Texts, site_option("Shell line to run before the profiler (repeatable).", "LINE")
+        Texts, declare_site_option("Shell line to run before the profiler (repeatable).", "LINE")
     ] = None
     after: Annotated[
         Texts,
-        site_option("Shell line to run after the profiler, even if it fails (repeatable).", "LINE"),
+        declare_site_option(
+            "Shell line to run after the profiler, even if it fails (repeatable).", "LINE"
+        ),
     ] = None
-    sbatch: Annotated[Texts, site_option("Additional #SBATCH line (repeatable).", "LINE")] = None
+    sbatch: Annotated[
+        Texts, declare_site_option("Additional #SBATCH line (repeatable).", "LINE")
+    ] = None
     image: Annotated[
         Text,
-        site_option(
+        declare_site_option(
             "Apptainer image that contains perfctl and the profiler.", "IMAGE", is_common=True
         ),
     ] = None
     bind: Annotated[
         Texts,
-        site_option("Folder to bind into the image, FOLDER[:TARGET[:ro]] (repeatable).", "FOLDER"),
+        declare_site_option(
+            "Folder to bind into the image, FOLDER[:TARGET[:ro]] (repeatable).", "FOLDER"
+        ),
     ] = None
-    srun: Annotated[Switch, site_option("Start each task with srun.")] = None
+    srun: Annotated[Switch, declare_site_option("Start each task with srun.")] = None
     disable_dcgm: Annotated[
-        Switch, site_option("Add #SBATCH --disable-dcgm, if the site supports it.")
+        Switch, declare_site_option("Add #SBATCH --disable-dcgm, if the site supports it.")
     ] = None
     dcgm_pause: Annotated[
-        Switch, site_option("Run dcgmi profile --pause before each task and --resume after it.")
+        Switch,
+        declare_site_option("Run dcgmi profile --pause before each task and --resume after it."),
     ] = None
     perfctl: Annotated[
         Text,
-        site_option(
+        declare_site_option(
             "Command that runs perfctl on the nodes. Default: this perfctl (in an image: python3 "
             "-m perfctl).",
             "WORDS",
@@ -254,44 +270,44 @@ class Site:
     ] = None
     """Shell words."""
     gather_partition: Annotated[
-        Text, site_option("Partition of the gather job. Default: --partition.", "NAME")
+        Text, declare_site_option("Partition of the gather job. Default: --partition.", "NAME")
     ] = None
     gather_time: Annotated[
-        Text, site_option("Time limit of the gather job. Default: --time.", "TIME")
+        Text, declare_site_option("Time limit of the gather job. Default: --time.", "TIME")
     ] = None
     gather_mem: Annotated[
-        Text, site_option("Memory of the gather job. Default: the partition's.", "SIZE")
+        Text, declare_site_option("Memory of the gather job. Default: the partition's.", "SIZE")
     ] = None
-    gather_cpus: Annotated[Number, site_option("Cores of the gather job. Default: 1.", least=1)] = (
-        None
-    )
+    gather_cpus: Annotated[
+        Number, declare_site_option("Cores of the gather job. Default: 1.", least=1)
+    ] = None
     gather_module: Annotated[
         Texts,
-        site_option(
+        declare_site_option(
             "Module of the gather job (repeatable). Default: those of --module, without CUDA's.",
             "NAME",
         ),
     ] = None
     template: Annotated[
-        Text, site_option("Template of your site for the array script.", "FILE")
+        Text, declare_site_option("Template of your site for the array script.", "FILE")
     ] = None
     gather_template: Annotated[
-        Text, site_option("Template of your site for the gather script.", "FILE")
+        Text, declare_site_option("Template of your site for the gather script.", "FILE")
     ] = None
 
 
-def with_defaults(site: Site, folders: tuple[Path, ...]) -> Site:
+def fill_site_from_config(site: SlurmSiteSettings, folders: tuple[Path, ...]) -> SlurmSiteSettings:
     """Return ``asked``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``;
     earlier ones win. Raises UsageError for a file that cannot be read, an unknown key, or a value
     of the wrong type."""
     for path in (folder / "perfctl.toml" for folder in folders):
-        settings = _read(path) if path.is_file() else {}
+        settings = _read_slurm_settings(path) if path.is_file() else {}
         unset = {name: value for name, value in settings.items() if getattr(site, name) is None}
         site = replace(site, **unset)
     return site
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_slurm_settings(path: Path) -> dict[str, Any]:
     """Return field of Site -> its value in a file."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -300,12 +316,15 @@ def _read(path: Path) -> dict[str, Any]:
     table = content.get("slurm", {})
     if not isinstance(table, dict):
         raise UsageError(f"{path}: slurm must be a table", "Begin it with a line [slurm]")
-    return {key.replace("-", "_"): _setting(path, key, value) for key, value in table.items()}
+    return {
+        key.replace("-", "_"): _convert_slurm_setting(path, key, value)
+        for key, value in table.items()
+    }
 
 
-def _setting(path: Path, key: str, value: Any) -> Any:
+def _convert_slurm_setting(path: Path, key: str, value: Any) -> Any:
     """Return the value of a key of [slurm] as the value of a field of Site."""
-    hints = {field.name: field.hint for field in options_of(Site)}
+    hints = {field.name: field.hint for field in list_options(SlurmSiteSettings)}
     hint = hints.get(key.replace("-", "_"))
     if hint is None:
         keys = ", ".join(name.replace("_", "-") for name in hints)

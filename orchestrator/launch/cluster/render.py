@@ -10,35 +10,41 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.files import check_free, write_text
+from perfctl.orchestrator.files import check_output_path, write_text
 from perfctl.orchestrator.launch.cluster import script
-from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns, Task, sweep_task
+from perfctl.orchestrator.launch.cluster.plan import (
+    JobArrayPlan,
+    SlurmSiteSettings,
+    Task,
+    TaskSweepRuns,
+    make_sweep_task,
+)
 from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.sweep import sweep
-from perfctl.orchestrator.launch.sweep.folders import Setting, file_name
+from perfctl.orchestrator.launch.sweep.folders import SweepSetting, make_safe_file_name
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.launch.sweep.study import StudyParts
 
 
 @dataclass(frozen=True, slots=True)
-class TaskCommand:
+class ProfilerTaskCommand:
     """The command line of one profiler, without the values of parameters."""
 
     options: tuple[str, ...]
     program: tuple[str, ...]
     """The words after --; empty for a built-in workload."""
 
-    def words(self, setting: Setting) -> tuple[str, ...]:
+    def words(self, setting: SweepSetting) -> tuple[str, ...]:
         """The words after perfctl that run one setting into its own folder, without a store."""
         program = ("--", *self.program) if self.program else ()
         return (*self.options, *setting.words, "--no-store", *program)
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class RenderedJobScripts:
     """The job scripts, not written yet."""
 
-    plan: Plan
+    plan: JobArrayPlan
     texts: Mapping[Path, str]
     folders: tuple[Path, ...]
     """Folders that must exist before a job starts: an image can be shown only what is there."""
@@ -46,13 +52,13 @@ class Rendered:
     """Sweeps that the tasks fill."""
 
 
-def render_sweeps(
+def render_sweep_jobs(
     sweeps: Mapping[str, SweepRequest],
-    commands: Mapping[str, TaskCommand],
-    site: Site,
+    commands: Mapping[str, ProfilerTaskCommand],
+    site: SlurmSiteSettings,
     device: str,
     outputs: tuple[Path, Path],
-) -> Rendered:
+) -> RenderedJobScripts:
     """Return the job scripts of sweeps: each setting of each profiler is a task.
 
     ``sweeps``, ``commands``: profiler -> its sweep, and the command line of a task without
@@ -62,7 +68,7 @@ def render_sweeps(
     requests = tuple(sweeps.values())
     # What an image must see of the nodes beside the working folder and the sweeps: a script's
     # folder, a recording.
-    folders = [folder for request in requests for folder in request.other_folders]
+    folders = [folder for request in requests for folder in request.list_folders_to_bind]
     folders += [
         request.profiler.folder for request in requests if isinstance(request.profiler, Replay)
     ]
@@ -73,7 +79,9 @@ def render_sweeps(
         for point in request.settings
     ]
     tasks = tuple(
-        sweep_task(number, SweepRuns(*pair, repeat=first.repeat), commands[pair[0]].words(pair[1]))
+        make_sweep_task(
+            number, TaskSweepRuns(*pair, repeat=first.repeat), commands[pair[0]].words(pair[1])
+        )
         for number, pair in enumerate(pairs)
     )
     workload, runs_folder = first.workload, first.out.absolute()
@@ -82,16 +90,22 @@ def render_sweeps(
         (name, point if point.others else point.batch, sweep_name)
         for name, point, sweep_name in pairs
     ]
-    folder = runs_folder / f"slurm-{file_name(workload)}-{_digest(runs_folder, names)}"
-    plan = Plan(folder, workload, tasks, first.command_line, first.host)
-    setting = script.JobSetting(device, tuple(folders), outputs)
+    folder = (
+        runs_folder / f"slurm-{make_safe_file_name(workload)}-{_hash_tasks(runs_folder, names)}"
+    )
+    plan = JobArrayPlan(folder, workload, tasks, first.command_line, first.host)
+    setting = script.JobScriptContext(device, tuple(folders), outputs)
     parents = tuple(path.parent for path in outputs)
-    return Rendered(plan, _texts(plan, site, setting), parents, requests)
+    return RenderedJobScripts(plan, _render_job_scripts(plan, site, setting), parents, requests)
 
 
-def render_parts(
-    study: StudyParts, site: Site, command: str, sees: Sequence[Path] = (), runs_folder: str = ""
-) -> Rendered:
+def render_study_jobs(
+    study: StudyParts,
+    site: SlurmSiteSettings,
+    command: str,
+    sees: Sequence[Path] = (),
+    runs_folder: str = "",
+) -> RenderedJobScripts:
     """Return the job scripts of a study: each part is a task, and a gather job ends it.
 
     ``command``: the user's, quoted for a shell; ``sees``: other folders that an image must see;
@@ -117,29 +131,31 @@ def render_parts(
     tasks = tuple(Task(number, *part) for number, part in enumerate(study.parts))
     folder = (
         out_folder
-        / f"slurm-{file_name(name)}-{_digest(out_folder, [task.arguments for task in tasks])}"
+        / f"slurm-{make_safe_file_name(name)}-{_hash_tasks(out_folder, [task.arguments for task in tasks])}"
     )
-    plan = Plan(folder, name, tasks, command, platform.node(), runs_folder, study.finish)
-    setting = script.JobSetting(study.device, (out_folder, *sees))
-    return Rendered(plan, _texts(plan, site, setting), (out_folder,))
+    plan = JobArrayPlan(folder, name, tasks, command, platform.node(), runs_folder, study.finish)
+    setting = script.JobScriptContext(study.device, (out_folder, *sees))
+    return RenderedJobScripts(plan, _render_job_scripts(plan, site, setting), (out_folder,))
 
 
-def _digest(folder: Path, tasks: object) -> str:
+def _hash_tasks(folder: Path, tasks: object) -> str:
     """Return what tells arrays of different tasks apart."""
     return hashlib.sha256(f"{folder}\n{tasks}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
-def _texts(plan: Plan, site: Site, setting: script.JobSetting) -> dict[Path, str]:
+def _render_job_scripts(
+    plan: JobArrayPlan, site: SlurmSiteSettings, setting: script.JobScriptContext
+) -> dict[Path, str]:
     if site.image and "://" not in site.image:  # submit looks whether it is there
         site = replace(site, image=str(Path(site.image).absolute()))
     return {
-        plan.array: script.array_script(plan, site, setting),
-        plan.gather: script.gather_script(plan, site, setting),
-        plan.functions: script.functions(plan, site, setting),
+        plan.array: script.render_array_script(plan, site, setting),
+        plan.gather: script.render_gather_script(plan, site, setting),
+        plan.functions: script.render_shell_functions(plan, site, setting),
     }
 
 
-def write(rendered: Rendered, *, force: bool = False) -> None:
+def write_job_scripts(rendered: RenderedJobScripts, *, force: bool = False) -> None:
     """Write the scripts, the list of tasks, and the folders that the tasks write to.
 
     Raises UsageError if a script is there, differs, and ``force`` is not given.
@@ -147,7 +163,7 @@ def write(rendered: Rendered, *, force: bool = False) -> None:
     plan = rendered.plan
     for path, text in rendered.texts.items():
         if path.is_file() and path.read_bytes() != text.encode("utf-8", "surrogateescape"):
-            check_free(path, force=force)
+            check_output_path(path, force=force)
     plan.folder.mkdir(parents=True, exist_ok=True)
     for path, text in rendered.texts.items():
         write_text(path, text, force=True)
@@ -156,4 +172,4 @@ def write(rendered: Rendered, *, force: bool = False) -> None:
     for folder in rendered.folders:
         folder.mkdir(parents=True, exist_ok=True)
     for request in rendered.sweeps:
-        sweep.join(request)
+        sweep.create_or_join_record(request)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns
+from perfctl.orchestrator.launch.cluster.plan import JobArrayPlan, SlurmSiteSettings, TaskSweepRuns
 from perfctl.orchestrator.launch.images import run
 from perfctl.version import __version__
 
@@ -63,7 +63,7 @@ _EXAMPLES = {
 """Options that most sites want -> a value for the line that is off."""
 
 
-def minutes(text: str) -> int:
+def parse_slurm_time_minutes(text: str) -> int:
     """Return one of Slurm's time limits (MINUTES, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS) in
     minutes, seconds rounded up. Raises UsageError."""
     limit = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
@@ -75,7 +75,7 @@ def minutes(text: str) -> int:
     return days * 1440 + hours * 60 + mins + (seconds > 0)
 
 
-def seconds_to_stop_before(
+def choose_stop_before_seconds(
     stop_before: int | None, time: str | None, profilers: Iterable[str]
 ) -> int:
     """Return the seconds before the time limit ``time`` at which the profiler is asked to stop; by
@@ -84,7 +84,9 @@ def seconds_to_stop_before(
     Raises UsageError if ``stop_before`` is not shorter than the limit: the scheduler would stop
     each task at its start.
     """
-    limit = None if time is None or not re.match(r"\d", time) else minutes(time) * 60
+    limit = (
+        None if time is None or not re.match(r"\d", time) else parse_slurm_time_minutes(time) * 60
+    )
     if stop_before is None:
         usual = STOP_BEFORE_S if set(profilers) & set(SLOW_WRITERS) else STOP_BEFORE_QUICK_S
         return usual if limit is None else max(min(usual, limit // 4), _SHORTEST_S)
@@ -94,18 +96,18 @@ def seconds_to_stop_before(
     return stop_before
 
 
-def grace(stop_before_s: int) -> int:
+def compute_report_grace_seconds(stop_before_s: int) -> int:
     """Return the seconds of these for the profiler to write its report; the rest, at least 10 s, is
     for exporting it."""
     return max(stop_before_s - max(stop_before_s // 4, 10), 3)
 
 
-class _AsIs(str):
+class _ShellCode(str):
     """Text that is already shell code."""
 
 
 @dataclass(frozen=True, slots=True)
-class JobSetting:
+class JobScriptContext:
     """What job scripts must know beside their plan and the site."""
 
     device: str = "cpu"
@@ -120,46 +122,52 @@ class JobSetting:
     """Interpreter that runs perfctl outside of images."""
 
 
-def array_script(plan: Plan, site: Site, setting: JobSetting) -> str:
+def render_array_script(
+    plan: JobArrayPlan, site: SlurmSiteSettings, setting: JobScriptContext
+) -> str:
     """Return the text of array.sbatch. Raises UsageError for values that a job script cannot
     contain, and for a template that fails to render."""
     tools = [task.arguments[0] for task in plan.tasks]
-    stop_before = seconds_to_stop_before(site.stop_before, site.time, tools)
-    site_lines, unset = _site_directives(site, setting.device)
-    job_lines = _array_directives(plan, site, stop_before)
-    start = _start(site, plan, setting.cwd, setting.folders, setting.device == "cuda", '"$TMPDIR"')
+    stop_before = choose_stop_before_seconds(site.stop_before, site.time, tools)
+    site_lines, unset = _build_site_directives(site, setting.device)
+    job_lines = _build_array_directives(plan, site, stop_before)
+    start = _build_perfctl_launcher(
+        site, plan, setting.cwd, setting.folders, setting.device == "cuda", '"$TMPDIR"'
+    )
     context = {
-        **_shared(plan, site, setting),
-        **_calls(plan, grace(stop_before)),
-        "modules": _lines("`module`", site.module),
+        **_build_common_context(plan, site, setting),
+        **_build_task_calls(plan, compute_report_grace_seconds(stop_before)),
+        "modules": _require_single_lines("`module`", site.module),
         "tasks": plan.tasks,
         "site_directives": site_lines,
         "unset": unset,
         "job_directives": job_lines,
         "directives": [*job_lines, *site_lines],
-        "before": _lines("`before`", site.before),
-        "after": _lines("`after`", site.after),
+        "before": _require_single_lines("`before`", site.before),
+        "after": _require_single_lines("`after`", site.after),
         "dcgm_pause": bool(site.dcgm_pause),
         "stop_before": stop_before,
-        "start": _AsIs(f"{'srun_step ' if site.srun else ''}{start}"),
+        "start": _ShellCode(f"{'srun_step ' if site.srun else ''}{start}"),
     }
     return render_template(site.template, "slurm.sh.j2", context)
 
 
-def gather_script(plan: Plan, site: Site, setting: JobSetting) -> str:
-    """Return the text of gather.sbatch. Raises UsageError like ``array_script``."""
-    gather, folders = _wrapped(("slurm", "gather", str(plan.folder))), setting.folders
+def render_gather_script(
+    plan: JobArrayPlan, site: SlurmSiteSettings, setting: JobScriptContext
+) -> str:
+    """Return the text of gather.sbatch. Raises UsageError like ``render_array_script``."""
+    gather, folders = _quote_and_wrap(("slurm", "gather", str(plan.folder))), setting.folders
     if setting.outputs is not None:
         store, page = setting.outputs
-        options = _wrapped(("--store", str(store), "--page", str(page)))
-        gather = _AsIs(f"{gather} \\\n    {options}")
+        options = _quote_and_wrap(("--store", str(store), "--page", str(page)))
+        gather = _ShellCode(f"{gather} \\\n    {options}")
         folders = (store.parent, page.parent)
     context = {
-        **_shared(plan, site, setting),
-        "modules": _lines("`module`", _gather_modules(site)),
+        **_build_common_context(plan, site, setting),
+        "modules": _require_single_lines("`module`", _choose_gather_modules(site)),
         "directives": [
-            *_job_options("gather-", plan, "gather.log"),
-            *_options(
+            *_build_job_directives("gather-", plan, "gather.log"),
+            *_format_sbatch_options(
                 ntasks=1,
                 partition=site.gather_partition or site.partition,
                 account=site.account,
@@ -170,36 +178,42 @@ def gather_script(plan: Plan, site: Site, setting: JobSetting) -> str:
             ),
         ],
         "gather": gather,
-        "finish": _wrapped(plan.finish),
-        "start": _start(site, plan, setting.cwd, folders, False, '"${TMPDIR:-/tmp}"'),
+        "finish": _quote_and_wrap(plan.finish),
+        "start": _build_perfctl_launcher(
+            site, plan, setting.cwd, folders, False, '"${TMPDIR:-/tmp}"'
+        ),
     }
     return render_template(site.gather_template, "slurm_gather.sh.j2", context)
 
 
-def functions(plan: Plan, site: Site, setting: JobSetting) -> str:
+def render_shell_functions(
+    plan: JobArrayPlan, site: SlurmSiteSettings, setting: JobScriptContext
+) -> str:
     """Return the text of job.sh, the shell functions of both scripts."""
-    return render_template(None, "job_functions.sh.j2", _shared(plan, site, setting))
+    return render_template(None, "job_functions.sh.j2", _build_common_context(plan, site, setting))
 
 
-def ingest_script(plan: Plan, site: Site, setting: JobSetting, options: Sequence[str]) -> str:
+def render_ingest_script(
+    plan: JobArrayPlan, site: SlurmSiteSettings, setting: JobScriptContext, options: Sequence[str]
+) -> str:
     """Return the text of array.sbatch of an array of ingests. ``options``: words of each. Raises
-    UsageError like ``array_script``."""
-    job_lines = _array_directives(plan, site, 60)
+    UsageError like ``render_array_script``."""
+    job_lines = _build_array_directives(plan, site, 60)
     context = {
-        **_shared(plan, site, setting),
-        "modules": _lines("`module`", site.module),
+        **_build_common_context(plan, site, setting),
+        "modules": _require_single_lines("`module`", site.module),
         "tasks": plan.tasks,
         "directives": [
             *(line for line in job_lines if not line.startswith("--signal")),
-            *_site_directives(site, "cpu")[0],
+            *_build_site_directives(site, "cpu")[0],
         ],
-        "before": _lines("`before`", site.before),
+        "before": _require_single_lines("`before`", site.before),
         "options": options,
     }
     return render_template(None, "slurm_ingest.sh.j2", context)
 
 
-def _gather_modules(site: Site) -> tuple[str, ...]:
+def _choose_gather_modules(site: SlurmSiteSettings) -> tuple[str, ...]:
     """Return the modules of the gather job: those of the tasks without CUDA's, which fail on nodes
     without GPUs."""
     if site.gather_module is not None:
@@ -207,22 +221,24 @@ def _gather_modules(site: Site) -> tuple[str, ...]:
     return tuple(name for name in site.module or () if not _GPU_MODULE.match(name))
 
 
-def _shared(plan: Plan, site: Site, setting: JobSetting) -> dict[str, Any]:
+def _build_common_context(
+    plan: JobArrayPlan, site: SlurmSiteSettings, setting: JobScriptContext
+) -> dict[str, Any]:
     folder, cwd = plan.folder, setting.cwd
     # Of an image python3, as for everything else there: perfctl itself need not be on its PATH.
     python = setting.python if site.image is None else run.PYTHON
     return {
-        "version": _AsIs(setting.version),
+        "version": _ShellCode(setting.version),
         "workload": plan.workload,
         "command": plan.command,
-        "title": _title(plan, site),
-        "gathers": _gathers(plan, setting),
-        "folder": one_line("the folder", str(folder)),
+        "title": _describe_array(plan, site),
+        "gathers": _describe_gather_job(plan, setting),
+        "folder": require_one_line("the folder", str(folder)),
         "shown": shlex.quote(
             str(folder.relative_to(cwd) if folder.is_relative_to(cwd) else folder)
         ),
         "functions": str(plan.functions),
-        "cwd": one_line("the working folder", str(cwd)),
+        "cwd": require_one_line("the working folder", str(cwd)),
         "perfctl": shlex.split(site.perfctl) if site.perfctl else [python, "-m", "perfctl"],
         "module_purge": site.module_purge is not False,
         "srun": bool(site.srun),
@@ -232,7 +248,7 @@ def _shared(plan: Plan, site: Site, setting: JobSetting) -> dict[str, Any]:
     }
 
 
-def _title(plan: Plan, site: Site) -> str:
+def _describe_array(plan: JobArrayPlan, site: SlurmSiteSettings) -> str:
     """Return what the array runs, in one line."""
     count, runs = len(plan.tasks), [task.runs for task in plan.tasks if task.runs]
     inside = f", in {Path(site.image).name}" if site.image else ""
@@ -246,7 +262,7 @@ def _title(plan: Plan, site: Site) -> str:
     return f"{profilers} on {plan.workload} at {names}{inside}"
 
 
-def _gathers(plan: Plan, setting: JobSetting) -> str:
+def _describe_gather_job(plan: JobArrayPlan, setting: JobScriptContext) -> str:
     """Return what the gather job does, in one line."""
     if setting.outputs is None:
         ends = f", and ends with perfctl {shlex.join(plan.finish)}" if plan.finish else ""
@@ -255,17 +271,17 @@ def _gathers(plan: Plan, setting: JobSetting) -> str:
     return f"gather.sbatch brings all runs into {store} and {page}; so does perfctl slurm gather"
 
 
-def _wrapped(arguments: Iterable[str], indent: int = 4) -> _AsIs:
+def _quote_and_wrap(arguments: Iterable[str], indent: int = 4) -> _ShellCode:
     """Return words of a command, quoted, over as many lines as they need."""
     lines = [""]
     for argument in map(shlex.quote, arguments):
         if lines[-1] and len(lines[-1]) + len(argument) > _LINE - indent:
             lines.append("")
         lines[-1] += f" {argument}" if lines[-1] else argument
-    return _AsIs(f" \\\n{' ' * indent}".join(lines))
+    return _ShellCode(f" \\\n{' ' * indent}".join(lines))
 
 
-def _calls(plan: Plan, grace_s: int) -> dict[str, Any]:
+def _build_task_calls(plan: JobArrayPlan, grace_s: int) -> dict[str, Any]:
     """What the tasks run, for the template: ``choices``, the line of ``case`` for each; ``call``,
     the words after perfctl, where tasks of one profiler differ in nothing but $batch, or
     "${values[@]}" of other parameters; else these are "${arguments[@]}", set by ``choices`` or (of
@@ -274,20 +290,21 @@ def _calls(plan: Plan, grace_s: int) -> dict[str, Any]:
     if len(runs) < len(plan.tasks):
         choices = [
             f"{task.number})  # {_CONTROL.sub(' ', task.label)}\n        "
-            f"arguments=({_wrapped(task.arguments, 8)}) ;;"
+            f"arguments=({_quote_and_wrap(task.arguments, 8)}) ;;"
             for task in plan.tasks
         ]
         return {"choices": choices, "sweeps": False, "several": {}, "call": '"${arguments[@]}"'}
     pairs = list(zip(runs, plan.tasks, strict=True))
     has_others = any(run.setting.others for run in runs)
     calls = {
-        run.profiler: _sweep_call(run, task.arguments, grace_s, has_others) for run, task in pairs
+        run.profiler: _build_sweep_call_lines(run, task.arguments, grace_s, has_others)
+        for run, task in pairs
     }
     is_one = len(calls) == 1
     choices = [
         f"{task.number}) {'' if is_one else f'profiler={shlex.quote(run.profiler)} '}"
         + (
-            f"values=({_wrapped(run.setting.words)})"
+            f"values=({_quote_and_wrap(run.setting.words)})"
             if has_others
             else f"batch={run.setting.batch}"
         )
@@ -303,8 +320,8 @@ def _calls(plan: Plan, grace_s: int) -> dict[str, Any]:
     }
 
 
-def _sweep_call(
-    runs: SweepRuns, arguments: Sequence[str], grace_s: int, has_others: bool
+def _build_sweep_call_lines(
+    runs: TaskSweepRuns, arguments: Sequence[str], grace_s: int, has_others: bool
 ) -> list[str]:
     """Return the lines of a task's call, with a variable for its setting, and what only its job
     script knows."""
@@ -312,13 +329,13 @@ def _sweep_call(
     program = arguments[index + 1 :]
     values = '"${values[@]}"' if has_others else '--batches "$batch"'
     return [
-        _wrapped(arguments[: index - len(runs.setting.words)]),
+        _quote_and_wrap(arguments[: index - len(runs.setting.words)]),
         f'{values} --no-store --scratch "$TMPDIR" --grace {grace_s}',
-        *([_wrapped(program)] if program else []),
+        *([_quote_and_wrap(program)] if program else []),
     ]
 
 
-def _explained(lines: Iterable[str], width: int = 34, **values: object) -> list[str]:
+def _comment_option_lines(lines: Iterable[str], width: int = 34, **values: object) -> list[str]:
     """Return lines of options, each with its comment in _WHY. (sbatch reads no further
     than #.)"""
     explained = []
@@ -330,10 +347,10 @@ def _explained(lines: Iterable[str], width: int = 34, **values: object) -> list[
     return explained
 
 
-def _site_directives(site: Site, device: str) -> tuple[list[str], list[str]]:
+def _build_site_directives(site: SlurmSiteSettings, device: str) -> tuple[list[str], list[str]]:
     """Return (Slurm's options that depend on the site, those that are unset with an example)."""
     has_gpu = any(re.search(r"--gpu|--gres|--tres", line) for line in site.sbatch or ())
-    set_lines = _options(
+    set_lines = _format_sbatch_options(
         partition=site.partition,
         account=site.account,
         qos=site.qos,
@@ -343,41 +360,52 @@ def _site_directives(site: Site, device: str) -> tuple[list[str], list[str]]:
         mem=site.mem,
         cpus_per_task=site.cpus,
     )
-    user_lines = [line.removeprefix("#SBATCH").strip() for line in _lines("`sbatch`", site.sbatch)]
+    user_lines = [
+        line.removeprefix("#SBATCH").strip()
+        for line in _require_single_lines("`sbatch`", site.sbatch)
+    ]
     names = {line.partition("=")[0] for line in (*set_lines, *user_lines)}
-    unset = [line for line in _options(**_EXAMPLES) if line.partition("=")[0] not in names]
+    unset = [
+        line for line in _format_sbatch_options(**_EXAMPLES) if line.partition("=")[0] not in names
+    ]
     flags = [
         *(("--exclusive",) if site.exclusive else ()),
         *(("--disable-dcgm",) if site.disable_dcgm else ()),
     ]
-    return [*_explained(set_lines), *flags, *user_lines], _explained(unset, 33)
+    return [*_comment_option_lines(set_lines), *flags, *user_lines], _comment_option_lines(
+        unset, 33
+    )
 
 
-def _array_directives(plan: Plan, site: Site, stop_before: int) -> list[str]:
+def _build_array_directives(
+    plan: JobArrayPlan, site: SlurmSiteSettings, stop_before: int
+) -> list[str]:
     numbers = f"0-{len(plan.tasks) - 1}"
     limited = numbers + (f"%{site.array_limit}" if site.array_limit else "")
     lines = [
-        *_job_options("", plan, "task-%a.log", array=limited),
-        *_options(signal=f"B:USR1@{stop_before}", ntasks=1),
+        *_build_job_directives("", plan, "task-%a.log", array=limited),
+        *_format_sbatch_options(signal=f"B:USR1@{stop_before}", ntasks=1),
     ]
-    return _explained(lines, array=numbers, seconds=stop_before)
+    return _comment_option_lines(lines, array=numbers, seconds=stop_before)
 
 
-def _job_options(kind: str, plan: Plan, log: str, **array: str) -> list[str]:
+def _build_job_directives(kind: str, plan: JobArrayPlan, log: str, **array: str) -> list[str]:
     """The output's path is absolute, because jobs may start anywhere; % is doubled, because sbatch
     expands it."""
     output = str(plan.folder).replace("%", "%%") + f"/{log}"
-    options = _options(job_name=f"perfctl-{kind}{plan.folder.name}", **array, output=output)
+    options = _format_sbatch_options(
+        job_name=f"perfctl-{kind}{plan.folder.name}", **array, output=output
+    )
     return [*options, "--open-mode=append", "--requeue"]
 
 
-def _options(**values: object) -> list[str]:
+def _format_sbatch_options(**values: object) -> list[str]:
     """Return --name=value for every value that is not None, quoted for sbatch."""
     lines = []
     for name, value in values.items():
         if value is None:
             continue
-        text = one_line(f"`{name}`", str(value))
+        text = require_one_line(f"`{name}`", str(value))
         if "\\" in text:  # sbatch 22.05 drops it, quoted or not
             problem = f"`{name}`: sbatch cannot read a backslash, but {text} contains one"
             raise UsageError(problem, "Choose another name")
@@ -385,14 +413,21 @@ def _options(**values: object) -> list[str]:
     return lines
 
 
-def _start(
-    site: Site, plan: Plan, cwd: Path, folders: Iterable[Path], has_gpu: bool, tmpdir: str
-) -> _AsIs:
+def _build_perfctl_launcher(
+    site: SlurmSiteSettings,
+    plan: JobArrayPlan,
+    cwd: Path,
+    folders: Iterable[Path],
+    has_gpu: bool,
+    tmpdir: str,
+) -> _ShellCode:
     """Return the words before perfctl on a node: the container that perfctl and the profiler run
     in."""
     if site.image is None:
-        return _AsIs("")
-    image_binds = run.own_binds((cwd, plan.folder.parent, *(cwd / folder for folder in folders)))
+        return _ShellCode("")
+    image_binds = run.build_bind_values(
+        (cwd, plan.folder.parent, *(cwd / folder for folder in folders))
+    )
     lines = [
         f'"$container" exec{" --nv" if has_gpu else ""} --cleanenv',
         *(
@@ -403,18 +438,18 @@ def _start(
         '"$image"',
         "",
     ]
-    return _AsIs(" \\\n    ".join(lines))
+    return _ShellCode(" \\\n    ".join(lines))
 
 
-def one_line(name: str, text: str, remedy: str = "Choose another name") -> str:
+def require_one_line(name: str, text: str, remedy: str = "Choose another name") -> str:
     """Return ``text``. Raises UsageError if it has a line break or another control character."""
     if _CONTROL.search(text):
         raise UsageError(f"{name} contains a line break or control character: {text!r}", remedy)
     return text
 
 
-def _lines(field: str, lines: Iterable[str] | None) -> list[str]:
-    return [one_line(field, line) for line in lines or ()]
+def _require_single_lines(field: str, lines: Iterable[str] | None) -> list[str]:
+    return [require_one_line(field, line) for line in lines or ()]
 
 
 def render_template(path: str | None, name: str, context: Mapping[str, Any]) -> str:
@@ -427,16 +462,16 @@ def render_template(path: str | None, name: str, context: Mapping[str, Any]) -> 
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=lambda value: value if isinstance(value, _AsIs) else shlex.quote(str(value)),
-        loader=FunctionLoader(_source),
+        finalize=lambda value: value if isinstance(value, _ShellCode) else shlex.quote(str(value)),
+        loader=FunctionLoader(_read_own_template),
     )
     environment.filters |= {
-        "words": lambda values: _AsIs(shlex.join(map(str, values))),
-        "comment": lambda text: _AsIs(_CONTROL.sub(" ", str(text))),
-        "asis": _AsIs,
+        "words": lambda values: _ShellCode(shlex.join(map(str, values))),
+        "comment": lambda text: _ShellCode(_CONTROL.sub(" ", str(text))),
+        "asis": _ShellCode,
     }
     try:
-        source = Path(path).read_text(encoding="utf-8") if path else _source(name)
+        source = Path(path).read_text(encoding="utf-8") if path else _read_own_template(name)
         return environment.from_string(source).render(context)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error})", "Use another `template`") from error
@@ -448,5 +483,5 @@ def render_template(path: str | None, name: str, context: Mapping[str, Any]) -> 
         ) from error
 
 
-def _source(name: str) -> str:
+def _read_own_template(name: str) -> str:
     return resources.files("perfctl.templates").joinpath(name).read_text(encoding="utf-8")

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
-from perfctl.orchestrator.launch.cluster.plan import Plan, Task
+from perfctl.orchestrator.launch.cluster.plan import JobArrayPlan, Task
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.profilers.outcome import tail
+from perfctl.orchestrator.launch.profilers.outcome import read_log_tail
 from perfctl.orchestrator.launch.sweep.folders import (
-    Setting,
-    attempts,
-    is_whole,
-    read_json,
+    SweepSetting,
+    is_run_complete,
+    list_run_folders,
+    read_json_object,
     read_run_record,
 )
 
@@ -43,7 +43,7 @@ _LAST_LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
+class QueuedJob:
     """One job or array task in Slurm's queue."""
 
     array: str
@@ -69,12 +69,12 @@ class Queued:
         return self.state in ("PENDING", "REQUEUED", "SUSPENDED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 
 
-def queued(plan: Plan) -> list[Queued]:
+def list_queued_jobs(plan: JobArrayPlan) -> list[QueuedJob]:
     """Return the plan's jobs, found by the script that they run. Raises ToolMissing without squeue,
     PerfctlError if it fails."""
     jobs = []
     names = (plan.array.name, plan.gather.name)
-    for line in _ask(
+    for line in _run_slurm_tool(
         "squeue", "--noheader", "--array", f"--user={getpass.getuser()}", f"--format={_FORMAT}"
     ):
         cells = line.split("|", 7)
@@ -82,7 +82,7 @@ def queued(plan: Plan) -> list[Queued]:
         is_own = script.parent.name == plan.folder.name and script.name in names
         if len(cells) == 8 and is_own:
             task = int(cells[1]) if cells[1].isdecimal() else None
-            jobs.append(Queued(cells[0], task, *cells[2:7]))
+            jobs.append(QueuedJob(cells[0], task, *cells[2:7]))
     return jobs
 
 
@@ -97,7 +97,7 @@ class Submitted:
     """Number of the job that gathers after any outcome of the array."""
 
 
-def submit(plan: Plan, tasks: Sequence[int] | None = None) -> Submitted:
+def submit_job_array(plan: JobArrayPlan, tasks: Sequence[int] | None = None) -> Submitted:
     """Submit the array, or only some ``tasks`` of it, and the gather job after it.
 
     Raises UsageError for a task that does not exist or is in the queue already, or for an image
@@ -111,16 +111,16 @@ def submit(plan: Plan, tasks: Sequence[int] | None = None) -> Submitted:
             raise UsageError(
                 f"`tasks`: task '{number}' not found", f"Tasks are numbered 0 to {count - 1}"
             )
-    text = _read_array(plan)
-    limit = _check_is_array(plan, text, has_tasks=tasks is not None)
-    check_image(plan, text)
-    if waiting := sorted({job.task for job in queued(plan) if job.task in numbers}):
+    text = _read_array_script(plan)
+    limit = _read_task_limit(plan, text, has_tasks=tasks is not None)
+    check_script_image_exists(plan, text)
+    if waiting := sorted({job.task for job in list_queued_jobs(plan) if job.task in numbers}):
         remedy = f"perfctl slurm cancel {shlex.quote(str(plan.folder))} removes it"
         raise UsageError(f"already in the queue: task {', '.join(map(str, waiting))}", remedy)
     selection = () if tasks is None else (f"--array={','.join(map(str, numbers))}{limit}",)
-    array = _sbatch(*selection, str(plan.array.absolute()))
+    array = _submit_with_sbatch(*selection, str(plan.array.absolute()))
     try:
-        gather = _sbatch(f"--dependency=afterany:{array}", str(plan.gather.absolute()))
+        gather = _submit_with_sbatch(f"--dependency=afterany:{array}", str(plan.gather.absolute()))
     except PerfctlError as error:
         remedy = f"When the array has ended, run perfctl slurm gather {plan.folder}"
         raise PerfctlError(
@@ -129,7 +129,7 @@ def submit(plan: Plan, tasks: Sequence[int] | None = None) -> Submitted:
     return Submitted(plan.folder, len(numbers), array, gather)
 
 
-def _read_array(plan: Plan) -> str:
+def _read_array_script(plan: JobArrayPlan) -> str:
     """Return the script of the array. Raises UsageError."""
     try:
         return plan.array.read_text(encoding="utf-8", errors="replace")
@@ -138,7 +138,7 @@ def _read_array(plan: Plan) -> str:
         raise UsageError(problem, f"Render the array again: {plan.command}") from error
 
 
-def _check_is_array(plan: Plan, text: str, *, has_tasks: bool) -> str:
+def _read_task_limit(plan: JobArrayPlan, text: str, *, has_tasks: bool) -> str:
     """Return the script's limit of tasks at once, such as "%2"; empty without one. Raises
     UsageError for a script without --array (unless ``has_tasks``), which sbatch would take for a
     single job."""
@@ -151,7 +151,7 @@ def _check_is_array(plan: Plan, text: str, *, has_tasks: bool) -> str:
     return (line[1] or "") if line else ""
 
 
-def check_image(plan: Plan, text: str) -> None:
+def check_script_image_exists(plan: JobArrayPlan, text: str) -> None:
     """Raise UsageError if the image that the array's script names does not exist."""
     line = re.search(r"^image=(.+)$", text, re.MULTILINE)
     try:
@@ -180,50 +180,52 @@ class Cancelled:
     gathers: int
 
 
-def cancel(plan: Plan) -> Cancelled:
+def cancel_job_array(plan: JobArrayPlan) -> Cancelled:
     """Take the plan's jobs out of the queue. A running profiler is asked to stop by a signal to the
     job script alone: a plain scancel signals every process of the job, and the report is lost. One
     that was asked before is ended at once. Raises PerfctlError if scancel fails."""
-    jobs = queued(plan)
+    jobs = list_queued_jobs(plan)
     tasks = {task.number: task for task in plan.tasks}
     stopping = [
         job
         for job in jobs
-        if job.state == "RUNNING" and job.task in tasks and is_profiling(plan, tasks[job.task])
+        if job.state == "RUNNING"
+        and job.task in tasks
+        and is_profiler_running(plan, tasks[job.task])
     ]
     others_jobs = [job for job in jobs if job not in stopping]
     if others_jobs:
-        _ask("scancel", *dict.fromkeys(job.name for job in others_jobs))
+        _run_slurm_tool("scancel", *dict.fromkeys(job.name for job in others_jobs))
     if stopping:
-        _ask("scancel", "--batch", "--signal=USR1", *(job.name for job in stopping))
+        _run_slurm_tool("scancel", "--batch", "--signal=USR1", *(job.name for job in stopping))
     gathers = sum(job.task is None for job in others_jobs)
     return Cancelled(plan.folder, len(others_jobs) - gathers, len(stopping), gathers)
 
 
-def is_profiling(plan: Plan, task: Task) -> bool:
+def is_profiler_running(plan: JobArrayPlan, task: Task) -> bool:
     """Return whether its profiler was started, and not asked to stop yet."""
-    last_event = "".join(_events(plan, task)[-1:])
-    return bool(_stages(plan, task)) and "started on" in last_event
+    last_event = "".join(_read_task_events(plan, task)[-1:])
+    return bool(_list_begun_stages(plan, task)) and "started on" in last_event
 
 
-def _stages(plan: Plan, task: Task) -> list[str]:
+def _list_begun_stages(plan: JobArrayPlan, task: Task) -> list[str]:
     """Return what perfctl has begun since the task's last start, such as profile and export."""
-    return _STAGE.findall(tail(plan.log(task)).rpartition("started on ")[2])
+    return _STAGE.findall(read_log_tail(plan.log(task)).rpartition("started on ")[2])
 
 
-def _sbatch(*arguments: str) -> str:
+def _submit_with_sbatch(*arguments: str) -> str:
     """Return the number of the submitted job, in output such as "12;cluster"."""
-    return _ask("sbatch", "--parsable", *arguments)[-1].partition(";")[0]
+    return _run_slurm_tool("sbatch", "--parsable", *arguments)[-1].partition(";")[0]
 
 
-def _ask(*argv: str) -> list[str]:
+def _run_slurm_tool(*argv: str) -> list[str]:
     """Return the lines that a tool of Slurm prints."""
-    if tools.find(argv[0]) is None:
+    if tools.find_program(argv[0]) is None:
         raise ToolMissing(
             f"{argv[0]} is not installed here", "Run this on a machine of the cluster"
         )
     try:
-        code, output, err = tools.run(argv, 60.0)
+        code, output, err = tools.run_with_time_limit(argv, 60.0)
     except subprocess.TimeoutExpired as error:
         raise PerfctlError(f"{argv[0]} did not respond within 60 s", "Try again later") from error
     if code != 0:
@@ -288,7 +290,7 @@ class ArrayStatus:
 
     JSON_KEYS = ("asked_squeue", "tasks", "summary", "repeat", "gather")
 
-    plan: Plan
+    plan: JobArrayPlan
     tasks: tuple[TaskState, ...]
     gather: str | None
     """State of the gather job in the queue, what it wrote, or how it failed; null: not started."""
@@ -308,45 +310,47 @@ class ArrayStatus:
         return [state.task.number for state in self.tasks if state.state in REPEAT]
 
 
-def read_status(plan: Plan, note: Callable[[str], None] = lambda text: None) -> ArrayStatus:
+def collect_array_status(
+    plan: JobArrayPlan, note: Callable[[str], None] = lambda text: None
+) -> ArrayStatus:
     """Return how far each task is, and why one failed. Asks squeue, never sacct; calls ``note`` if
     it cannot be asked."""
-    jobs: list[Queued] | None = None
+    jobs: list[QueuedJob] | None = None
     try:
-        jobs = queued(plan)
+        jobs = list_queued_jobs(plan)
     except PerfctlError as error:
         note(f"{error.message}: the status comes from the folders only")
-    states = tuple(_state(plan, task, jobs) for task in plan.tasks)
-    return ArrayStatus(plan, states, _gather_state(plan, jobs), jobs is not None)
+    states = tuple(_get_task_state(plan, task, jobs) for task in plan.tasks)
+    return ArrayStatus(plan, states, _get_gather_job_state(plan, jobs), jobs is not None)
 
 
-def _gather_state(plan: Plan, jobs: Sequence[Queued] | None) -> str | None:
+def _get_gather_job_state(plan: JobArrayPlan, jobs: Sequence[QueuedJob] | None) -> str | None:
     """Return the state of the gather job in the queue, or how its last start ended."""
     if job := next((job for job in jobs or () if job.task is None), None):
         return f"the gather job {job.job} is {job.state.lower()} ({job.reason.lower()})"
-    events = _events(plan, None)
-    if not events or (jobs is None and not _exit_code(events)):
+    events = _read_task_events(plan, None)
+    if not events or (jobs is None and not _find_last_exit_code(events)):
         return None
-    code = _exit_code(events)
+    code = _find_last_exit_code(events)
     if code == "0":
-        lines = tail(plan.log(None)).splitlines()
+        lines = read_log_tail(plan.log(None)).splitlines()
         written = [line.removeprefix("Wrote ") for line in lines if line.startswith("Wrote ")]
         return f"the gather job wrote {written[-1]}" if written else "the gather job is complete"
     end = f"failed with exit code {code}" if code else f"ended unexpectedly: {events[-1]}"
     return f"the gather job {end}; see {plan.log(None)}"
 
 
-def _state(plan: Plan, task: Task, jobs: Sequence[Queued] | None) -> TaskState:
+def _get_task_state(plan: JobArrayPlan, task: Task, jobs: Sequence[QueuedJob] | None) -> TaskState:
     own_jobs = [job for job in jobs or () if job.task == task.number]
-    runs, events = _runs(plan, task), _events(plan, task)
-    if _is_complete(plan, task, runs, events):
+    runs, events = _list_task_run_folders(plan, task), _read_task_events(plan, task)
+    if _are_task_runs_complete(plan, task, runs, events):
         reason = None
         if own_jobs:
             queue = own_jobs[0].state.lower()
             reason = f"its job is still in the queue ({queue}) and will skip complete runs"
         return TaskState(task, COMPLETE, reason)
     if job := next((job for job in own_jobs if not job.waits), None):
-        stage = next(reversed(_stages(plan, task)), "starting")
+        stage = next(reversed(_list_begun_stages(plan, task)), "starting")
         return TaskState(task, RUNNING, f"{stage}, {job.used} on {job.nodes or 'a node'}")
     if own_jobs:
         reason = (
@@ -357,12 +361,14 @@ def _state(plan: Plan, task: Task, jobs: Sequence[Queued] | None) -> TaskState:
         starts = sum("started on" in event for event in events)
         before = f", after {starts} earlier {'start' if starts == 1 else 'starts'}" * bool(starts)
         return TaskState(task, WAITING, reason + before)
-    lines = (line.strip() for line in tail(plan.log(task)).splitlines())
+    lines = (line.strip() for line in read_log_tail(plan.log(task)).splitlines())
     log = tuple(filter(None, lines))[-_LAST_LINES:]
-    return TaskState(task, *_ended(task, runs, events, log, has_queue=jobs is not None), log)
+    return TaskState(
+        task, *_explain_ended_task(task, runs, events, log, has_queue=jobs is not None), log
+    )
 
 
-def _runs(plan: Plan, task: Task) -> list[Path]:
+def _list_task_run_folders(plan: JobArrayPlan, task: Task) -> list[Path]:
     """Return the folders of the runs that a task left; of a study's part also those that its sweeps
     should have."""
     if task.runs is not None or not plan.runs_folder:
@@ -370,30 +376,32 @@ def _runs(plan: Plan, task: Task) -> list[Path]:
     command = shlex.join(["perfctl", *task.arguments])
     runs: list[Path] = []
     for record in plan.sweep_folder(plan.runs_folder).glob("*/sweep.json"):
-        sweep = read_json(record) or {}
+        sweep = read_json_object(record) or {}
         for batch_size in sweep.get("batches", ()) if sweep.get("command") == command else ():
-            setting = Setting(batch_size)
-            runs += attempts(record.parent, setting) or [record.parent / setting.file_name]
+            setting = SweepSetting(batch_size)
+            runs += list_run_folders(record.parent, setting) or [record.parent / setting.file_name]
     return runs
 
 
-def _is_complete(plan: Plan, task: Task, runs: Sequence[Path], events: Sequence[str]) -> bool:
+def _are_task_runs_complete(
+    plan: JobArrayPlan, task: Task, runs: Sequence[Path], events: Sequence[str]
+) -> bool:
     """Return whether the runs that it adds to its sweep are complete; of a task of another kind,
     whether it ended with 0, and all runs that it left are complete."""
     if task.runs:
-        return sum(map(is_whole, runs)) >= task.runs.repeat
-    has_runs = not plan.runs_folder or (bool(runs) and all(map(is_whole, runs)))
-    return _exit_code(events) == "0" and has_runs
+        return sum(map(is_run_complete, runs)) >= task.runs.repeat
+    has_runs = not plan.runs_folder or (bool(runs) and all(map(is_run_complete, runs)))
+    return _find_last_exit_code(events) == "0" and has_runs
 
 
-def _ended(
+def _explain_ended_task(
     task: Task, runs: Sequence[Path], events: Sequence[str], log: Sequence[str], *, has_queue: bool
 ) -> tuple[str, str]:
     """Return (state, reason) of a task that is neither complete nor in the queue."""
-    code = _exit_code(events)
+    code = _find_last_exit_code(events)
     if not has_queue and events and not code:
         return UNKNOWN, f"{events[-1]}; run squeue to see whether it still runs"
-    complete = sum(map(is_whole, runs))
+    complete = sum(map(is_run_complete, runs))
     record = next(filter(None, map(read_run_record, reversed(runs))), None)
     if complete and task.runs:
         return PARTIAL, f"{complete} of {task.runs.repeat} repetitions are complete"
@@ -415,13 +423,13 @@ def _ended(
     return FAILED, f"it ended unexpectedly: {events[-1]}{stopped} (killed, or the node failed)"
 
 
-def _exit_code(events: Sequence[str]) -> str:
+def _find_last_exit_code(events: Sequence[str]) -> str:
     """Return the exit code with which the last start ended; empty if it did not end."""
     ended = _ENDED.search(events[-1]) if events else None
     return ended[1] if ended else ""
 
 
-def _events(plan: Plan, task: Task | None) -> list[str]:
+def _read_task_events(plan: JobArrayPlan, task: Task | None) -> list[str]:
     """Return the events that the job script noted, without times, oldest first."""
     try:
         lines = plan.state(task).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -430,7 +438,7 @@ def _events(plan: Plan, task: Task | None) -> list[str]:
     return [line.partition(" ")[2] for line in lines if line.strip()]
 
 
-def reasons(states: Sequence[TaskState]) -> dict[Task, str]:
+def explain_missing_runs(states: Sequence[TaskState]) -> dict[Task, str]:
     """Return why each task without a run has none, for the database."""
     return {
         state.task: f"{state.task}: {state.reason}"

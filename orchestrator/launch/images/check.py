@@ -16,15 +16,15 @@ from pathlib import Path
 
 from perfctl.orchestrator.errors import ToolMissing
 from perfctl.orchestrator.launch.images import run
-from perfctl.orchestrator.launch.images.run import PYTHON, Image
+from perfctl.orchestrator.launch.images.run import PYTHON, ContainerImage
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import nsys
-from perfctl.orchestrator.launch.profilers.base import Tool
+from perfctl.orchestrator.launch.profilers.base import RequiredTool
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.replay import RECORDERS
 from perfctl.orchestrator.launch.sweep.request import Profiler
 
-LIBCUDA = Tool(
+LIBCUDA = RequiredTool(
     "libcuda.so.1",
     "the image uses the driver library of the host",
     "start the image with --nv, as perfctl does (docker: --gpus all)",
@@ -32,25 +32,31 @@ LIBCUDA = Tool(
 )
 
 
-def check(image: Image, profiler: Profiler, device: str, version: str) -> Profiler:
+def check_image_tools(
+    image: ContainerImage, profiler: Profiler, device: str, version: str
+) -> Profiler:
     """The profiler with options that the tools in the image support.
     Raises ToolMissing when the image does not start, has no perfctl of this ``version``, or lacks
     a tool."""
     name = Path(image.path).name
-    image_version = _run(image, ("-c", "import perfctl; print(perfctl.__version__)"))
+    image_version = _run_python_in_image(
+        image, ("-c", "import perfctl; print(perfctl.__version__)")
+    )
     if image_version != version:
         raise ToolMissing(
             f"{name} has perfctl {image_version}, but this is {version}: the versions must match",
             f"Install perfctl {version} in the image (perfctl image render writes a definition)",
         )
-    answer = json.loads(_run(image, ("-m", __name__, profiler.name, device)))
-    refuse(tuple(Tool(**tool) for tool in answer["missing"]), f"in the image {name}")
+    answer = json.loads(_run_python_in_image(image, ("-m", __name__, profiler.name, device)))
+    require_no_missing_tools(
+        tuple(RequiredTool(**tool) for tool in answer["missing"]), f"in the image {name}"
+    )
     if isinstance(profiler, Nsys) and profiler.graph_nodes is None:
         return replace(profiler, graph_nodes=answer["graph_nodes"])
     return profiler
 
 
-def refuse(missing: tuple[Tool, ...], location: str) -> None:
+def require_no_missing_tools(missing: tuple[RequiredTool, ...], location: str) -> None:
     """Raises ToolMissing when there are any: what is missing at ``location``, why it is needed, how
     to get it."""
     if not missing:
@@ -64,40 +70,44 @@ def refuse(missing: tuple[Tool, ...], location: str) -> None:
     )
 
 
-def lacking(profiler: Profiler, device: str) -> tuple[Tool, ...]:
+def list_missing_image_tools(profiler: Profiler, device: str) -> tuple[RequiredTool, ...]:
     """What ``profiler`` needs and this container lacks: tools, nsys's importer, the
     driver's library."""
     missing = list(profiler.missing())
-    if profiler.name == "nsys" and tools.find("nsys") and nsys.state() is False:
+    if (
+        profiler.name == "nsys"
+        and tools.find_program("nsys")
+        and nsys.is_importer_present() is False
+    ):
         missing.append(nsys.IMPORTER)
-    if device == "cuda" and not has_libcuda():
+    if device == "cuda" and not can_load_libcuda():
         missing.append(LIBCUDA)
     return tuple(missing)
 
 
-def has_libcuda() -> bool:
+def can_load_libcuda() -> bool:
     """Whether a program can load the driver's library here. --nv puts it outside of
     ldconfig's cache."""
     inside = any(Path("/.singularity.d/libs").glob("libcuda.so*"))
     return inside or ctypes.util.find_library("cuda") is not None
 
 
-def _run(image: Image, arguments: tuple[str, ...]) -> str:
+def _run_python_in_image(image: ContainerImage, arguments: tuple[str, ...]) -> str:
     """The last line that Python prints in the image. Raises ToolMissing when it fails."""
     argv = (*image.prefix(), PYTHON, *arguments)
     try:
         # without FUSE an image is unpacked first, which can take minutes
-        code, output, lines = tools.run(argv, 300.0)
+        code, output, lines = tools.run_with_time_limit(argv, 300.0)
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolMissing(
             f"{image.path} does not run: {error}", "Run it manually: " + " ".join(argv)
         ) from error
     if code == 0 and output:
         return output[-1]
-    raise ToolMissing(*_explain_failure(image, code, lines))
+    raise ToolMissing(*_explain_image_failure(image, code, lines))
 
 
-def _explain_failure(image: Image, code: int, lines: list[str]) -> tuple[str, str]:
+def _explain_image_failure(image: ContainerImage, code: int, lines: list[str]) -> tuple[str, str]:
     """(message, remedy) from the lines of the runtime's or Python's stderr."""
     message = next(
         (line for line in lines if line.startswith("FATAL:")),
@@ -124,12 +134,12 @@ def _explain_failure(image: Image, code: int, lines: list[str]) -> tuple[str, st
 
 def main(name: str, device: str) -> None:
     """Print what this image lacks for the profiler ``name``."""
-    missing = lacking(RECORDERS[name](), device)
+    missing = list_missing_image_tools(RECORDERS[name](), device)
     facts = {
         "missing": [asdict(tool) for tool in missing],
-        "graph_nodes": nsys.knows("--cuda-graph-trace"),
+        "graph_nodes": nsys.supports_profile_option("--cuda-graph-trace"),
     }
-    print(json.dumps(facts | {"in": str(run.inside())}))
+    print(json.dumps(facts | {"in": str(run.find_surrounding_container())}))
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.files import check_free, write_text
-from perfctl.orchestrator.launch.cluster.script import one_line, render_template
+from perfctl.orchestrator.files import check_output_path, write_text
+from perfctl.orchestrator.launch.cluster.script import render_template, require_one_line
 from perfctl.orchestrator.launch.images.run import RUNTIMES
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.options import Option, split_words
+from perfctl.orchestrator.options import Option, split_at_commas
 from perfctl.version import __version__
 
 NGC = "nvcr.io/nvidia/pytorch"
@@ -37,7 +37,7 @@ _REMEDY = "Write it on one line"
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class ImageRecipe:
     """What to build."""
 
     base: Annotated[
@@ -55,7 +55,7 @@ class Definition:
             "without torch).",
             names=("--extra",),
             metavar="NAMES",
-            parse=split_words,
+            parse=split_at_commas,
         ),
     ] = None
     source: Annotated[
@@ -86,8 +86,8 @@ class Definition:
     ] = ()
 
 
-def write(
-    wanted_image: Definition, out: Path, *, force: bool = False, command_line: str = ""
+def write_definition_file(
+    wanted_image: ImageRecipe, out: Path, *, force: bool = False, command_line: str = ""
 ) -> tuple[str, ...]:
     """Write the definition with perfctl and its workloads to ``out``, and return the command that
     builds it.
@@ -95,39 +95,43 @@ def write(
     ``command_line`` stands in the definition. Needs no Apptainer. Raises UsageError if ``out``
     exists and ``force`` is not given.
     """
-    check_free(out, force=force)
-    text = render(wanted_image, out, version=__version__, command=command_line)
+    check_output_path(out, force=force)
+    text = render_image_definition(wanted_image, out, version=__version__, command=command_line)
     write_text(out, text, force=force)
-    return tuple(build_command(out))
+    return tuple(make_image_build_command(out))
 
 
-def render(image: Definition, out: Path, *, version: str, command: str) -> str:
+def render_image_definition(image: ImageRecipe, out: Path, *, version: str, command: str) -> str:
     """The text of the definition ``out``. Raises UsageError for a base, source or extra that does
     not exist."""
-    bootstrap, base = read_base(image.base)
+    bootstrap, base = parse_base_image(image.base)
     usual = [name for name in EXTRAS if name != "torch" or not base.startswith(NGC)]
     extras = usual if image.extras is None else image.extras
-    check_extras(extras)
-    files, requirement = _files(image, f"[{','.join(extras)}]" if extras else "", version)
+    check_package_extras(extras)
+    files, requirement = _list_image_files(
+        image, f"[{','.join(extras)}]" if extras else "", version
+    )
     offline = ("--no-index", "--find-links", f"{_PLACE}/wheels") if image.wheels else ()
     context = {
         "version": version,
         "command": command,
-        "build": shlex.join(build_command(out)),
+        "build": shlex.join(make_image_build_command(out)),
         "bootstrap": bootstrap,
-        "base": one_line("`base`", base, _REMEDY),
+        "base": require_one_line("`base`", base, _REMEDY),
         "place": _PLACE,
-        "files": [(_quoted(source), _quoted(Path(target))) for source, target in files],
-        "post": [one_line("`post`", line, _REMEDY) for line in image.post],
+        "files": [
+            (_quote_files_path(source), _quote_files_path(Path(target))) for source, target in files
+        ],
+        "post": [require_one_line("`post`", line, _REMEDY) for line in image.post],
         "pip": (*offline, *image.pip_options, requirement),
         "kept": KEPT,
     }
     return render_template(None, "apptainer.def.j2", context)
 
 
-def build_command(out: Path) -> tuple[str, ...]:
+def make_image_build_command(out: Path) -> tuple[str, ...]:
     """The command that builds it with the installed runtime; --fakeroot for anybody but root."""
-    runtime = next((name for name in RUNTIMES if tools.find(name)), RUNTIMES[0])
+    runtime = next((name for name in RUNTIMES if tools.find_program(name)), RUNTIMES[0])
     return (
         runtime,
         "build",
@@ -137,7 +141,7 @@ def build_command(out: Path) -> tuple[str, ...]:
     )
 
 
-def read_base(base: str) -> tuple[str, str]:
+def parse_base_image(base: str) -> tuple[str, str]:
     """(Bootstrap, From) of a base image: a path is a local image, a bare name one from
     Docker Hub."""
     example = "Use docker://NAME:TAG, NAME:TAG, FILE.sif or FOLDER"
@@ -153,7 +157,7 @@ def read_base(base: str) -> tuple[str, str]:
     return "docker", base
 
 
-def check_extras(extras: Iterable[str]) -> None:
+def check_package_extras(extras: Iterable[str]) -> None:
     """Raises UsageError for an extra that perfctl lacks, or that is for its developers."""
     every = metadata.metadata("perfctl").get_all("Provides-Extra") or ()
     extras_known = [name for name in every if name not in ("test", "dev", "fuzz")]
@@ -163,7 +167,7 @@ def check_extras(extras: Iterable[str]) -> None:
         )
 
 
-def own_source() -> Path | None:
+def find_perfctl_source() -> Path | None:
     """The checkout or wheel that this perfctl comes from; None for a release from a package index.
     Raises UsageError when it came from elsewhere, such as a wheel that is gone."""
     if (_CHECKOUT / "pyproject.toml").is_file():
@@ -185,7 +189,9 @@ def own_source() -> Path | None:
     raise UsageError(problem, "Name a wheel or a checkout of perfctl")
 
 
-def _files(definition: Definition, extras: str, version: str) -> tuple[list[tuple[Path, str]], str]:
+def _list_image_files(
+    definition: ImageRecipe, extras: str, version: str
+) -> tuple[list[tuple[Path, str]], str]:
     """([(source, target inside the image)], the requirement for pip)."""
     files: list[tuple[Path, str]] = []
     if definition.wheels is not None:
@@ -194,17 +200,17 @@ def _files(definition: Definition, extras: str, version: str) -> tuple[list[tupl
                 f"`wheels`: {definition.wheels} is not a folder", "Fill one with pip download"
             )
         files.append((definition.wheels.absolute(), f"{_PLACE}/wheels"))
-    source = definition.source or own_source()
+    source = definition.source or find_perfctl_source()
     if source is None:
         return files, f"perfctl{extras}=={version}"
     if source.is_file() and source.name.endswith((".whl", ".tar.gz")):
         target = f"{_PLACE}/{source.name}"
         return [*files, (source.absolute(), target)], f"{target}{extras}"
-    needed = [(part, f"{_PLACE}/source/{part.name}") for part in parts(source)]
+    needed = [(part, f"{_PLACE}/source/{part.name}") for part in list_checkout_build_files(source)]
     return [*files, *needed], f"{_PLACE}/source{extras}"
 
 
-def parts(source: Path) -> list[Path]:
+def list_checkout_build_files(source: Path) -> list[Path]:
     """The files and folders of a checkout that building perfctl needs. Raises UsageError when it is
     none of perfctl."""
     try:
@@ -218,9 +224,9 @@ def parts(source: Path) -> list[Path]:
     return [(source / name).absolute() for name in names if (source / name).exists()]
 
 
-def _quoted(path: Path) -> str:
+def _quote_files_path(path: Path) -> str:
     """A path as %files reads it. Raises UsageError for one that %files cannot express."""
-    text = one_line("a path", str(path), _REMEDY)
+    text = require_one_line("a path", str(path), _REMEDY)
     if '"' in text:
         raise UsageError(
             f"{text}: a path in %files must not contain a quotation mark", "Use another folder"

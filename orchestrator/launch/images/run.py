@@ -68,7 +68,7 @@ SCRATCH = ("SCRATCH", "LSCRATCH", "LOCAL_SCRATCH", "SLURM_TMPDIR")
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class ContainerImage:
     """An image and the options to run it with."""
 
     path: str
@@ -83,14 +83,16 @@ class Image:
     def prefix(self, folders: Iterable[Path] = (), cwd: Path | None = None) -> tuple[str, ...]:
         """The words before a command that run it inside the image with a clean environment, in
         ``cwd``; ``folders``, ``cwd`` and the site's scratch folders keep their paths. Raises
-        UsageError like ``own_binds``."""
-        default_binds = own_binds((*folders, *scratch_folders(), *(() if cwd is None else (cwd,))))
+        UsageError like ``build_bind_values``."""
+        default_binds = build_bind_values(
+            (*folders, *list_site_scratch_folders(), *(() if cwd is None else (cwd,)))
+        )
         binds = [option for bind in (*default_binds, *self.binds) for option in ("--bind", bind)]
         return (
             self.runtime,
             "exec",
             "--cleanenv",
-            *isolation(),
+            *choose_isolation_options(),
             *(("--nv",) if self.gpu else ()),
             *binds,
             *(("--pwd", str(cwd)) if cwd else ()),
@@ -102,7 +104,10 @@ class Image:
         either runtime."""
         argv = (*self.prefix(folders, cwd), *command.argv)
         return replace(
-            command, argv=argv, environment=image_environment(command.environment), in_image=True
+            command,
+            argv=argv,
+            environment=add_container_variable_forms(command.environment),
+            in_image=True,
         )
 
     def identity(self) -> list[object]:
@@ -113,13 +118,16 @@ class Image:
 
     def facts(self) -> dict[str, str]:
         """Facts for a run's record: runtime with version, and the image's name."""
-        runtime_facts = (Path(self.runtime).name, tools.version(self.runtime))
-        return {"container": " ".join(filter(None, runtime_facts)), "image": _name(self.path)}
+        runtime_facts = (Path(self.runtime).name, tools.query_program_version(self.runtime))
+        return {
+            "container": " ".join(filter(None, runtime_facts)),
+            "image": _get_image_name(self.path),
+        }
 
 
-def image(
+def open_container_image(
     path: str, binds: Iterable[str] = (), runtime: str | None = None, *, gpu: bool = False
-) -> Image:
+) -> ContainerImage:
     """The image at ``path``. Raises UsageError when it or a bind is not there, ToolMissing without
     a runtime."""
     if "://" not in path:
@@ -129,12 +137,14 @@ def image(
                 "perfctl image render writes a definition to build one",
             )
         path = os.path.abspath(path)  # noqa: PTH100  resolve() would follow links
-    return Image(path, find_runtime(runtime), tuple(_checked(bind) for bind in binds), gpu)
+    return ContainerImage(
+        path, find_container_runtime(runtime), tuple(_check_bind(bind) for bind in binds), gpu
+    )
 
 
-def find_runtime(name: str | None = None) -> str:
+def find_container_runtime(name: str | None = None) -> str:
     """Return ``name``, or the first of RUNTIMES on PATH. Raises ToolMissing if there is none."""
-    if runtime := next(filter(tools.find, (name,) if name else RUNTIMES), None):
+    if runtime := next(filter(tools.find_program, (name,) if name else RUNTIMES), None):
         return runtime
     raise ToolMissing(
         f"{name or ' or '.join(RUNTIMES)} is not installed, and perfctl needs it to run images",
@@ -142,7 +152,7 @@ def find_runtime(name: str | None = None) -> str:
     )
 
 
-def image_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def add_container_variable_forms(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables as they are, plus the two prefixed forms that reach an image even where a site
     clears the others."""
     return {
@@ -152,7 +162,7 @@ def image_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def isolation() -> tuple[str, ...]:
+def choose_isolation_options() -> tuple[str, ...]:
     """Options that keep packages of the home folder out of an image, unless the user set the
     variable for images."""
     set_by_user = any(
@@ -161,15 +171,15 @@ def isolation() -> tuple[str, ...]:
     return () if set_by_user else ("--env", "PYTHONNOUSERSITE=1")
 
 
-def passed_on() -> dict[str, str]:
+def collect_passed_variables() -> dict[str, str]:
     """The variables of PASSED that are set here, in the forms that reach an image; a form that the
     user set wins."""
     names = [name for name in os.environ if any(fnmatchcase(name, pattern) for pattern in PASSED)]
-    forms = image_environment({name: os.environ[name] for name in names})
+    forms = add_container_variable_forms({name: os.environ[name] for name in names})
     return {name: value for name, value in forms.items() if name not in os.environ}
 
 
-def scratch_folders() -> list[Path]:
+def list_site_scratch_folders() -> list[Path]:
     """The site's scratch folders (SCRATCH) that exist here and that --bind can express."""
     paths = (Path(value) for name in SCRATCH if (value := os.environ.get(name)))
     return [
@@ -179,7 +189,7 @@ def scratch_folders() -> list[Path]:
     ]
 
 
-def tmpdir_binds(folder: Path) -> dict[str, str]:
+def build_tmpdir_bind_variables(folder: Path) -> dict[str, str]:
     """Variables that bind a run's TMPDIR into the image, in addition to what the site binds with
     them. A deep TMPDIR is reached through a link; then the folder that holds the link is bound."""
     target = str(folder.parent if folder.is_symlink() else folder)
@@ -188,7 +198,7 @@ def tmpdir_binds(folder: Path) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class SurroundingContainer:
     """The container that perfctl itself runs in."""
 
     runtime: str
@@ -204,22 +214,27 @@ class Inside:
         return f"{self.runtime} ({self.image})" if self.image else self.runtime
 
 
-def inside(root: Path = Path("/")) -> Inside | None:
+def find_surrounding_container(root: Path = Path("/")) -> SurroundingContainer | None:
     """The container that this process runs in; None outside of containers."""
     for runtime in RUNTIMES:
         if path := os.environ.get(f"{runtime.upper()}_CONTAINER"):
-            return Inside(runtime, _name(path))
+            return SurroundingContainer(runtime, _get_image_name(path))
     marks = {".singularity.d": "apptainer", ".dockerenv": "docker", "run/.containerenv": "podman"}
     return next(
-        (Inside(runtime, None) for mark, runtime in marks.items() if (root / mark).exists()), None
+        (
+            SurroundingContainer(runtime, None)
+            for mark, runtime in marks.items()
+            if (root / mark).exists()
+        ),
+        None,
     )
 
 
-def _name(path: str) -> str:
+def _get_image_name(path: str) -> str:
     return path if "://" in path else Path(path).name
 
 
-def own_binds(folders: Iterable[Path]) -> list[str]:
+def build_bind_values(folders: Iterable[Path]) -> list[str]:
     """Values for --bind that give ``folders`` the same paths inside; a folder inside another needs
     no bind. / is never bound. Raises UsageError for a path that --bind cannot express."""
     outermost: list[Path] = []
@@ -234,7 +249,7 @@ def own_binds(folders: Iterable[Path]) -> list[str]:
     return list(map(str, outermost))
 
 
-def _checked(bind: str) -> str:
+def _check_bind(bind: str) -> str:
     """The bind with an absolute source. Raises UsageError unless it is FROM[:TO[:ro|rw]] and
     FROM exists."""
     source, _, options = bind.partition(":")

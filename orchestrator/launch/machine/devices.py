@@ -45,12 +45,12 @@ def list_gpus() -> tuple[Gpu, ...]:
     """The GPUs of this machine, in the order of nvidia-smi; none without a driver."""
     return tuple(
         Gpu(number, uuid, bus[-12:].lower())
-        for number, uuid, bus in query_gpus("index", "uuid", "pci.bus_id")
+        for number, uuid, bus in query_nvidia_smi("index", "uuid", "pci.bus_id")
         if number.isdecimal()
     )
 
 
-def visible_entries(value: str | None) -> tuple[str, ...] | None:
+def parse_visible_devices(value: str | None) -> tuple[str, ...] | None:
     """Entries of a value of CUDA_VISIBLE_DEVICES; None where it is not set."""
     return (
         None
@@ -59,16 +59,16 @@ def visible_entries(value: str | None) -> tuple[str, ...] | None:
     )
 
 
-def find_gpu(entry: str, gpus: tuple[Gpu, ...]) -> Gpu | None:
+def find_gpu_by_entry(entry: str, gpus: tuple[Gpu, ...]) -> Gpu | None:
     """The GPU that an entry names: an index, a UUID or its beginning, or a MIG instance of the GPU;
     None for none."""
     if entry.startswith("MIG-"):
         parent = re.match(r"MIG-(GPU-[^/]+)/", entry)  # the older form: MIG-GPU-UUID/gi/ci
-        entry = parent[1] if parent else _parents().get(entry, entry)
+        entry = parent[1] if parent else _map_mig_to_gpu().get(entry, entry)
     return next((gpu for gpu in gpus if entry == gpu.number or gpu.uuid.startswith(entry)), None)
 
 
-def capability(entry: str | None) -> tuple[str | None, str]:
+def query_compute_capability(entry: str | None) -> tuple[str | None, str]:
     """(compute capability, the GPU in words) of the GPU that a program sees as its first.
 
     ``entry``: the first entry of its CUDA_VISIBLE_DEVICES; None where that is not set. The
@@ -76,8 +76,8 @@ def capability(entry: str | None) -> tuple[str | None, str]:
     another order than nvidia-smi and they differ.
     """
     gpus = list_gpus()
-    capabilities = {row[0]: row[1] for row in query_gpus("index", "compute_cap")}
-    gpu = find_gpu(entry if entry is not None else "0", gpus)
+    capabilities = {row[0]: row[1] for row in query_nvidia_smi("index", "compute_cap")}
+    gpu = find_gpu_by_entry(entry if entry is not None else "0", gpus)
     if gpu is None or gpu.number not in capabilities:
         return None, f"GPU {entry or '0'}"
     by_number = entry is None or entry.isdecimal()
@@ -90,19 +90,19 @@ def capability(entry: str | None) -> tuple[str | None, str]:
     return capabilities[gpu.number], f"GPU {entry if entry is not None else gpu.number}"
 
 
-def query_gpus(*fields: str) -> list[list[str]]:
+def query_nvidia_smi(*fields: str) -> list[list[str]]:
     """Return what nvidia-smi prints for these fields, a row for each GPU."""
     query = f"--query-gpu={','.join(fields)}"
-    lines = tools.ask("nvidia-smi", query, "--format=csv,noheader").splitlines()
+    lines = tools.run_if_installed("nvidia-smi", query, "--format=csv,noheader").splitlines()
     rows = ([cell.strip() for cell in line.split(",")] for line in lines)
     return [row for row in rows if len(row) == len(fields)]
 
 
-def _parents() -> dict[str, str]:
+def _map_mig_to_gpu() -> dict[str, str]:
     """UUID of each MIG instance -> UUID of its GPU, from ``nvidia-smi --list-gpus``."""
     parents: dict[str, str] = {}
     parent = ""
-    for line in tools.ask("nvidia-smi", "--list-gpus").splitlines():
+    for line in tools.run_if_installed("nvidia-smi", "--list-gpus").splitlines():
         uuid = re.search(r"\(UUID: ([^)]+)\)", line)
         if uuid and line.startswith("GPU "):
             parent = uuid[1]
@@ -111,7 +111,7 @@ def _parents() -> dict[str, str]:
     return parents
 
 
-def read_cores(text: str) -> frozenset[int]:
+def parse_core_list(text: str) -> frozenset[int]:
     """The cores in text such as "0-3,8". Raises ValueError for anything else."""
     pieces = (piece.partition("-") for piece in filter(None, text.strip().split(",")))
     return frozenset(
@@ -119,7 +119,7 @@ def read_cores(text: str) -> frozenset[int]:
     )
 
 
-def format_cores(cores: Iterable[int]) -> str:
+def format_core_list(cores: Iterable[int]) -> str:
     """Text such as "0-3,8", as short as possible."""
     runs: list[list[int]] = []
     for core in sorted(cores):
@@ -130,13 +130,15 @@ def format_cores(cores: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def split_cores(cores: frozenset[int], parts: int, root: Path = Path("/")) -> list[frozenset[int]]:
+def split_physical_cores(
+    cores: frozenset[int], parts: int, root: Path = Path("/")
+) -> list[frozenset[int]]:
     """``cores`` in ``parts`` with equally many physical cores; a remainder stays idle. Too few:
     every part gets all. Hardware threads of one physical core stay together, so that two runs do
     not slow each other down."""
     topology = root / "sys/devices/system/cpu"
     threads = {
-        core: _listed(topology / f"cpu{core}/topology/thread_siblings_list") | {core}
+        core: _read_core_list_file(topology / f"cpu{core}/topology/thread_siblings_list") | {core}
         for core in cores
     }
     physical = sorted({siblings & cores for siblings in threads.values()}, key=min)
@@ -146,16 +148,16 @@ def split_cores(cores: frozenset[int], parts: int, root: Path = Path("/")) -> li
     return [frozenset().union(*physical[part * each : (part + 1) * each]) for part in range(parts)]
 
 
-def _listed(path: Path) -> frozenset[int]:
+def _read_core_list_file(path: Path) -> frozenset[int]:
     """The cores in a file of the kernel; none where it has no such file."""
     try:
-        return read_cores(path.read_text(encoding="ascii"))
+        return parse_core_list(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class DevicePlacement:
     """A GPU with the cores near it, or a set of cores. One run at a time uses it."""
 
     label: str
@@ -172,10 +174,10 @@ class Placement:
     def facts(self) -> dict[str, str]:
         """Facts for a run's record."""
         facts = {"place": self.label, "runs_beside": str(self.beside)}
-        return facts | ({"cores": format_cores(self.cores)} if self.cores else {})
+        return facts | ({"cores": format_core_list(self.cores)} if self.cores else {})
 
 
-def kind_of(text: str) -> str:
+def parse_device_kind(text: str) -> str:
     """cuda or cpu, whichever ``text`` names. Raises UsageError for a mixture, a duplicate, or
     anything else."""
     pieces = [piece.strip() for piece in text.split(",")]
@@ -194,40 +196,42 @@ def kind_of(text: str) -> str:
     return kind
 
 
-def places(text: str, root: Path = Path("/")) -> tuple[Placement, ...]:
+def parse_placements(text: str, root: Path = Path("/")) -> tuple[DevicePlacement, ...]:
     """The places that ``text`` names. Raises UsageError when this machine lacks one of them. GPU
     numbers index CUDA_VISIBLE_DEVICES where it is set; otherwise they are those of nvidia-smi."""
     pieces = tuple(piece.strip() for piece in text.split(","))
-    if kind_of(text) == "cpu":
-        return _core_sets(pieces)
-    gpus, visible = list_gpus(), visible_entries(os.environ.get(VISIBLE))
-    entries = [_entry(int(piece), visible, gpus) for piece in pieces]
-    cores = _near([find_gpu(entry, gpus) for entry in entries], root)
+    if parse_device_kind(text) == "cpu":
+        return _parse_core_placements(pieces)
+    gpus, visible = list_gpus(), parse_visible_devices(os.environ.get(VISIBLE))
+    entries = [_choose_visible_entry(int(piece), visible, gpus) for piece in pieces]
+    cores = _find_cores_near_gpus([find_gpu_by_entry(entry, gpus) for entry in entries], root)
     # as nvidia-smi; CUDA would number GPUs by speed
     order = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     return tuple(
-        Placement(
+        DevicePlacement(
             f"GPU {piece}",
             {VISIBLE: entry, "CUDA_DEVICE_ORDER": order},
             near,
-            (_lock_name(entry, gpus),),
+            (_make_gpu_lock_name(entry, gpus),),
             len(pieces) - 1,
         )
         for piece, entry, near in zip(pieces, entries, cores, strict=True)
     )
 
 
-def first_gpu() -> Placement | None:
+def find_default_gpu() -> DevicePlacement | None:
     """The GPU that a program uses by default; None when nvidia-smi lists none."""
-    gpus, visible = list_gpus(), visible_entries(os.environ.get(VISIBLE))
+    gpus, visible = list_gpus(), parse_visible_devices(os.environ.get(VISIBLE))
     if not gpus or visible == ():
         return None
     entry = visible[0] if visible else gpus[0].number
-    return Placement(f"GPU {entry}", {}, None, (_lock_name(entry, gpus),))
+    return DevicePlacement(f"GPU {entry}", {}, None, (_make_gpu_lock_name(entry, gpus),))
 
 
 @contextmanager
-def hold(reserved: Iterable[Placement], folder: Path | None = None) -> Iterator[None]:
+def lock_placements(
+    reserved: Iterable[DevicePlacement], folder: Path | None = None
+) -> Iterator[None]:
     """Lock these places. Raises UsageError when another perfctl holds one of them: of any user for
     a GPU, of this user for cores. The kernel releases the locks when the process ends, however
     it ends."""
@@ -235,11 +239,15 @@ def hold(reserved: Iterable[Placement], folder: Path | None = None) -> Iterator[
         for placement in reserved:
             for name in placement.locks:
                 lock_folder = (
-                    folder or (shared_folder() if name.startswith(_GPU) else None) or _lock_folder()
+                    folder
+                    or (ensure_shared_lock_folder() if name.startswith(_GPU) else None)
+                    or _ensure_user_lock_folder()
                 )
-                refuse = partial(_in_use, placement.label)
+                refuse = partial(_make_in_use_error, placement.label)
                 handle = locks.enter_context(
-                    folders.locked(lock_folder / f"{name}.lock", fcntl.LOCK_EX, refuse, _LOCK_MODE)
+                    folders.lock_file(
+                        lock_folder / f"{name}.lock", fcntl.LOCK_EX, refuse, _LOCK_MODE
+                    )
                 )
                 with suppress(OSError):  # another user's file, which may only be locked
                     os.fchmod(handle, _LOCK_MODE)  # whatever the umask
@@ -248,7 +256,7 @@ def hold(reserved: Iterable[Placement], folder: Path | None = None) -> Iterator[
         yield
 
 
-def _in_use(label: str, handle: int) -> UsageError:
+def _make_in_use_error(label: str, handle: int) -> UsageError:
     owner = os.read(handle, 20).decode(errors="replace").strip()
     process = f" (process {owner})" if owner.isdecimal() else ""
     return UsageError(
@@ -258,7 +266,7 @@ def _in_use(label: str, handle: int) -> UsageError:
     )
 
 
-def shared_folder(folder: Path | None = None) -> Path | None:
+def ensure_shared_lock_folder(folder: Path | None = None) -> Path | None:
     """``folder`` (SHARED), made for everybody; None where it cannot be trusted: then locks are of
     this user only."""
     folder = folder or SHARED
@@ -273,7 +281,7 @@ def shared_folder(folder: Path | None = None) -> Path | None:
     return None
 
 
-def _lock_folder(root: Path = Path("/tmp")) -> Path:  # noqa: S108  # nosec B108
+def _ensure_user_lock_folder(root: Path = Path("/tmp")) -> Path:  # noqa: S108  # nosec B108
     """One folder per user, the same in every session; not below TMPDIR, which differs between jobs.
     Raises UsageError when it belongs to another user, or others may write to it."""
     folder = Path(root if root.is_dir() else tempfile.gettempdir(), f"perfctl-{os.getuid()}")
@@ -288,17 +296,17 @@ def _lock_folder(root: Path = Path("/tmp")) -> Path:  # noqa: S108  # nosec B108
     return folder
 
 
-def _core_sets(pieces: tuple[str, ...]) -> tuple[Placement, ...]:
+def _parse_core_placements(pieces: tuple[str, ...]) -> tuple[DevicePlacement, ...]:
     allowed = os.sched_getaffinity(0)
-    placements: list[Placement] = []
+    placements: list[DevicePlacement] = []
     used: set[int] = set()
     for piece in pieces:
-        cores = read_cores(piece.removeprefix("cpu:").replace("+", ","))
+        cores = parse_core_list(piece.removeprefix("cpu:").replace("+", ","))
         if not cores:
             raise UsageError(f"`devices`: {piece} names no core", _EXAMPLE)
         if missing := cores - allowed:
             problem = f"`devices`: this process may not use core {min(missing)} of {piece}"
-            raise UsageError(problem, f"It may use {format_cores(allowed)}")
+            raise UsageError(problem, f"It may use {format_core_list(allowed)}")
         if twice := cores & used:
             raise UsageError(
                 f"`devices`: core {min(twice)} appears in two sets", "Each run needs separate cores"
@@ -306,12 +314,14 @@ def _core_sets(pieces: tuple[str, ...]) -> tuple[Placement, ...]:
         used |= cores
         locks = tuple(f"core-{core}" for core in sorted(cores))
         placements.append(
-            Placement(f"cores {format_cores(cores)}", {}, cores, locks, len(pieces) - 1)
+            DevicePlacement(f"cores {format_core_list(cores)}", {}, cores, locks, len(pieces) - 1)
         )
     return tuple(placements)
 
 
-def _entry(number: int, visible: tuple[str, ...] | None, gpus: tuple[Gpu, ...]) -> str:
+def _choose_visible_entry(
+    number: int, visible: tuple[str, ...] | None, gpus: tuple[Gpu, ...]
+) -> str:
     """The entry of CUDA_VISIBLE_DEVICES for GPU ``number``. Raises UsageError when there is no
     such GPU."""
     entries = visible if visible is not None else tuple(gpu.number for gpu in gpus)
@@ -330,22 +340,27 @@ def _entry(number: int, visible: tuple[str, ...] | None, gpus: tuple[Gpu, ...]) 
     return entries[number]
 
 
-def _lock_name(entry: str, gpus: tuple[Gpu, ...]) -> str:
-    gpu = None if entry.startswith("MIG-") else find_gpu(entry, gpus)  # instances work side by side
+def _make_gpu_lock_name(entry: str, gpus: tuple[Gpu, ...]) -> str:
+    gpu = (
+        None if entry.startswith("MIG-") else find_gpu_by_entry(entry, gpus)
+    )  # instances work side by side
     return _GPU + re.sub(r"[^A-Za-z0-9-]", "_", gpu.uuid if gpu else entry)
 
 
-def _near(gpus: list[Gpu | None], root: Path) -> list[frozenset[int] | None]:
+def _find_cores_near_gpus(gpus: list[Gpu | None], root: Path) -> list[frozenset[int] | None]:
     """Cores near each GPU; GPUs near the same cores split them. None where the kernel does not
     list them."""
     allowed = os.sched_getaffinity(0)
     cards = root / "sys/bus/pci/devices"
     near = [
-        _listed(cards / gpu.bus / "local_cpulist") & allowed if gpu else frozenset() for gpu in gpus
+        _read_core_list_file(cards / gpu.bus / "local_cpulist") & allowed if gpu else frozenset()
+        for gpu in gpus
     ]
     result: list[frozenset[int] | None] = [None] * len(gpus)
     for cores in {group for group in near if group}:
         sharing = [number for number, other in enumerate(near) if other == cores]
-        for number, part in zip(sharing, split_cores(cores, len(sharing), root), strict=True):
+        for number, part in zip(
+            sharing, split_physical_cores(cores, len(sharing), root), strict=True
+        ):
             result[number] = part
     return result

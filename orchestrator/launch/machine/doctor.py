@@ -77,27 +77,35 @@ class Finding:
     """What it means, or what to do about it; None when there is nothing to add."""
 
 
-def examine() -> tuple[Finding, ...]:
+def check_machine() -> tuple[Finding, ...]:
     """All findings that decide which profilers work here. Starts short programs and
     changes nothing."""
-    findings = [*_gpu(), *_profiling_tools(), *_permissions(), *_packages(), *_surroundings()]
-    return (*findings, *_what_works({finding.name: finding.state for finding in findings}))
+    findings = [
+        *_check_gpu(),
+        *_check_profiling_tools(),
+        *_check_permissions(),
+        *_check_packages(),
+        *_check_host_surroundings(),
+    ]
+    return (*findings, *_judge_profilers({finding.name: finding.state for finding in findings}))
 
 
-def host_facts() -> dict[str, str]:
+def collect_host_facts() -> dict[str, str]:
     """Facts about the host for a run's environment. Never the process environment."""
     facts = {
         "host": socket.gethostname(),
         "kernel": platform.release(),
         "python": platform.python_version(),
     }
-    if cpu := _value(Path("/proc/cpuinfo"), "model name"):
+    if cpu := _read_value_of_key(Path("/proc/cpuinfo"), "model name"):
         facts["cpu"] = cpu
     return {**facts, "cpu_count": str(len(os.sched_getaffinity(0)))}
 
 
-def _gpu() -> Iterator[Finding]:
-    rows = devices.query_gpus("index", "name", "compute_cap", "memory.total", "driver_version")
+def _check_gpu() -> Iterator[Finding]:
+    rows = devices.query_nvidia_smi(
+        "index", "name", "compute_cap", "memory.total", "driver_version"
+    )
     for index, name, capability, memory, driver in rows:
         detail = f"compute capability {capability}, {memory}, driver {driver}"
         yield Finding(f"GPU {index}", OK, name, detail)
@@ -111,25 +119,29 @@ def _gpu() -> Iterator[Finding]:
         yield Finding("GPU", MISSING, None, "no NVIDIA driver")
 
 
-def _profiling_tools() -> Iterator[Finding]:
-    yield _program("nsys", NSYS.install)
-    if tools.find("nsys"):
-        yield _importer()
-    yield _program(
+def _check_profiling_tools() -> Iterator[Finding]:
+    yield _check_program("nsys", NSYS.install)
+    if tools.find_program("nsys"):
+        yield _check_nsys_importer()
+    yield _check_program(
         "ncu",
         "install NVIDIA Nsight Compute (Debian 12 and 13: scripts/setup/install_nsight_debian.sh)",
     )
-    yield _program("dlprof", "last released in 2021; perfctl reads existing reports without it")
+    yield _check_program(
+        "dlprof", "last released in 2021; perfctl reads existing reports without it"
+    )
     for name, use in _OPTIONAL_PROGRAMS:
-        path = tools.find(name) or (tools.find("singularity") if name == "apptainer" else None)
-        version = tools.version(Path(path).name) if path else None
+        path = tools.find_program(name) or (
+            tools.find_program("singularity") if name == "apptainer" else None
+        )
+        version = tools.query_program_version(Path(path).name) if path else None
         yield Finding(name, OK if path else MISSING, version, None if path else use)
 
 
-def _importer() -> Finding:
+def _check_nsys_importer() -> Finding:
     """Return whether nsys's importer starts, which turns a recording into a report."""
-    importer = nsys.check_importer()
-    if importer is None and nsys.state() is None:
+    importer = nsys.start_importer()
+    if importer is None and nsys.is_importer_present() is None:
         detail = (
             "not found next to this nsys, so not tested. Run perfctl nsys --batches 16 --steps 1 "
             "to test it"
@@ -144,16 +156,16 @@ def _importer() -> Finding:
     return Finding("nsys importer", OK, importer.version)
 
 
-def _program(name: str, install: str) -> Finding:
-    if tools.find(name) is None:
+def _check_program(name: str, install: str) -> Finding:
+    if tools.find_program(name) is None:
         return Finding(name, MISSING, None, install)
-    version = tools.version(name)
+    version = tools.query_program_version(name)
     fails = f"{name} --version fails: the installation is incomplete"
     return Finding(name, OK if version else WARNING, version, None if version else fails)
 
 
-def _permissions() -> Iterator[Finding]:
-    allowed = _counters_for_all()
+def _check_permissions() -> Iterator[Finding]:
+    allowed = _are_counters_unrestricted()
     if allowed is None:
         yield Finding("GPU counters", MISSING, None, "no NVIDIA driver")
     elif allowed or os.geteuid() == 0:
@@ -161,13 +173,13 @@ def _permissions() -> Iterator[Finding]:
     else:
         yield Finding("GPU counters", WARNING, "for root", _COUNTERS)
     if allowed is not None:  # Debian's ncu 2022.3 makes device files without a driver
-        yield from _device_files()
+        yield from _check_device_files()
         # can users of one GPU see one another's runs?
-        if devices.SHARED.exists() and devices.shared_folder() is None:
+        if devices.SHARED.exists() and devices.ensure_shared_lock_folder() is None:
             yield Finding("GPU locks", WARNING, str(devices.SHARED), _LOCKS)
         else:
             yield Finding("GPU locks", OK, f"{devices.SHARED}, for all users")
-    if _runs("nv-hostengine") or _runs("dcgm-exporter"):
+    if _is_process_running("nv-hostengine") or _is_process_running("dcgm-exporter"):
         detail = (
             "DCGM may hold the counters: run dcgmi profile --pause before ncu and --resume after it"
         )
@@ -180,12 +192,12 @@ def _permissions() -> Iterator[Finding]:
         yield Finding("ncu lock file", OK, str(lock), detail)
     else:
         yield Finding("ncu lock file", OK, "no lock file of another user")
-    paranoid = next(iter(_lines(Path("/proc/sys/kernel/perf_event_paranoid"))), "")
+    paranoid = next(iter(_read_file_lines(Path("/proc/sys/kernel/perf_event_paranoid"))), "")
     if paranoid.lstrip("-").isdecimal() and int(paranoid) > _MOST_PARANOID:
         yield Finding("CPU sampling", OK, "not allowed", _SAMPLING)
 
 
-def _device_files(folder: Path = Path("/dev")) -> Iterator[Finding]:
+def _check_device_files(folder: Path = Path("/dev")) -> Iterator[Finding]:
     """Whether this user may open the GPUs."""
     files = [
         path
@@ -207,17 +219,17 @@ def _device_files(folder: Path = Path("/dev")) -> Iterator[Finding]:
         yield Finding("GPU device files", OK, "readable and writable")
 
 
-def _counters_for_all() -> bool | None:
+def _are_counters_unrestricted() -> bool | None:
     """Whether the driver lets everybody read counters; None when it does not say."""
-    value = _value(Path("/proc/driver/nvidia/params"), "RmProfilingAdminOnly")
+    value = _read_value_of_key(Path("/proc/driver/nvidia/params"), "RmProfilingAdminOnly")
     return None if value is None else value == "0"
 
 
-def _packages() -> Iterator[Finding]:
-    version = _package_version("torch")
+def _check_packages() -> Iterator[Finding]:
+    version = _find_package_version("torch")
     if version is None:
         yield Finding("torch", MISSING, None, tools.TORCH.install)
-    elif not _torch_has_cuda():
+    elif not _is_torch_built_with_cuda():
         detail = (
             "built without CUDA, so without NVTX: nsys cannot see layers, but perfctl torch works"
         )
@@ -225,11 +237,11 @@ def _packages() -> Iterator[Finding]:
     else:
         yield Finding("torch", OK, version, "CUDA build")
     for module, distribution, use in _OPTIONAL_PACKAGES:
-        state, hint = (OK, None) if tools.has_package(module) else (MISSING, use)
-        yield Finding(distribution, state, _package_version(distribution), hint)
+        state, hint = (OK, None) if tools.is_package_importable(module) else (MISSING, use)
+        yield Finding(distribution, state, _find_package_version(distribution), hint)
 
 
-def _torch_has_cuda() -> bool:
+def _is_torch_built_with_cuda() -> bool:
     """Checked in the package's file list, because importing torch takes seconds."""
     try:
         return any("libtorch_cuda" in path.name for path in metadata.files("torch") or ())
@@ -237,27 +249,27 @@ def _torch_has_cuda() -> bool:
         return False
 
 
-def _package_version(distribution: str) -> str | None:
+def _find_package_version(distribution: str) -> str | None:
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
 
 
-def _surroundings() -> Iterator[Finding]:
+def _check_host_surroundings() -> Iterator[Finding]:
     free = shutil.disk_usage(Path.cwd()).free
     little = "little space: the reports of a sweep can take several GiB; put them on another disk"
     detail = little if free < 5 * 2**30 else None
     yield Finding("free disk", WARNING if detail else OK, f"{free / 2**30:.1f} GiB", detail)
-    if container := run.inside():
+    if container := run.find_surrounding_container():
         detail = "install the profiler inside the container, because it sees nothing from outside"
         yield Finding("container", OK, str(container), detail)
-        if tools.has_gpu_driver() and not images_check.has_libcuda():
+        if tools.has_gpu_driver() and not images_check.can_load_libcuda():
             reason = f"{images_check.LIBCUDA.why}: {images_check.LIBCUDA.install}"
             yield Finding(images_check.LIBCUDA.name, MISSING, None, reason)
 
 
-def _what_works(states: dict[str, str]) -> Iterator[Finding]:
+def _judge_profilers(states: dict[str, str]) -> Iterator[Finding]:
     """One finding per profiler: what it can do here, or what to use instead."""
     gpu = any(re.fullmatch(r"GPU \d+", name) and state == OK for name, state in states.items())
     if states["torch"] == MISSING:
@@ -265,15 +277,15 @@ def _what_works(states: dict[str, str]) -> Iterator[Finding]:
             yield Finding(name, MISSING, None, f"needs PyTorch: {tools.TORCH.install}")
     else:
         yield Finding("perfctl torch", OK, "CPU and GPU" if gpu else "CPU only")
-        yield check_nsys(states, gpu)
-        yield check_ncu(states, gpu)
+        yield judge_nsys(states, gpu)
+        yield judge_ncu(states, gpu)
         works = gpu and states["dlprof"] == OK
         detail = None if works else "use perfctl nsys instead"
         yield Finding("perfctl dlprof", OK if works else MISSING, None, detail)
     yield Finding("perfctl replay", OK, "and ingest, ledger, report, compare, estimate, predict")
 
 
-def check_nsys(states: Mapping[str, str], has_gpu: bool) -> Finding:
+def judge_nsys(states: Mapping[str, str], has_gpu: bool) -> Finding:
     """Return what nsys can do on a machine with these findings."""
     importer = states.get("nsys importer")
     scope = "kernels and layers" if has_gpu else "CPU ranges only"
@@ -292,7 +304,7 @@ def check_nsys(states: Mapping[str, str], has_gpu: bool) -> Finding:
     return Finding("perfctl nsys", OK, scope, None if has_gpu else "no GPU")
 
 
-def check_ncu(states: Mapping[str, str], has_gpu: bool) -> Finding:
+def judge_ncu(states: Mapping[str, str], has_gpu: bool) -> Finding:
     """Return what ncu can do on a machine with these findings."""
     lack = None
     if not has_gpu:
@@ -308,18 +320,20 @@ def check_ncu(states: Mapping[str, str], has_gpu: bool) -> Finding:
     return Finding("perfctl ncu", OK, "counters of every kernel")
 
 
-def _runs(program: str) -> bool:
+def _is_process_running(program: str) -> bool:
     """Whether a process of that name is running. /proc shortens names to 15 characters."""
-    return any(_lines(path)[:1] == [program[:15]] for path in Path("/proc").glob("[0-9]*/comm"))
+    return any(
+        _read_file_lines(path)[:1] == [program[:15]] for path in Path("/proc").glob("[0-9]*/comm")
+    )
 
 
-def _value(path: Path, key: str) -> str | None:
+def _read_value_of_key(path: Path, key: str) -> str | None:
     """The value in the first line "key: value" of a file; None without one."""
-    pairs = (line.partition(":") for line in _lines(path))
+    pairs = (line.partition(":") for line in _read_file_lines(path))
     return next((value.strip() for name, _, value in pairs if name.strip() == key), None)
 
 
-def _lines(path: Path) -> list[str]:
+def _read_file_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

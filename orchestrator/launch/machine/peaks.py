@@ -15,7 +15,7 @@ import msgspec
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.machine.doctor import host_facts
+from perfctl.orchestrator.launch.machine.doctor import collect_host_facts
 from perfctl.orchestrator.launch.sweep.options import resolve_device
 from perfctl.records.run import Run
 
@@ -23,14 +23,14 @@ ASKED = "threads_asked"
 """Key of a record that was measured with a number of CPU threads that the user gave."""
 
 
-def measure(device: str, *, threads: int | None = None) -> dict[str, Any]:
+def run_peaks_measurement(device: str, *, threads: int | None = None) -> dict[str, Any]:
     """The record that ``perfctl.workloads.run.peaks`` prints for ``device`` (cpu or cuda).
     ``threads``: of a CPU; None for torch's default. Raises PerfctlError with the last line of
     its stderr."""
     argv = [sys.executable, "-m", "perfctl.workloads.run.peaks", "--device", device, "--json"]
     remedy = "Use the published peaks instead"
     try:
-        code, output, err = tools.run(
+        code, output, err = tools.run_with_time_limit(
             argv if threads is None else [*argv, "--threads", str(threads)], 300.0
         )
         if code == 0:
@@ -43,7 +43,7 @@ def measure(device: str, *, threads: int | None = None) -> dict[str, Any]:
     raise PerfctlError(f"measuring the peaks failed: {reason}", remedy)
 
 
-def measured_on_devices(
+def measure_peaks_of_runs(
     store: Path, runs: Sequence[Run], note: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Return the records of peaks that are kept beside the store, with those of the devices of
@@ -51,7 +51,7 @@ def measured_on_devices(
 
     Raises PerfctlError if the file is damaged, or if the runs are of a GPU that is not here.
     """
-    records = records_beside(store)
+    records = read_stored_peaks(store)
     of_machine = [record for record in records if ASKED not in record]  # peaks of the whole machine
     names = {run.device.name or run.device.kind for run in runs if run.device}
     if any(record.get("device") in names for record in of_machine):
@@ -63,18 +63,18 @@ def measured_on_devices(
             "Measure on the machine of the runs, or omit `peaks` to use the published peaks",
         )
     note("measuring peaks, about 20 s")
-    record = measure("cuda" if on_gpu else "cpu")
-    _add(file_beside(store), records, record, note)
+    record = run_peaks_measurement("cuda" if on_gpu else "cpu")
+    _store_peak_record(get_peaks_file(store), records, record, note)
     return [*of_machine, record]
 
 
-def measured_on_cpu(
+def measure_cpu_peaks_once(
     store: Path, threads: int | None, note: Callable[[str], None]
 ) -> dict[str, Any]:
     """Return the record of this machine's CPU with so many threads (None: as many as torch uses),
     measured once and then kept beside the store."""
-    records = records_beside(store)
-    name = host_facts().get("cpu")
+    records = read_stored_peaks(store)
+    name = collect_host_facts().get("cpu")
     alike = [
         record
         for record in records
@@ -85,20 +85,22 @@ def measured_on_cpu(
         return alike[-1]
     how = f" with {threads} thread{'s' * (threads != 1)}" if threads is not None else ""
     note(f"measuring the peaks of this CPU{how}, about 20 s")
-    record = measure("cpu", threads=threads) | ({ASKED: threads} if threads is not None else {})
-    _add(file_beside(store), records, record, note)
+    record = run_peaks_measurement("cpu", threads=threads) | (
+        {ASKED: threads} if threads is not None else {}
+    )
+    _store_peak_record(get_peaks_file(store), records, record, note)
     return record
 
 
-def file_beside(store: Path) -> Path:
+def get_peaks_file(store: Path) -> Path:
     """Return where the measured peaks of a store are kept."""
     return store.with_suffix(".peaks.json")
 
 
-def records_beside(store: Path) -> list[dict[str, Any]]:
+def read_stored_peaks(store: Path) -> list[dict[str, Any]]:
     """Return the peaks that were measured beside this store. Raises PerfctlError if the file is
     damaged."""
-    file = file_beside(store)
+    file = get_peaks_file(store)
     if not file.exists():
         return []
     remedy = "Delete the file to measure again"
@@ -110,7 +112,7 @@ def records_beside(store: Path) -> list[dict[str, Any]]:
         raise PerfctlError(f"{file}: incomplete file ({error})", remedy) from error
 
 
-def _add(
+def _store_peak_record(
     file: Path, records: list[dict[str, Any]], record: dict[str, Any], note: Callable[[str], None]
 ) -> None:
     """Write the records; the new one replaces an old one of the same device and threads."""

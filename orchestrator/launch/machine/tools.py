@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from perfctl.orchestrator.launch.profilers.base import Tool
+from perfctl.orchestrator.launch.profilers.base import RequiredTool
 
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
 
-TORCH = Tool(
+TORCH = RequiredTool(
     "torch",
     "the workloads are PyTorch programs",
     "pip install 'perfctl[torch]'",
@@ -22,26 +22,26 @@ TORCH = Tool(
 )
 
 
-def find(program: str) -> str | None:
+def find_program(program: str) -> str | None:
     """Path of a program on PATH; None when it is missing."""
     return shutil.which(program)
 
 
-def version(program: str) -> str | None:
+def query_program_version(program: str) -> str | None:
     """The first version number in the output of ``PROGRAM --version``; None when it does
     not run."""
-    match = _VERSION.search(ask(program, "--version").replace("(R)", ""))
+    match = _VERSION.search(run_if_installed(program, "--version").replace("(R)", ""))
     return match.group() if match else None
 
 
-def ask(program: str, *arguments: str) -> str:
+def run_if_installed(program: str, *arguments: str) -> str:
     """The ``output`` of a program on PATH; empty when it is missing."""
-    path = find(program)
-    return output(path, *arguments) if path else ""
+    path = find_program(program)
+    return run_for_output(path, *arguments) if path else ""
 
 
 @cache
-def output(*argv: str) -> str:
+def run_for_output(*argv: str) -> str:
     """Output of a short command, including stderr; empty when it fails or takes too
     long. Cached."""
     try:
@@ -58,7 +58,7 @@ def output(*argv: str) -> str:
     return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
 
 
-def run(
+def run_with_time_limit(
     argv: Sequence[str], limit_s: float, environment: Mapping[str, str] | None = None
 ) -> tuple[int, list[str], list[str]]:
     """(exit code, non-empty lines of stdout, of stderr). Raises OSError or
@@ -79,15 +79,17 @@ def run(
 def has_gpu_driver() -> bool:
     """Whether an NVIDIA driver is loaded, even in a container without nvidia-smi. /dev/nvidiactl
     proves nothing: Debian's ncu 2022.3 creates it on a machine without a GPU."""
-    return Path("/proc/driver/nvidia/version").exists() or bool(ask("nvidia-smi", "--list-gpus"))
+    return Path("/proc/driver/nvidia/version").exists() or bool(
+        run_if_installed("nvidia-smi", "--list-gpus")
+    )
 
 
-def has_package(name: str) -> bool:
+def is_package_importable(name: str) -> bool:
     """Whether ``import name`` can work; does not import it."""
     return importlib.util.find_spec(name) is not None
 
 
-def missing(tool: Tool | None = None) -> tuple[Tool, ...]:
+def list_missing_tools(tool: RequiredTool | None = None) -> tuple[RequiredTool, ...]:
     """Those of ``tool`` and TORCH that are not installed."""
-    lacking = () if tool is None or find(tool.name) else (tool,)
-    return lacking if has_package("torch") else (*lacking, TORCH)
+    lacking = () if tool is None or find_program(tool.name) else (tool,)
+    return lacking if is_package_importable("torch") else (*lacking, TORCH)

@@ -28,7 +28,7 @@ LONGEST_S = 900.0
 
 
 @dataclass(slots=True)
-class Movement:
+class FileActivity:
     """When the files in these places last changed."""
 
     places: tuple[Path, ...]
@@ -41,11 +41,11 @@ class Movement:
     _seen: tuple[int, int, int] = field(init=False, default=(0, 0, 0))
 
     def __post_init__(self) -> None:
-        self._seen = self._state()
+        self._seen = self._scan_files()
 
-    def still_s(self) -> float:
+    def measure_idle_seconds(self) -> float:
         """Seconds since the last change that was seen; call it about once a second."""
-        now = self._state()
+        now = self._scan_files()
         if now != self._seen:
             self._seen, self.last = now, time.monotonic()
         return time.monotonic() - self.last
@@ -55,7 +55,7 @@ class Movement:
         """Bytes in all files, when they were last looked at."""
         return self._seen[1]
 
-    def _state(self) -> tuple[int, int, int]:
+    def _scan_files(self) -> tuple[int, int, int]:
         """(files, bytes, newest change in nanoseconds)."""
         files = total = newest = 0
         for root in self.places:
@@ -72,7 +72,7 @@ class Movement:
 
 
 @dataclass(frozen=True, slots=True)
-class Stall:
+class StallRule:
     """When a run counts as stuck."""
 
     seconds: float
@@ -80,18 +80,18 @@ class Stall:
     after: bytes | None = None
     """Pattern in the output that starts the watch; None: from the start."""
 
-    def armed(self, logs: Iterable[Path]) -> bool:
+    def is_armed(self, logs: Iterable[Path]) -> bool:
         """Whether the pattern is in the logs."""
-        return self.after is None or any(_holds(log, self.after) for log in logs)
+        return self.after is None or any(_log_contains(log, self.after) for log in logs)
 
 
-def _holds(log: Path, pattern: bytes) -> bool:
+def _log_contains(log: Path, pattern: bytes) -> bool:
     with suppress(OSError):
         return re.search(pattern, log.read_bytes()[-(1 << 20) :], re.MULTILINE) is not None
     return False
 
 
-def grace(argv: tuple[str, ...], written: int) -> float:
+def choose_grace_seconds(argv: tuple[str, ...], written: int) -> float:
     """Seconds between SIGTERM and SIGKILL for a command that has left ``written`` bytes so far. A
     report of 1 GiB takes nsys minutes: killed before its end, it leaves nothing."""
     if not any(map(_WRITERS.fullmatch, argv)):

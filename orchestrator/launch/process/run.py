@@ -26,10 +26,10 @@ from typing import Any
 from perfctl.orchestrator.errors import Interrupted, RunFailed, ToolMissing
 from perfctl.orchestrator.launch.images import run as images_run
 from perfctl.orchestrator.launch.process import progress, watchdog, watchdog_client
-from perfctl.orchestrator.launch.process.progress import Movement, Stall
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome
+from perfctl.orchestrator.launch.process.progress import FileActivity, StallRule
+from perfctl.orchestrator.launch.profilers.base import Command, ProcessOutcome
 from perfctl.orchestrator.launch.sampling import sampler
-from perfctl.orchestrator.launch.sampling.sampler import Sampling
+from perfctl.orchestrator.launch.sampling.sampler import SamplingSettings
 
 LINGER_S = 2.0
 """Time for a run's other processes to end after the first: nsys's agent needs it."""
@@ -52,10 +52,12 @@ _LONGEST_TMPDIR = 60
 (multiprocessing: 33)."""
 
 
-class Stopped(Interrupted):
+class StoppedBySignal(Interrupted):
     """perfctl was asked to stop; ``outcome`` is that of the process that was running."""
 
-    def __init__(self, message: str, signal_number: int, remedy: str, outcome: Outcome) -> None:
+    def __init__(
+        self, message: str, signal_number: int, remedy: str, outcome: ProcessOutcome
+    ) -> None:
         super().__init__(message, signal_number, remedy)
         self.outcome = outcome
 
@@ -65,7 +67,7 @@ _asked: list[list[int]] = []
 them: the innermost last."""
 
 
-def run(
+def run_command(
     command: Command,
     *,
     cwd: Path,
@@ -75,9 +77,9 @@ def run(
     timeout_s: float | None = None,
     grace_s: float | None = None,
     temporary: Path | None = None,
-    sampling: Sampling | None = None,
-    stall: Stall | None = None,
-) -> Outcome:
+    sampling: SamplingSettings | None = None,
+    stall: StallRule | None = None,
+) -> ProcessOutcome:
     """Start ``command``, wait for it, and leave none of its processes running.
 
     Output is appended to the files ``stdout`` and ``stderr``; standard input is empty. TMPDIR is
@@ -87,40 +89,44 @@ def run(
     when it cannot start, Stopped after SIGINT, SIGTERM or SIGHUP.
     """
     mark = uuid.uuid4().hex
-    members = watchdog.Members(mark, partial(watchdog_client.orphans, mark))
+    members = watchdog.RunProcesses(mark, partial(watchdog_client.find_orphans, mark))
     with (
-        stop_signals() as signals,
-        watchdog_client.subreaper(mark),
-        _temporary_folder(scratch, temporary) as folder,
-        watchdog_client.watchdog(mark, folder) as tell_watchdog,
+        collect_stop_signals() as signals,
+        watchdog_client.adopt_orphans(mark),
+        _make_private_tmpdir(scratch, temporary) as folder,
+        watchdog_client.start_watchdog(mark, folder) as tell_watchdog,
     ):
         samples = tuple(scratch.parent / name for name in (sampler.FILE, sampler.SMI_FILE))
         places = tuple({stdout.parent, scratch.parent, *((folder,) if temporary else ())})
         started_at, started = datetime.now(UTC), time.monotonic_ns()
-        child = _start(command, _environment(command, mark, folder), cwd, stdout, stderr)
+        child = _start_process(
+            command, _build_environment(command, mark, folder), cwd, stdout, stderr
+        )
         try:
             tell_watchdog(child.pid)
-            stuck = _stuck(stall, Movement(places, samples), (stdout, stderr))
-            with sampler.sample_run(sampling, mark, child.pid):
-                end = _wait(child, signals, timeout_s, tell_watchdog, stuck)
+            stuck = _make_stall_check(stall, FileActivity(places, samples), (stdout, stderr))
+            with sampler.sample_in_background(sampling, mark, child.pid):
+                end = _wait_for_end(child, signals, timeout_s, tell_watchdog, stuck)
             ended = child.returncode
             duration_ns = time.monotonic_ns() - started
-            reports = Movement(places, (stdout, stderr, *samples), by_date=False)
-            _end(
+            reports = FileActivity(places, (stdout, stderr, *samples), by_date=False)
+            _end_processes(
                 child,
                 members,
                 signals,
-                *_patience(command, grace_s, reports, running=ended is None or command.runs_on),
+                *_choose_end_wait(
+                    command, grace_s, reports, running=ended is None or command.runs_on
+                ),
                 runs_on=command.runs_on,
             )
         finally:
             if child.poll() is None:
                 _signal_group(child, signal.SIGKILL)
-            members.end_all(limit_s=_KILL_S, quiet_s=_QUIET_S)
+            members.kill_all(limit_s=_KILL_S, quiet_s=_QUIET_S)
             child.wait()
     if end is not None or signals:
         ended = None
-    outcome = Outcome(
+    outcome = ProcessOutcome(
         # as in a shell: 128 + n for signal n
         exit_code=128 - ended if ended is not None and ended < 0 else ended,
         timed_out=end == _TIME_IS_UP,
@@ -133,11 +139,11 @@ def run(
     if signals:
         remedy = "perfctl keeps complete runs. Repeat the same command to continue"
         message = f"stopped by {signal.Signals(signals[0]).name} during {command.stage}"
-        raise Stopped(message, signals[0], remedy, outcome)
+        raise StoppedBySignal(message, signals[0], remedy, outcome)
     return outcome
 
 
-def _start(
+def _start_process(
     command: Command, environment: dict[str, str], cwd: Path, stdout: Path, stderr: Path
 ) -> subprocess.Popen[bytes]:
     stdout.parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +152,7 @@ def _start(
         with (
             stdout.open("ab") as out_file,
             stderr.open("ab") as err,
-            watchdog_client.starting() as own_children,
+            watchdog_client.exempt_started_processes() as own_children,
         ):
             child = subprocess.Popen(
                 command.argv,
@@ -168,15 +174,15 @@ def _start(
         ) from error
 
 
-def _environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
+def _build_environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
     """perfctl's environment with the command's additions, the mark, and TMPDIR."""
     outer = os.environ.get(watchdog.VARIABLE)
     variables = {watchdog.VARIABLE: f"{outer}:{mark}" if outer else mark, "TMPDIR": str(folder)}
     if command.in_image:
         variables = (
-            images_run.passed_on()
-            | images_run.image_environment(variables)
-            | images_run.tmpdir_binds(folder)
+            images_run.collect_passed_variables()
+            | images_run.add_container_variable_forms(variables)
+            | images_run.build_tmpdir_bind_variables(folder)
         )
     return {**os.environ, **command.environment, **variables}
 
@@ -184,39 +190,44 @@ def _environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
 _TIME_IS_UP, _STUCK = "the time limit was reached", "stuck"
 
 
-def _stuck(stall: Stall | None, moved: Movement, logs: tuple[Path, Path]) -> Callable[[], bool]:
+def _make_stall_check(
+    stall: StallRule | None, moved: FileActivity, logs: tuple[Path, Path]
+) -> Callable[[], bool]:
     """Whether nothing has moved for as long as ``stall`` allows, counted from where its pattern
     first appears."""
     if stall is None:
         return lambda: False
     watch, armed = stall, False
 
-    def stuck() -> bool:
+    def is_stalled() -> bool:
         nonlocal armed
-        still_s = moved.still_s()
-        if not armed and watch.armed(logs):
+        still_s = moved.measure_idle_seconds()
+        if not armed and watch.is_armed(logs):
             armed = True
             moved.last, still_s = time.monotonic(), 0.0
         return armed and still_s >= watch.seconds
 
-    return stuck
+    return is_stalled
 
 
-def _patience(
-    command: Command, grace_s: float | None, moved: Movement, *, running: bool
+def _choose_end_wait(
+    command: Command, grace_s: float | None, moved: FileActivity, *, running: bool
 ) -> tuple[float, Callable[[], bool]]:
     """(seconds for the run's processes to end, whether to wait longer than that)."""
     if not running:
         return LINGER_S, lambda: False
     if grace_s is not None:
         return grace_s, lambda: False
-    seconds = progress.grace(command.argv, moved.bytes)
+    seconds = progress.choose_grace_seconds(command.argv, moved.bytes)
     until = time.monotonic() + progress.LONGEST_S
     writes = seconds > progress.PLAIN_S
-    return seconds, lambda: writes and moved.still_s() < GROWING_S and time.monotonic() < until
+    return (
+        seconds,
+        lambda: writes and moved.measure_idle_seconds() < GROWING_S and time.monotonic() < until,
+    )
 
 
-def _wait(
+def _wait_for_end(
     child: subprocess.Popen[bytes],
     signals: list[int],
     timeout_s: float | None,
@@ -243,9 +254,9 @@ def _wait(
                 return _STUCK
 
 
-def _end(
+def _end_processes(
     child: subprocess.Popen[bytes],
-    members: watchdog.Members,
+    members: watchdog.RunProcesses,
     signals: list[int],
     linger_s: float,
     still_writing: Callable[[], bool],
@@ -277,7 +288,7 @@ def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
 
 
 @contextmanager
-def stop_signals() -> Iterator[list[int]]:
+def collect_stop_signals() -> Iterator[list[int]]:
     """Collect SIGINT, SIGTERM and SIGHUP instead of ending; ignored signals (nohup) stay ignored.
     Only the main thread receives signals; other threads get what it collects meanwhile."""
     if threading.current_thread() is not threading.main_thread():
@@ -286,7 +297,7 @@ def stop_signals() -> Iterator[list[int]]:
     signals: list[int] = []
     last: dict[int, float] = {}
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def append_signal(number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if now - last.get(number, -_SAME_S) >= _SAME_S:
             signals.append(number)
@@ -297,7 +308,7 @@ def stop_signals() -> Iterator[list[int]]:
     try:
         for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(kind) is not signal.SIG_IGN:
-                before[kind] = signal.signal(kind, note)
+                before[kind] = signal.signal(kind, append_signal)
         yield signals
     finally:
         _asked.pop()
@@ -306,7 +317,7 @@ def stop_signals() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _temporary_folder(scratch: Path, below: Path | None) -> Iterator[Path]:
+def _make_private_tmpdir(scratch: Path, below: Path | None) -> Iterator[Path]:
     """``scratch``, made private, by a path short enough for sockets: a deep folder gets a short
     link. With ``below``, a new folder there. STARTED stays in ``scratch``, on the reports' file
     system, for one clock dates both."""

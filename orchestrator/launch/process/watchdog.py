@@ -22,7 +22,7 @@ under perfctl)."""
 _PAUSE_S = 0.02
 
 
-class Members:
+class RunProcesses:
     """The processes of one run. A process once found stays a member, even when its parent
     is gone."""
 
@@ -46,10 +46,12 @@ class Members:
         self._known |= orphans
         # half the time of iterdir
         for entry in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208
-            if stat := parent_and_start(entry):
+            if stat := read_parent_and_start(entry):
                 pid = int(entry)
                 parents[pid], starts[pid] = stat
-                if self._known.get(pid) == starts[pid] or is_marked(entry, self._mark):
+                if self._known.get(pid) == starts[pid] or has_mark_in_environment(
+                    entry, self._mark
+                ):
                     members.add(pid)
         while children := {pid for pid, parent in parents.items() if parent in members} - members:
             members |= children
@@ -58,7 +60,7 @@ class Members:
         self._known.pop(os.getpid(), None)
         return set(self._known)
 
-    def end_all(self, *, limit_s: float, quiet_s: float = 0.0) -> set[int]:
+    def kill_all(self, *, limit_s: float, quiet_s: float = 0.0) -> set[int]:
         """SIGKILL members until none is left; returns those still alive after ``limit_s``.
         ``quiet_s``: seconds without any member before it is done. Above 0 where one may be between
         fork and exec, and so not marked yet."""
@@ -81,7 +83,7 @@ class Members:
             time.sleep(_PAUSE_S)
 
 
-def parent_and_start(pid: str) -> tuple[int, int] | None:
+def read_parent_and_start(pid: str) -> tuple[int, int] | None:
     """(parent's process id, start time in clock ticks); None for a process that is gone or
     a zombie."""
     try:
@@ -93,7 +95,7 @@ def parent_and_start(pid: str) -> tuple[int, int] | None:
     return None if fields[0] in (b"Z", b"X") else (int(fields[1]), int(fields[19]))
 
 
-def is_marked(pid: str, mark: str) -> bool:
+def has_mark_in_environment(pid: str, mark: str) -> bool:
     """Whether its initial environment holds the mark; False for another user's process, which
     cannot be read."""
     try:
@@ -124,7 +126,7 @@ def main(mark: str, folder: Path) -> None:
             int(pid): int(start)
             for pid, start in (line.split() for line in lines if line.endswith(b"\n"))
         }
-    members = Members(mark, known_pids=dict(started_pids))
+    members = RunProcesses(mark, known_pids=dict(started_pids))
     first = next(iter(started_pids), None)
     if first is not None and first in members.alive():
         with suppress(ProcessLookupError, PermissionError):
@@ -132,7 +134,7 @@ def main(mark: str, folder: Path) -> None:
             until = time.monotonic() + 1.5
             while members.alive() and time.monotonic() < until:
                 time.sleep(_PAUSE_S)
-    members.end_all(limit_s=60.0, quiet_s=0.5)
+    members.kill_all(limit_s=60.0, quiet_s=0.5)
     if folder.is_symlink():
         folder.unlink()
         folder.parent.rmdir()

@@ -21,55 +21,55 @@ _own: set[int] = set()
 
 
 @contextmanager
-def subreaper(mark: str) -> Iterator[None]:
+def adopt_orphans(mark: str) -> Iterator[None]:
     """Receive the orphans of the run ``mark`` during the block, and reap those that ended
     after it."""
     with _lock:
         if not _runs:
             _own.clear()
-            _own.update(_children())
+            _own.update(_list_own_children())
             _set_subreaper(True)
         _runs.append(mark)
     try:
         yield
     finally:
         with _lock:
-            orphans(mark)
+            find_orphans(mark)
             _runs.remove(mark)
             if not _runs:
                 _set_subreaper(False)
 
 
 @contextmanager
-def starting() -> Iterator[set[int]]:
+def exempt_started_processes() -> Iterator[set[int]]:
     """Yields the set to which the process ids started in the block are added, so that they are not
     taken for orphans."""
     with _lock:
         yield _own
 
 
-def orphans(mark: str) -> dict[int, int]:
+def find_orphans(mark: str) -> dict[int, int]:
     """Running orphans of the run ``mark``: process id -> start time. Those that ended are reaped.
     An orphan without any mark is assigned to the run only while no other run is under way."""
     with _lock:
         while True:
             start_times: dict[int, int] = {}
             reaped = False
-            for pid in _children() - _own:
+            for pid in _list_own_children() - _own:
                 with suppress(ProcessLookupError, ChildProcessError):  # it is gone
                     if os.getsid(pid) == os.getsid(0):
                         # every run has its own sessions: another part of perfctl started this one
                         continue
-                    stat = guard.parent_and_start(str(pid))
+                    stat = guard.read_parent_and_start(str(pid))
                     if stat is None:
                         reaped |= os.waitpid(pid, os.WNOHANG)[0] == pid
-                    elif _runs == [mark] or guard.is_marked(str(pid), mark):
+                    elif _runs == [mark] or guard.has_mark_in_environment(str(pid), mark):
                         start_times[pid] = stat[1]
             if not reaped:  # else its own children may have arrived since
                 return start_times
 
 
-def _children() -> set[int]:
+def _list_own_children() -> set[int]:
     """Children of this process; empty where the kernel does not list them
     (CONFIG_PROC_CHILDREN)."""
     pids: set[int] = set()
@@ -85,11 +85,11 @@ def _set_subreaper(enable: bool) -> None:
 
 
 @contextmanager
-def watchdog(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
+def start_watchdog(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
     """Run a watchdog that ends the run if perfctl dies: it reads a pipe that only perfctl holds
     open. Yields a function that tells it of the run's orphans, and of its first process when called
     with that id."""
-    with starting() as own_children:
+    with exempt_started_processes() as own_children:
         process = subprocess.Popen(
             (sys.executable, "-I", "-S", guard.__file__, mark, str(folder)),
             stdin=subprocess.PIPE,
@@ -102,9 +102,9 @@ def watchdog(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
         own_children.add(process.pid)
     reported: set[int] = set()
 
-    def tell(first: int | None = None) -> None:
-        start_times = orphans(mark)
-        if first is not None and (stat := guard.parent_and_start(str(first))) is not None:
+    def send_to_watchdog(first: int | None = None) -> None:
+        start_times = find_orphans(mark)
+        if first is not None and (stat := guard.read_parent_and_start(str(first))) is not None:
             start_times = {first: stat[1], **start_times}
         lines = b"".join(
             b"%d %d\n" % (pid, start) for pid, start in start_times.items() if pid not in reported
@@ -117,6 +117,6 @@ def watchdog(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
 
     with process:
         try:
-            yield tell
+            yield send_to_watchdog
         finally:
             process.kill()

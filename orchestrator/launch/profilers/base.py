@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.process.progress import Stall
+from perfctl.orchestrator.launch.process.progress import StallRule
 from perfctl.orchestrator.options import Option
 
 _SHORTEST = 4
@@ -25,7 +25,7 @@ _SHORTEST = 4
 beginnings of a name."""
 
 
-def split_tool_args(text: str) -> tuple[str, ...]:
+def split_shell_words(text: str) -> tuple[str, ...]:
     """Return the words of ``text``, as a shell splits them. Raises UsageError for an open
     quotation mark."""
     try:
@@ -44,13 +44,13 @@ ToolArgs = Annotated[
         "Profiler",
         names=("--tool-args",),
         metavar="TEXT",
-        parse=split_tool_args,
+        parse=split_shell_words,
         write=shlex.join,
     ),
 ]
 
 
-def check_tool_args(
+def reject_reserved_options(
     tool: str, arguments: tuple[str, ...], reserved: Mapping[str, tuple[str, ...]]
 ) -> None:
     """Raise UsageError for an option that perfctl needs for itself. ``reserved``: reason -> its
@@ -58,7 +58,7 @@ def check_tool_args(
     for argument in arguments:
         name = argument.partition("=")[0]
         for reason, options in reserved.items():
-            option = next((option for option in options if _means(name, option)), None)
+            option = next((option for option in options if _is_form_of_option(name, option)), None)
             if option is not None:
                 typed = f"{argument} ({option})" if option != name else argument
                 problem = f"`tool_args`: perfctl does not pass {typed} to {tool}: {reason}"
@@ -70,7 +70,7 @@ def check_tool_args(
         raise UsageError(problem, "Options begin with a dash")
 
 
-def _means(name: str, option: str) -> bool:
+def _is_form_of_option(name: str, option: str) -> bool:
     """Whether ``name`` is the option, an abbreviation of it, or a short option with its value
     attached (-ofile)."""
     if name == option:
@@ -127,12 +127,12 @@ class Command:
     """What the user should know before it starts; None for nothing."""
     runs_on: bool = False
     """The tool ends before its program, whose processes then get SIGTERM."""
-    stall: Stall | None = None
+    stall: StallRule | None = None
     """When it counts as stuck, if the user does not say; None for never."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProcessOutcome:
     """How one process ended. Verdicts never rest on ``exit_code`` alone."""
 
     exit_code: int | None
@@ -148,7 +148,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RunStatus:
     """The status of a finished run."""
 
     status: str
@@ -158,7 +158,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class RequiredTool:
     """A program or library that a profiler needs."""
 
     name: str

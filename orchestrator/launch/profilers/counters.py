@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.images.run import image_environment
+from perfctl.orchestrator.launch.images.run import add_container_variable_forms
 from perfctl.orchestrator.launch.machine import devices, tools
 
 SETS = ("flops", "fadd")
@@ -77,7 +77,7 @@ unpacked first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CounterChoice:
     """Counters to ask for, and why these."""
 
     names: tuple[str, ...]
@@ -86,7 +86,7 @@ class Choice:
     """False when ncu should have been asked and did not answer: the portable list stands in."""
 
 
-def check_metrics(metrics: str) -> None:
+def check_metric_names(metrics: str) -> None:
     """Raises UsageError unless ``metrics`` is a set or a list of well-formed names."""
     if not all(re.fullmatch(r"[A-Za-z0-9_.:]+", name) for name in metrics.split(",")):
         remedy = (
@@ -95,25 +95,27 @@ def check_metrics(metrics: str) -> None:
         raise UsageError(f"`metrics`: {metrics!r} is not a list of metric names", remedy)
 
 
-def choose(metrics: str, visible: str | None = None, within: tuple[str, ...] = ()) -> Choice:
+def choose_counters(
+    metrics: str, visible: str | None = None, within: tuple[str, ...] = ()
+) -> CounterChoice:
     """The counters for ``metrics``: a set's name, or names separated by commas. Raises UsageError
-    like ``check_metrics``.
+    like ``check_metric_names``.
 
     ``visible``: the program's CUDA_VISIBLE_DEVICES, None where it is not set; ``within``: the words
     that run a command in the image where ncu will run.
     """
-    check_metrics(metrics)
+    check_metric_names(metrics)
     if metrics == "fadd":
-        return Choice((FADD,), "--metrics fadd selected only the counter of the MNIST study")
+        return CounterChoice((FADD,), "--metrics fadd selected only the counter of the MNIST study")
     if metrics != "flops":
-        return Choice(tuple(metrics.split(",")), "set by the user")
-    entries = devices.visible_entries(visible)
-    return _flops_of(entries[0] if entries else None, within)
+        return CounterChoice(tuple(metrics.split(",")), "set by the user")
+    entries = devices.parse_visible_devices(visible)
+    return _choose_flop_counters(entries[0] if entries else None, within)
 
 
 @cache
-def _flops_of(entry: str | None, within: tuple[str, ...]) -> Choice:
-    capability, gpu = devices.capability(entry)
+def _choose_flop_counters(entry: str | None, within: tuple[str, ...]) -> CounterChoice:
+    capability, gpu = devices.query_compute_capability(entry)
     chip = CHIPS.get(capability or "")
     subject = (
         f"{gpu}, compute capability {capability}"
@@ -127,20 +129,20 @@ def _flops_of(entry: str | None, within: tuple[str, ...]) -> Choice:
         *questions,
         ("--devices", "0", "the device itself", entry),
     ):
-        metrics, problem = query((option, value), within, device)
+        metrics, problem = query_available_counters((option, value), within, device)
         if metrics:
             reason = f"those that ncu{location} lists for {target} ({subject})"
-            return Choice(flops(metrics), reason)
+            return CounterChoice(select_flop_counters(metrics), reason)
         failures.append(f"ncu --query-metrics {option} {value}: {problem}")
     problems = "; ".join(failures)
-    return Choice(
+    return CounterChoice(
         PORTABLE,
         f"the portable list, because ncu{location} lists no counters for {subject} ({problems})",
         queried=False,
     )
 
 
-def flops(metrics: frozenset[str]) -> tuple[str, ...]:
+def select_flop_counters(metrics: frozenset[str]) -> tuple[str, ...]:
     """Return the counters that give FLOPs, of those that a chip has. FADD, FMUL, FFMA and the
     tensor path are always among them."""
     packed, memory, pipes = (
@@ -149,7 +151,7 @@ def flops(metrics: frozenset[str]) -> tuple[str, ...]:
     )
     available = {f"{name}.sum" for name in metrics}
     tensor = [TENSOR] if TENSOR in available or not pipes else [f"{name}.sum" for name in pipes]
-    optional = (*packed, *_tensor_paths(metrics), *memory, _CONSTANT_MOVES)
+    optional = (*packed, *_select_tensor_counters(metrics), *memory, _CONSTANT_MOVES)
     return (
         *(name for name in CORE if name in _ALWAYS | available),
         *tensor,
@@ -158,7 +160,7 @@ def flops(metrics: frozenset[str]) -> tuple[str, ...]:
     )
 
 
-def _tensor_paths(metrics: frozenset[str]) -> list[str]:
+def _select_tensor_counters(metrics: frozenset[str]) -> list[str]:
     """Return each type once: its names with ``_dst_`` if it has any, its sparsity parts if it has
     no total (fp8)."""
     names = filter(_TENSOR_PATH.fullmatch, metrics)
@@ -169,29 +171,32 @@ def _tensor_paths(metrics: frozenset[str]) -> list[str]:
     )
 
 
-def query(
+def query_available_counters(
     arguments: tuple[str, ...], within: tuple[str, ...] = (), entry: str | None = None
 ) -> tuple[frozenset[str], str]:
     """(base names of the counters, why there are none). ``words``: of which chip or device;
     ``entry``: the GPU that is to be device 0."""
     argv = (*within, "ncu", "--query-metrics", *arguments)
     variables = {} if entry is None else {devices.VISIBLE: entry}
-    environment = {**os.environ, **(image_environment(variables) if within else variables)}
-    if not within and tools.find("ncu") is None:
+    environment = {
+        **os.environ,
+        **(add_container_variable_forms(variables) if within else variables),
+    }
+    if not within and tools.find_program("ncu") is None:
         return frozenset(), "ncu is not installed here"
     try:
-        code, printed, err = tools.run(argv, QUERY_S, environment)
+        code, printed, err = tools.run_with_time_limit(argv, QUERY_S, environment)
     except subprocess.TimeoutExpired:
         return frozenset(), f"no response within {QUERY_S:.0f} s"
     except (OSError, subprocess.SubprocessError) as error:
         return frozenset(), str(error)
     messages = [line for line in (*printed, *err) if not line.startswith("Use --help")]
     message = (*messages, f"exit code {code}, no output")[0].removeprefix("==ERROR== ").strip()
-    metrics = read_metrics("\n".join(printed))
+    metrics = parse_metric_names("\n".join(printed))
     return metrics, "" if metrics else message
 
 
-def read_metrics(text: str) -> frozenset[str]:
+def parse_metric_names(text: str) -> frozenset[str]:
     """Metric names in the output of ``ncu --query-metrics``: first column of a table whose
     descriptions wrap."""
     return frozenset(re.findall(r"^([a-z][a-z0-9]*__\w+)\s", text, re.MULTILINE))

@@ -10,13 +10,13 @@ from typing import Annotated, ClassVar
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import base, outcome
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool
-from perfctl.orchestrator.launch.profilers.outcome import Problem, ToolProfiler
+from perfctl.orchestrator.launch.profilers.base import Command, ProcessOutcome, RequiredTool
+from perfctl.orchestrator.launch.profilers.outcome import ReportProblem, ToolProfiler
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.options import Option
 
-TOOL = Tool(
+TOOL = RequiredTool(
     "dlprof",
     "DLProf writes the tables",
     "it can no longer be installed; NVIDIA's PyTorch containers up to 22.12 contain it",
@@ -83,10 +83,10 @@ class DLProf(ToolProfiler):
                 f"DLProf has no report {', '.join(unknown)}",
                 f"Choose {', '.join(REPORTS)}",
             )
-        base.check_tool_args("dlprof", self.extra, RESERVED)
+        base.reject_reserved_options("dlprof", self.extra, RESERVED)
 
-    def missing(self) -> tuple[Tool, ...]:
-        return tools.missing(TOOL)
+    def missing(self) -> tuple[RequiredTool, ...]:
+        return tools.list_missing_tools(TOOL)
 
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Raises UsageError on a CPU, which DLProf does not support."""
@@ -105,7 +105,7 @@ class DLProf(ToolProfiler):
             "--force=true",
             f"--nsys_opts={self.nsys_opts}",
             *self.extra,
-            *request.workload_command(annotate="nvtx", window="none"),
+            *request.build_workload_command(annotate="nvtx", window="none"),
         )
         return (Command(argv, "profile"),)
 
@@ -113,19 +113,19 @@ class DLProf(ToolProfiler):
         """A folder of CSV files, ``dlprof_summary.csv`` among them."""
         return paths.report(".dlprof")
 
-    def artifact_problem(
-        self, request: SweepRequest, outcomes: tuple[Outcome, ...]
-    ) -> Problem | None:
+    def check_report(
+        self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
+    ) -> ReportProblem | None:
         folder = self.artifact(request.paths)
         tables = [path for path in folder.glob("*.csv") if path.stat().st_size]
         if not tables:
-            message = outcome.last_words(outcomes[0]) or "nothing"
-            return Problem(
+            message = outcome.read_last_output_line(outcomes[0]) or "nothing"
+            return ReportProblem(
                 f"DLProf left no tables in {folder.name}; it printed: {message}. See "
                 f"{outcomes[0].stdout.name}"
             )
         if all(outcome.is_older_than_run(path, request.paths) for path in tables):
-            return Problem(
+            return ReportProblem(
                 f"the tables in {folder.name} are older than this run. Remove the folder and run "
                 "again"
             )

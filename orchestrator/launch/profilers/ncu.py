@@ -16,14 +16,14 @@ from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.process.progress import Stall
+from perfctl.orchestrator.launch.process.progress import StallRule
 from perfctl.orchestrator.launch.profilers import base, counters
 from perfctl.orchestrator.launch.profilers import outcome as evidence
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool
-from perfctl.orchestrator.launch.profilers.counters import check_metrics
-from perfctl.orchestrator.launch.profilers.outcome import Problem, ToolProfiler
-from perfctl.orchestrator.launch.sweep.folders import LAUNCHES, RunPaths, read_json
-from perfctl.orchestrator.launch.sweep.request import SweepRequest, as_words
+from perfctl.orchestrator.launch.profilers.base import Command, ProcessOutcome, RequiredTool
+from perfctl.orchestrator.launch.profilers.counters import check_metric_names
+from perfctl.orchestrator.launch.profilers.outcome import ReportProblem, ToolProfiler
+from perfctl.orchestrator.launch.sweep.folders import LAUNCHES, RunPaths, read_json_object
+from perfctl.orchestrator.launch.sweep.request import SweepRequest, format_option_words
 from perfctl.orchestrator.options import Option
 from perfctl.workloads.spec import RANK
 
@@ -51,7 +51,7 @@ DIRECTIONS = ("forward", "grad_input", "grad_weight", "grad_bias", "backward", "
 """Endings of a layer's ranges. The optimizer updates all layers at once and has a
 separate range."""
 
-TOOL = Tool(
+TOOL = RequiredTool(
     "ncu",
     "Nsight Compute counts the instructions that each kernel executed",
     "install NVIDIA Nsight Compute 2022.1 or newer (Debian 12 and 13: "
@@ -59,7 +59,7 @@ TOOL = Tool(
     "perfctl nsys and perfctl torch measure times and estimate FLOPs; only ncu measures executed "
     "FLOPs",
 )
-DRIVER = Tool(
+DRIVER = RequiredTool(
     "an NVIDIA driver",
     "ncu reads the counters of NVIDIA GPUs",
     "run it on a machine with an NVIDIA GPU",
@@ -130,7 +130,7 @@ _FILTERS = (
 """Options of ncu that leave launches out of its report."""
 
 
-def kernel_filter(kernel_name: str | None) -> str:
+def build_kernel_name_filter(kernel_name: str | None) -> str:
     """Return the value of --kernel-name: every kernel but those of COMMUNICATION, and of the others
     the ones with ``kernel_name`` (a name, or ``regex:EXPRESSION``). ncu reads Perl expressions and
     searches in the name (2022.3 to 2024.1). Raises UsageError for the name of a communication
@@ -149,7 +149,7 @@ def kernel_filter(kernel_name: str | None) -> str:
     return kernel_name
 
 
-def find_filters(argv: Sequence[str]) -> tuple[str, ...]:
+def find_launch_filters(argv: Sequence[str]) -> tuple[str, ...]:
     """Return the options of a command of ncu that leave launches out. perfctl's own filter of
     communication kernels is none: every command has it, and no product is one."""
     of_ncu = list(takewhile(lambda argument: argument != "-m", argv))
@@ -165,37 +165,37 @@ def find_filters(argv: Sequence[str]) -> tuple[str, ...]:
     return tuple(used)
 
 
-def as_table(report: Path, table: Path) -> tuple[str, ...]:
+def make_csv_export_command(report: Path, table: Path) -> tuple[str, ...]:
     """The command that exports a report's raw page, in base units, to a CSV file. Run it with
     LC_ALL=C. A second --nvtx is an error (2022.3): the report has the ranges."""
     options = ("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(table))
     return ("ncu", "--import", str(report), *options)
 
 
-def check_ranges(layer: str) -> None:
+def check_layer_name(layer: str) -> None:
     """Raises UsageError for a name that cannot be turned into an expression."""
     if not layer.strip() or layer.startswith(_REGEX):
         remedy = "Use a name that perfctl show prints, for example conv2"
         raise UsageError(f"`layer`: {layer!r} is not a layer name", remedy)
 
 
-def includes(layer: str) -> tuple[str, ...]:
+def build_layer_range_filters(layer: str) -> tuple[str, ...]:
     """The expressions for one layer: each of its directions, and a regular expression for
     longer names.
 
     ``conv2`` also matches ``model.conv2`` and sublayers, whose backward ranges stand alone.
     Everything but letters, digits and dots becomes "some characters", which can only match too
-    much. Raises UsageError like ``check_ranges``.
+    much. Raises UsageError like ``check_layer_name``.
     """
-    check_ranges(layer)
-    exact = tuple(f"{escaped(layer)}:{direction}/" for direction in DIRECTIONS)
+    check_layer_name(layer)
+    exact = tuple(f"{escape_range_name(layer)}:{direction}/" for direction in DIRECTIONS)
     pattern = re.sub(
         r"[^A-Za-z0-9_-]+", lambda match: "[.]" if match.group() == "." else ".+", layer
     )
     return (*exact, f"{_REGEX}(.+[.])?{pattern}([.].+)?:({'|'.join(DIRECTIONS)})/")
 
 
-def escaped(name: str) -> str:
+def escape_range_name(name: str) -> str:
     """A range's name with a backslash before each character that ncu treats as special."""
     return re.sub(r"[@,\[\]/*+\\]", r"\\\g<0>", name)
 
@@ -205,14 +205,14 @@ def repeat_option(option: str, values: Iterable[str]) -> tuple[str, ...]:
     return tuple(argument for value in values for argument in (option, value))
 
 
-def find_twins(path: Path) -> list[str]:
+def find_repeated_layer_ranges(path: Path) -> list[str]:
     """Return the ranges of layers that repeat another, from the file of the first pass. Only
     launches whose innermost range it is: a layer's range encloses those of the layers inside it."""
-    twins = (read_json(path) or {}).get("twins") or ()
-    return [f"{escaped(f'{row[0]}:{row[1]}')}]" for row in twins]
+    twins = (read_json_object(path) or {}).get("twins") or ()
+    return [f"{escape_range_name(f'{row[0]}:{row[1]}')}]" for row in twins]
 
 
-def all_ranks(text: str) -> bool:
+def parse_all_or_rank_zero(text: str) -> bool:
     """Return whether "all" was said, and not "0". Raises UsageError for another word."""
     if text not in ("0", "all"):
         raise UsageError(f"`ranks` must be 0 or all, got {text}")
@@ -345,9 +345,9 @@ class Ncu(ToolProfiler):
     extra: base.ToolArgs = ()
 
     def __post_init__(self) -> None:
-        check_metrics(self.metrics)
+        check_metric_names(self.metrics)
         for layer in self.layers:
-            check_ranges(layer)
+            check_layer_name(layer)
         choices_of = {
             "clock_control": ("base", "none", "boost"),
             "cache_control": ("all", "none"),
@@ -363,7 +363,7 @@ class Ncu(ToolProfiler):
         for field, least in (("launch_skip", 0), ("launch_count", 1)):
             if (number := getattr(self, field)) is not None and number < least:
                 raise UsageError(f"`{field}` must be at least {least}, got {number}")
-        kernel_filter(self.kernel_name)
+        build_kernel_name_filter(self.kernel_name)
         if self.launches == "distinct" and (self.all_ranks or self.replay_mode != "kernel"):
             raise UsageError(
                 "`launches` distinct needs kernel replay and one rank", "Use `launches` all"
@@ -386,11 +386,15 @@ class Ncu(ToolProfiler):
                 "dram__bytes_read.sum,sm__inst_executed_pipe_tensor.sum"
             )
             raise UsageError(problem, remedy)
-        base.check_tool_args("ncu", self.extra, RESERVED)
+        base.reject_reserved_options("ncu", self.extra, RESERVED)
 
-    def missing(self) -> tuple[Tool, ...]:
-        lacking = () if tools.find("ncu") else (TOOL,)
-        return (*lacking, *(() if tools.has_gpu_driver() else (DRIVER,)), *tools.missing())
+    def missing(self) -> tuple[RequiredTool, ...]:
+        lacking = () if tools.find_program("ncu") else (TOOL,)
+        return (
+            *lacking,
+            *(() if tools.has_gpu_driver() else (DRIVER,)),
+            *tools.list_missing_tools(),
+        )
 
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Return them; each rank of a launcher gets its own report. Raises UsageError on a CPU."""
@@ -400,7 +404,7 @@ class Ncu(ToolProfiler):
             )
         report = request.paths.report(".ncu-rep")
         name = f"{report.stem}{RANK}{report.suffix}" if request.has_ranks else report.name
-        choice = counters.choose(self.metrics, request.visible, request.within)
+        choice = counters.choose_counters(self.metrics, request.visible, request.within)
         by_kernel = self.replay_mode not in _APART
         plan = self.first_pass / f"{request.setting.file_name}.json" if self.first_pass else None
         modes = {
@@ -413,33 +417,35 @@ class Ncu(ToolProfiler):
             "--metrics": ",".join(choice.names),
         }
         limits = {
-            "--kernel-name": kernel_filter(self.kernel_name) if by_kernel else None,
+            "--kernel-name": build_kernel_name_filter(self.kernel_name) if by_kernel else None,
             "--launch-skip": self.launch_skip,
             "--launch-count": self.launch_count,
             "--graph-profiling": self.graph_profiling,
             "--set": self.section_set,
         }
-        ranges = [expression for layer in self.layers for expression in includes(layer)]
+        ranges = [
+            expression for layer in self.layers for expression in build_layer_range_filters(layer)
+        ]
         defaults = (
             "--force-overwrite",
             "--export",
             str(report.with_name(name)).replace("%", "%%"),
             "--nvtx",
-            *as_words(modes),
+            *format_option_words(modes),
             *repeat_option("--nvtx-include", ranges),
-            *repeat_option("--nvtx-exclude", find_twins(plan) if plan else ()),
-            *as_words(limits),
+            *repeat_option("--nvtx-exclude", find_repeated_layer_ranges(plan) if plan else ()),
+            *format_option_words(limits),
             *repeat_option("--section", self.section),
         )
         profile = ("ncu", *base.merge_options(defaults, self.extra, _LONG_NAMES))
         ranks = None if self.all_ranks else 0
-        argv = request.workload_command(
+        argv = request.build_workload_command(
             annotate="nvtx", window="cuda", under=profile, only_rank=ranks
         )
         facts = {"ncu:metrics": ",".join(choice.names), "ncu:metrics_chosen": choice.reason}
         facts |= {"ncu:not_replayed": COMMUNICATION} if by_kernel and request.has_ranks else {}
         facts |= {"ncu:ranks": "all" if self.all_ranks else "0"} if request.has_ranks else {}
-        table = as_table(report, request.paths.report(".csv"))
+        table = make_csv_export_command(report, request.paths.report(".csv"))
         is_own = request.annotator is not None or request.runs_as_is
         python = sys.executable if is_own else request.interpreter
         rank_tables = (
@@ -456,7 +462,7 @@ class Ncu(ToolProfiler):
             facts=facts,
             note=None if choice.queried else f"counters: {choice.reason}",
             brings={LAUNCHES: plan} if plan else {},
-            stall=Stall(STALL_S, after=PROFILING),
+            stall=StallRule(STALL_S, after=PROFILING),
         )
         return first, *(
             Command(arguments, "export", {"LC_ALL": "C"}, report) for arguments in exported
@@ -465,77 +471,79 @@ class Ncu(ToolProfiler):
     def artifact(self, paths: RunPaths) -> Path:
         """The CSV, or the .ncu-rep when the export failed: ncu_report can still read it."""
         table, report = paths.report(".csv"), paths.report(".ncu-rep")
-        return report if report.exists() and not _is_table(table) else table
+        return report if report.exists() and not _is_raw_page_csv(table) else table
 
-    def gap(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
-        if not _is_table(request.paths.report(".csv")):
-            message = next(filter(None, map(evidence.last_words, outcomes[1:])), None)
+    def describe_report_gap(
+        self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
+    ) -> str | None:
+        if not _is_raw_page_csv(request.paths.report(".csv")):
+            message = next(filter(None, map(evidence.read_last_output_line, outcomes[1:])), None)
             detail = f": {message}" if message else ""
             return (
                 "the profiler report is complete, but this ncu could not export it as "
                 f"CSV{detail}. perfctl reads it with NVIDIA's reader (pip install 'perfctl[ncu]')"
             )
-        error = _error(outcomes[0])
+        error = _find_error_line(outcomes[0])
         return f"ncu reported an error and continued: {error}" if error else None
 
-    def artifact_problem(
-        self, request: SweepRequest, outcomes: tuple[Outcome, ...]
-    ) -> Problem | None:
+    def check_report(
+        self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
+    ) -> ReportProblem | None:
         report, table = request.paths.report(".ncu-rep"), request.paths.report(".csv")
         has_report = report.exists()
         artifact = report if has_report else table
-        is_readable = _is_report(report) if has_report else _is_table(table)
+        is_readable = _is_ncu_report(report) if has_report else _is_raw_page_csv(table)
         if is_readable and not evidence.is_older_than_run(artifact, request.paths):
             return None
-        if cause := _cause(outcomes[0]):
-            return Problem(cause, is_of_tool=True)
+        if cause := _explain_missing_report(outcomes[0]):
+            return ReportProblem(cause, is_of_tool=True)
         if has_report:
-            return Problem(
+            return ReportProblem(
                 f"{report.name} is damaged or older than this run. Remove it and run again"
             )
         if self.kernel_name is not None:
-            return Problem(
+            return ReportProblem(
                 "ncu profiled no kernels: none in the measured steps matches `kernel_name` "
                 f"{self.kernel_name}"
             )
         if self.layers:
-            return Problem(
+            return ReportProblem(
                 f"ncu profiled no kernels in the selected layers ({', '.join(self.layers)}). For "
                 "the names of all layers, run perfctl nsys or perfctl torch, then perfctl show RUN"
             )
-        return Problem(
+        return ReportProblem(
             "ncu profiled no kernels: none was launched between cudaProfilerStart and "
             "cudaProfilerStop. Check the driver with perfctl doctor"
         )
 
 
-def _is_report(path: Path) -> bool:
+def _is_ncu_report(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(4) == b"NVR\0"
 
 
-def _is_table(path: Path) -> bool:
+def _is_raw_page_csv(path: Path) -> bool:
     """Return whether it has the header of the raw page; ncu's log file may hold an error message
     instead."""
-    return bool(evidence.find_lines(path, rb'^"ID","Process ID"', 1))
+    return bool(evidence.find_log_lines(path, rb'^"ID","Process ID"', 1))
 
 
-def _cause(outcome: Outcome) -> str | None:
+def _explain_missing_report(outcome: ProcessOutcome) -> str | None:
     """Why ncu left no report, according to its output; None when it printed nothing."""
     for pattern, cause in _CAUSES.items():
-        if evidence.says(outcome, pattern):
+        if evidence.has_output_line(outcome, pattern):
             return cause
-    error = _error(outcome)
+    error = _find_error_line(outcome)
     return f"ncu printed: {error}" if error else None
 
 
-def _error(outcome: Outcome) -> str | None:
+def _find_error_line(outcome: ProcessOutcome) -> str | None:
     """ncu's first error line that is not about the program's exit code: the program's output
     says more."""
     lines = [
         line
         for log in (outcome.stdout, outcome.stderr)
-        for line in evidence.find_lines(log, rb"==ERROR== ")
+        for line in evidence.find_log_lines(log, rb"==ERROR== ")
     ]
     messages = (line.partition("==ERROR== ")[2] for line in lines)
     return next(

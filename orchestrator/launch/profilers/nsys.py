@@ -16,8 +16,8 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process import watchdog
 from perfctl.orchestrator.launch.profilers import base
 from perfctl.orchestrator.launch.profilers import outcome as evidence
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool
-from perfctl.orchestrator.launch.profilers.outcome import Problem, ToolProfiler
+from perfctl.orchestrator.launch.profilers.base import Command, ProcessOutcome, RequiredTool
+from perfctl.orchestrator.launch.profilers.outcome import ReportProblem, ToolProfiler
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.options import Option
@@ -27,7 +27,7 @@ _DEBIAN = Path("/usr/lib/nsight-systems/host-linux-x64/QdstrmImporter")
 IMPORTER_TIMEOUT_MAX_S = 10.0
 """Its version takes half a second (2022.4, 2023.4)."""
 
-IMPORTER = Tool(
+IMPORTER = RequiredTool(
     "nsys's importer (host-linux-x64/QdstrmImporter)",
     "without it nsys leaves only .qdstrm files",
     "install all of Nsight Systems, not only its target-linux-x64 (Debian 12 and 13: "
@@ -51,7 +51,7 @@ BUSY = (
 """In nsys's message when another nsys is just starting on the machine, or was killed while it
 did (2022.4)."""
 
-TOOL = Tool(
+TOOL = RequiredTool(
     "nsys",
     "Nsight Systems records when each kernel ran",
     "install NVIDIA Nsight Systems 2021.4 or newer (Debian 12 and 13: "
@@ -79,7 +79,7 @@ _LONG_NAMES = {"-t": "--trace", "-s": "--sample", "-w": "--show-output"}
 
 
 @dataclass(frozen=True, slots=True)
-class Importer:
+class ImporterCheck:
     """nsys's importer as it starts here."""
 
     version: str | None
@@ -88,51 +88,55 @@ class Importer:
     """What it, or the loader, said instead of a version."""
 
 
-def state() -> bool | None:
+def is_importer_present() -> bool | None:
     """Return whether the importer is where this nsys looks; None without nsys, or for an
     installation with another layout."""
-    path = tools.find("nsys")
+    path = tools.find_program("nsys")
     if path is None:
         return None
-    if find_importer() is not None:
+    if find_importer_path() is not None:
         return True
     is_usual = Path(path).resolve().parent.name.startswith("target-linux")
     return False if _DEBIAN.exists() or is_usual else None
 
 
-def find_importer() -> Path | None:
+def find_importer_path() -> Path | None:
     """Return the importer where this nsys looks; None without nsys, or if it is not there.
 
     NVIDIA's packages have target-linux-x64 and host-linux-x64 in one folder; Debian's links
     its host-linux-x64 (2022.4.2, 2023.4.4) beside the other. nsys looks from its resolved path.
     """
-    path = tools.find("nsys")
+    path = tools.find_program("nsys")
     folders = Path(path).resolve().parents[:3] if path is not None else ()
     paths = (file for folder in folders for file in folder.glob("host-linux*/QdstrmImporter"))
     return next(paths, None)
 
 
-def check_importer() -> Importer | None:
+def start_importer() -> ImporterCheck | None:
     """Return what nsys's importer says when it is started; None if it is not where nsys looks."""
-    path = find_importer()
+    path = find_importer_path()
     if path is None:
         return None
     try:
-        code, output, lines = tools.run((str(path), "--version"), IMPORTER_TIMEOUT_MAX_S)
+        code, output, lines = tools.run_with_time_limit(
+            (str(path), "--version"), IMPORTER_TIMEOUT_MAX_S
+        )
     except (OSError, subprocess.SubprocessError) as error:
-        return Importer(None, str(error))
+        return ImporterCheck(None, str(error))
     if code == 0:
         version = re.search(r"\d+(?:[.]\d+)+", " ".join(output))
-        return Importer(version.group() if version else "of unknown version")
+        return ImporterCheck(version.group() if version else "of unknown version")
     # the loader's line names the program with its whole path
     message = next(iter((*lines, *output)), f"it ended with exit code {code}")
-    return Importer(None, message.removeprefix(f"{path}: "))
+    return ImporterCheck(None, message.removeprefix(f"{path}: "))
 
 
-def clear(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
+def remove_stale_lock(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
     """Remove the stale lock that a killed nsys leaves in shared memory, unless an nsys is running.
     A sentence about what was removed; None for nothing."""
-    if any(_is_nsys(process) for process in processes.iterdir() if process.name.isdecimal()):
+    if any(
+        _is_recording_nsys(process) for process in processes.iterdir() if process.name.isdecimal()
+    ):
         return None
     removed = []
     for path in sorted(folder.glob("NSys-*")):
@@ -146,7 +150,7 @@ def clear(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
     return f"removed {', '.join(removed)}, the lock of an nsys that was killed" if removed else None
 
 
-def _is_nsys(process: Path) -> bool:
+def _is_recording_nsys(process: Path) -> bool:
     """Whether it is an nsys that records, or may: not a zombie, and not one that only reads
     a report."""
     try:
@@ -223,10 +227,10 @@ class Nsys(ToolProfiler):
             raise UsageError(
                 f"`cuda_graph_trace` must be graph or node, got {self.cuda_graph_trace}"
             )
-        base.check_tool_args("nsys", self.extra, RESERVED)
+        base.reject_reserved_options("nsys", self.extra, RESERVED)
 
-    def missing(self) -> tuple[Tool, ...]:
-        return tools.missing(TOOL)
+    def missing(self) -> tuple[RequiredTool, ...]:
+        return tools.list_missing_tools(TOOL)
 
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Every rank of a launcher gets its own report: in a shared one, the first rank's end would
@@ -245,13 +249,15 @@ class Nsys(ToolProfiler):
         on_gpu = request.device == "cuda"
         metrics = self.gpu_metrics_devices
         # the name had no plural before 2024 (2022.4, 2023.4)
-        is_new = metrics is not None and knows("--gpu-metrics-devices", request.within)
+        is_new = metrics is not None and supports_profile_option(
+            "--gpu-metrics-devices", request.within
+        )
         mark = RANK if request.has_ranks else ""
         defaults = (
             f"--trace={self.trace or ('cuda,nvtx,cudnn,cublas' if on_gpu else 'nvtx,osrt')}",
             "--sample=none",  # with CPU sampling nsys 2022.4 hangs in virtual machines
             "--cpuctxsw=none",
-            *self._capture_options(request, on_gpu),
+            *self._build_capture_options(request, on_gpu),
             *([f"--gpu-metrics-device{'s' * is_new}={metrics}"] if metrics is not None else ()),
             *(("--stats=true",) if self.stats else ()),
             "--wait=primary",
@@ -262,7 +268,7 @@ class Nsys(ToolProfiler):
             *(("--export=sqlite",) if mark or self.duration else ()),
         )
         profile = ("nsys", "profile", *base.merge_options(defaults, self.extra, _LONG_NAMES))
-        argv = request.workload_command(
+        argv = request.build_workload_command(
             annotate="nvtx", window="cuda" if on_gpu else "none", under=profile
         )
         report = paths.report(".nsys-rep")
@@ -272,17 +278,19 @@ class Nsys(ToolProfiler):
         is_whole = self.whole or request.runs_as_is
         environment = {} if on_gpu or is_whole else {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
         runs_on = self.duration is not None
-        run = Command(argv, "profile", environment, retry_on=BUSY, clear=clear, runs_on=runs_on)
+        run = Command(
+            argv, "profile", environment, retry_on=BUSY, clear=remove_stale_lock, runs_on=runs_on
+        )
         return (run,) if runs_on else (run, Command(export, "export", needs=report))
 
-    def _capture_options(self, request: SweepRequest, on_gpu: bool) -> tuple[str, ...]:
+    def _build_capture_options(self, request: SweepRequest, on_gpu: bool) -> tuple[str, ...]:
         """Return the options that limit the recording. The default end, stop-shutdown, would kill
         the program."""
         unit = self.cuda_graph_trace
         if unit is None and on_gpu:
             is_known = self.graph_nodes
             if is_known is None:
-                is_known = knows("--cuda-graph-trace", request.within)
+                is_known = supports_profile_option("--cuda-graph-trace", request.within)
             unit = "node" if is_known else None
         graphs = () if unit is None else (f"--cuda-graph-trace={unit}",)
         if self.duration is not None:
@@ -297,11 +305,13 @@ class Nsys(ToolProfiler):
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".sqlite")
 
-    def gap(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
+    def describe_report_gap(
+        self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
+    ) -> str | None:
         """Return what the recording lacks, with a remedy. nsys writes no table for an activity that
         it did not record."""
         try:
-            tables = evidence.sqlite_tables(self.artifact(request.paths))
+            tables = evidence.list_sqlite_tables(self.artifact(request.paths))
         except sqlite3.DatabaseError:
             return None
         if request.device == "cuda" and "CUPTI_ACTIVITY_KIND_KERNEL" not in tables:
@@ -316,12 +326,12 @@ class Nsys(ToolProfiler):
             )
         return None
 
-    def artifact_problem(
-        self, request: SweepRequest, outcomes: tuple[Outcome, ...]
-    ) -> Problem | None:
+    def check_report(
+        self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
+    ) -> ReportProblem | None:
         database, report = self.artifact(request.paths), request.paths.report(".nsys-rep")
         if database.exists() and not evidence.is_older_than_run(database, request.paths):
-            damage = evidence.sqlite_problem(database)
+            damage = evidence.check_sqlite_export(database)
             if damage is None:
                 return None
             state = f"{database.name} {damage}"
@@ -329,25 +339,29 @@ class Nsys(ToolProfiler):
             state = f"nsys wrote {report.name}, but no database"
         else:
             return _explain_no_report(request, outcomes[0])
-        return Problem(f"the export failed: {state}. {_export_remedy(outcomes)}", is_of_tool=True)
+        return ReportProblem(
+            f"the export failed: {state}. {_suggest_export_remedy(outcomes)}", is_of_tool=True
+        )
 
 
-def knows(option: str, within: tuple[str, ...] = ()) -> bool:
+def supports_profile_option(option: str, within: tuple[str, ...] = ()) -> bool:
     """Return whether the nsys that will run has an option of ``profile`` (no list of versions is
     published). True where none answers. ``within``: words that run a command inside the image."""
-    nsys = "nsys" if within else tools.find("nsys") or "nsys"
-    help_text = tools.output(*within, nsys, "profile", "--help")
+    nsys = "nsys" if within else tools.find_program("nsys") or "nsys"
+    help_text = tools.run_for_output(*within, nsys, "profile", "--help")
     return not help_text or re.search(rf"{option}\b(?!-)", help_text) is not None
 
 
-def _explain_no_import(request: SweepRequest, outcome: Outcome) -> str:
+def _explain_failed_import(request: SweepRequest, outcome: ProcessOutcome) -> str:
     """Return why nsys left what it recorded as it was: the loader's own line, or nsys's."""
-    lines = evidence.find_lines(outcome.stderr, rb"^.*error while loading shared libraries:.*", 1)
-    importer = None if request.within else check_importer()
+    lines = evidence.find_log_lines(
+        outcome.stderr, rb"^.*error while loading shared libraries:.*", 1
+    )
+    importer = None if request.within else start_importer()
     if not lines and importer is not None and importer.error is not None:
         lines = [importer.error]
     for pattern in (rb"^Importer error status: ", rb"^Unable to retrieve the importer version"):
-        lines += evidence.find_lines(outcome.stderr, pattern, 1)
+        lines += evidence.find_log_lines(outcome.stderr, pattern, 1)
     detail = f": {lines[0].strip().rstrip('.')}" if lines else ""
     return (
         f"nsys recorded, but left only a .qdstrm because its importer did not start{detail}. On "
@@ -356,64 +370,66 @@ def _explain_no_import(request: SweepRequest, outcome: Outcome) -> str:
     )
 
 
-def _explain_no_report(request: SweepRequest, outcome: Outcome) -> Problem:
+def _explain_no_report(request: SweepRequest, outcome: ProcessOutcome) -> ReportProblem:
     part = request.paths.part
     if any(part.glob("*.qdstrm")) or any(request.paths.scratch.glob("*.qdstrm")):
-        if not evidence.find_lines(outcome.stderr, rb"^Import Failed", 1):
-            return Problem(_explain_no_import(request, outcome))
+        if not evidence.find_log_lines(outcome.stderr, rb"^Import Failed", 1):
+            return ReportProblem(_explain_failed_import(request, outcome))
         # The importer's own message comes last in a nested one, after classes and source files.
-        texts = evidence.find_lines(outcome.stderr, rb'Type: ErrorText\s+Value: "', 1)
+        texts = evidence.find_log_lines(outcome.stderr, rb'Type: ErrorText\s+Value: "', 1)
         reason = (*texts, "Value: no reason given")[0].partition("Value:")[2]
         reason = reason.strip(' "').rstrip(".")
-        return Problem(
+        return ReportProblem(
             "nsys recorded, but its importer failed and left only a .qdstrm: "
             f"{reason}. Import it with the same nsys on a machine with a "
             "complete /proc and /sys: perfctl ingest report.qdstrm"
         )
     if request.paths.report(".qdrep").exists():
-        return Problem(
+        return ReportProblem(
             "this nsys writes .qdrep, the format of 2021.3 and older. Install Nsight Systems "
             "2021.4 or newer"
         )
-    dropped = evidence.find_lines(outcome.stdout, rb"^\s+/[^\r\n]*\.(?:nsys-rep|qdrep)$")
+    dropped = evidence.find_log_lines(outcome.stdout, rb"^\s+/[^\r\n]*\.(?:nsys-rep|qdrep)$")
     if dropped:
-        return Problem(
+        return ReportProblem(
             f"nsys could not write to {part} and left its report in {dropped[0]}. Make the folder "
             "writable"
         )
-    if evidence.says(outcome, rb"Agent launcher failed"):
+    if evidence.has_output_line(outcome, rb"Agent launcher failed"):
         # the exit code says nothing of the program, which never started
-        return Problem(
+        return ReportProblem(
             "nsys could not start its agent. Run again; nsys sessions list shows other sessions. "
             f"When no nsys is running, remove the lock of one that was killed: rm {FOLDER}/NSys-*",
             is_of_tool=True,
         )
     if outcome.exit_code == 0 and not request.runs_as_is:
-        return Problem(
+        return ReportProblem(
             "nsys recorded no measured step. On a CPU it depends on torch.cuda.nvtx, which only "
             "CUDA builds of torch have. perfctl torch needs neither"
         )
     if outcome.exit_code == 0 and request.profiler_options.get("duration"):
         after = request.profiler_options.get("after") or 0
-        return Problem(
+        return ReportProblem(
             f"the program ended before the recording began, {after} s after its start. Set a "
             "smaller `after`"
         )
-    message = evidence.last_words(outcome) or "no message"
+    message = evidence.read_last_output_line(outcome) or "no message"
     ending = f"nsys ended with exit code {outcome.exit_code}"
-    return Problem(f"{ending} and left no profiler report: {message}")
+    return ReportProblem(f"{ending} and left no profiler report: {message}")
 
 
-def _export_remedy(outcomes: tuple[Outcome, ...]) -> str:
+def _suggest_export_remedy(outcomes: tuple[ProcessOutcome, ...]) -> str:
     if len(outcomes) < 2:
         return "Run nsys export --type sqlite on it"
     if outcomes[1].timed_out:
         return "It exceeded the time limit: allow more time"
-    if evidence.says(outcomes[1], rb"Version number is invalid|ProtobufParseException"):
+    if evidence.has_output_line(outcomes[1], rb"Version number is invalid|ProtobufParseException"):
         return "A newer nsys wrote the profiler report: export it with the same one"
-    if evidence.says(outcomes[1], rb"(?i)no space left|disk full|database or disk is full"):
+    if evidence.has_output_line(
+        outcomes[1], rb"(?i)no space left|disk full|database or disk is full"
+    ):
         return "The disk is full"
-    message = evidence.last_words(outcomes[1])
+    message = evidence.read_last_output_line(outcomes[1])
     return (
         f"nsys export printed: {message}"
         if message

@@ -15,13 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from perfctl.orchestrator.errors import sentence
+from perfctl.orchestrator.errors import end_with_full_stop
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process.run import STARTED
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
-from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json
+from perfctl.orchestrator.launch.profilers.base import (
+    Command,
+    ProcessOutcome,
+    RequiredTool,
+    RunStatus,
+)
+from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json_object
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
-from perfctl.records.sqlite_header import HEADER_BYTES, is_sqlite, stated_bytes
+from perfctl.records.sqlite_header import HEADER_BYTES, has_sqlite_magic, read_stated_size
 from perfctl.workloads.spec import UNFINISHED
 
 _TAIL_BYTES = 65536
@@ -41,7 +46,7 @@ _SIGNALS = {
 }
 
 
-def tail(path: Path) -> str:
+def read_log_tail(path: Path) -> str:
     """The last 64 KiB of a log; empty when it does not exist."""
     try:
         with path.open("rb") as file:
@@ -51,23 +56,28 @@ def tail(path: Path) -> str:
         return ""
 
 
-def last_line(path: Path) -> str | None:
+def read_last_log_line(path: Path) -> str | None:
     """The last non-empty line of a log, without control characters, shortened; None when there
     is none."""
-    return next(filter(None, map(_printable, reversed(re.split(r"[\r\n]+", tail(path))))), None)
+    return next(
+        filter(
+            None, map(_make_line_printable, reversed(re.split(r"[\r\n]+", read_log_tail(path))))
+        ),
+        None,
+    )
 
 
-def last_words(outcome: Outcome) -> str | None:
+def read_last_output_line(outcome: ProcessOutcome) -> str | None:
     """The last line of stderr, else of stdout; None when both are empty."""
-    return last_line(outcome.stderr) or last_line(outcome.stdout)
+    return read_last_log_line(outcome.stderr) or read_last_log_line(outcome.stdout)
 
 
-def says(outcome: Outcome, pattern: bytes) -> bool:
+def has_output_line(outcome: ProcessOutcome, pattern: bytes) -> bool:
     """Whether a line of its output matches ``pattern``."""
-    return any(find_lines(log, pattern, 1) for log in (outcome.stdout, outcome.stderr))
+    return any(find_log_lines(log, pattern, 1) for log in (outcome.stdout, outcome.stderr))
 
 
-def find_lines(path: Path, pattern: bytes, limit: int = 20) -> list[str]:
+def find_log_lines(path: Path, pattern: bytes, limit: int = 20) -> list[str]:
     """The first ``limit`` lines of a log of any size that match ``pattern``; ^ and $ match
     at lines."""
     lines: list[str] = []
@@ -84,7 +94,7 @@ def find_lines(path: Path, pattern: bytes, limit: int = 20) -> list[str]:
                 end = content.find(b"\n", match.end())
                 end = len(content) if end < 0 else end
                 lines.append(
-                    _printable(
+                    _make_line_printable(
                         content[start : min(end, start + _TAIL_BYTES)].decode(errors="replace")
                     )
                 )
@@ -95,16 +105,16 @@ def find_lines(path: Path, pattern: bytes, limit: int = 20) -> list[str]:
     return lines
 
 
-def _printable(line: str) -> str:
+def _make_line_printable(line: str) -> str:
     text = "".join(character if character.isprintable() else " " for character in line).strip()
     return text if len(text) <= _LINE_CHARACTERS else text[:_LINE_CHARACTERS] + " ..."
 
 
-def has_all_steps(request: SweepRequest) -> bool:
+def recorded_all_steps(request: SweepRequest) -> bool:
     """Return whether all that was requested of a run is recorded: the steps of the user's program
     in each process, or all of a built-in workload."""
     files = sorted(request.paths.part.glob("workload*.json"))
-    records = [read_json(path) or {} for path in files]
+    records = [read_json_object(path) or {} for path in files]
     if request.program is None:
         return [record.get("status") for record in records] == ["ok"]
     return bool(records) and all(
@@ -114,14 +124,14 @@ def has_all_steps(request: SweepRequest) -> bool:
     )
 
 
-def program_failure(
-    request: SweepRequest, outcome: Outcome, exit_codes: Mapping[int, str] | None = None
+def explain_program_failure(
+    request: SweepRequest, outcome: ProcessOutcome, exit_codes: Mapping[int, str] | None = None
 ) -> str | None:
     """Return why the profiled program failed, in one sentence; None if it succeeded.
     ``exit_codes``: see ``ToolProfiler``."""
     code = outcome.exit_code
     was_ended = code is None or 128 < code <= 128 + signal.SIGRTMAX  # by perfctl, or by a signal
-    if was_ended and has_all_steps(request):
+    if was_ended and recorded_all_steps(request):
         return None
     if outcome.timed_out:
         seconds = outcome.duration_ns / 1e9
@@ -129,16 +139,16 @@ def program_failure(
             f"the time limit was reached after {seconds:.0f} s. Allow more time, or run fewer steps"
         )
     if outcome.stalled_s is not None:
-        last = last_line(outcome.stdout) or last_line(outcome.stderr)
+        last = read_last_log_line(outcome.stdout) or read_last_log_line(outcome.stderr)
         ending = f" The last line was: {last}." if last else ""
         return (
             f"stopped, because its output and files did not change for {outcome.stalled_s:.0f} s "
             f"(`stall`).{ending} ncu cannot replay a kernel that waits for other ranks. Exclude it "
             "by name, or count with one rank"
         )
-    record = read_json(request.paths.workload_record) or {}
+    record = read_json_object(request.paths.workload_record) or {}
     status = record.get("status") or "ok"
-    reason = None if status == "ok" else _printable(str(record.get("reason") or status))
+    reason = None if status == "ok" else _make_line_printable(str(record.get("reason") or status))
     is_unfinished = request.program is not None and record.get("reason") == UNFINISHED
     if code == 0 and (reason is None or is_unfinished):
         is_complete = not is_unfinished and request.paths.workload_record.exists()
@@ -148,9 +158,9 @@ def program_failure(
             f"{request.workload} exited with code 0 but left no perfctl record: it called "
             "os._exit, or replaced itself with another program"
         )
-    message = reason or last_line(outcome.stderr) or ""
+    message = reason or read_last_log_line(outcome.stderr) or ""
     is_killed = (code or 0) > 128 and code != 128 + signal.SIGABRT  # after what it printed
-    if _OUT_OF_MEMORY.search(reason or ("" if is_killed else tail(outcome.stderr))):
+    if _OUT_OF_MEMORY.search(reason or ("" if is_killed else read_log_tail(outcome.stderr))):
         setting, message = request.setting, message.removeprefix("out of memory: ")
         if setting.others or setting.batch is None:
             return f"out of memory: {setting} ({message}). Use smaller values"
@@ -161,15 +171,15 @@ def program_failure(
     by_tool = (exit_codes or {}).get(code or 0)
     if request.program is not None and reason and not by_tool and (code or 0) <= 128:
         # names the script and how it ended
-        return f"{sentence(reason)} See {outcome.stderr.name}"
+        return f"{end_with_full_stop(reason)} See {outcome.stderr.name}"
     detail = f": {message}" if message else " without a message"
     if is_killed and reason is None and message:
         detail = f". The last line was: {message}"
-    failure = sentence(f"the program {by_tool or _describe_ending(code)}{detail}")
+    failure = end_with_full_stop(f"the program {by_tool or _describe_exit_code(code)}{detail}")
     return f"{failure} See {outcome.stderr.name}"
 
 
-def _describe_ending(exit_code: int | None) -> str:
+def _describe_exit_code(exit_code: int | None) -> str:
     if exit_code == 0:
         return "reported a failure"
     if exit_code is None:
@@ -185,7 +195,7 @@ def is_older_than_run(artifact: Path, paths: RunPaths) -> bool:
     return marker.exists() and artifact.stat().st_mtime_ns < marker.stat().st_mtime_ns
 
 
-def sqlite_tables(path: Path) -> set[str]:
+def list_sqlite_tables(path: Path) -> set[str]:
     """Names of the tables of an SQLite file. Raises sqlite3.DatabaseError for any other file."""
     with closing(
         sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
@@ -196,23 +206,23 @@ def sqlite_tables(path: Path) -> set[str]:
         }
 
 
-def sqlite_problem(path: Path) -> str | None:
+def check_sqlite_export(path: Path) -> str | None:
     """Why an exported database cannot be used; None when it can."""
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
-    if not is_sqlite(head) or len(head) < HEADER_BYTES:
+    if not has_sqlite_magic(head) or len(head) < HEADER_BYTES:
         return "is not an SQLite database"
-    if stated_bytes(head) > path.stat().st_size:
+    if read_stated_size(head) > path.stat().st_size:
         return "is truncated"
     try:
-        tables = sqlite_tables(path)
+        tables = list_sqlite_tables(path)
     except sqlite3.DatabaseError as error:
         return f"cannot be read ({error})"
     # A failed nsys export (2022.4) leaves ProcessStreams and StringIds and nothing else.
     return "holds no data, as after a failed export" if len(tables) <= 2 else None
 
 
-def gzip_problem(path: Path) -> str | None:
+def check_gzip_trace(path: Path) -> str | None:
     """Why a compressed trace cannot be used; None when it can."""
     try:
         with gzip.open(path) as file:
@@ -228,7 +238,7 @@ def gzip_problem(path: Path) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ReportProblem:
     """Why the report of a run cannot be read."""
 
     text: str
@@ -247,9 +257,9 @@ class ToolProfiler(ABC):
     exit_codes: ClassVar[Mapping[int, str]] = {}
     """Exit codes to which the profiler gives another meaning: ncu returns bare signal numbers."""
 
-    def missing(self) -> tuple[Tool, ...]:
+    def missing(self) -> tuple[RequiredTool, ...]:
         """Return the tools that this profiler needs and this machine lacks."""
-        return tools.missing()
+        return tools.list_missing_tools()
 
     @abstractmethod
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
@@ -260,22 +270,24 @@ class ToolProfiler(ABC):
         """Return the file or folder that the parsers read."""
 
     @abstractmethod
-    def artifact_problem(
-        self, request: SweepRequest, outcomes: tuple[Outcome, ...]
-    ) -> Problem | None:
+    def check_report(
+        self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
+    ) -> ReportProblem | None:
         """Return why the report cannot be read; None if it can."""
 
-    def gap(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
+    def describe_report_gap(
+        self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
+    ) -> str | None:
         """Return what the report of a program that ended well lacks; None for nothing."""
         return None
 
-    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+    def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
         """Return the verdict from exit codes, logs and the report together."""
-        failure = program_failure(request, outcomes[0], self.exit_codes)
-        if problem := self.artifact_problem(request, outcomes):
+        failure = explain_program_failure(request, outcomes[0], self.exit_codes)
+        if problem := self.check_report(request, outcomes):
             is_tools = problem.is_of_tool or failure is None
-            return Verdict("failed", problem.text if is_tools else failure)
+            return RunStatus("failed", problem.text if is_tools else failure)
         if failure is not None:
-            return Verdict("partial", f"{failure}. {self.partial_note}")
-        gap = self.gap(request, outcomes)
-        return Verdict("partial", gap) if gap else Verdict("ok", None)
+            return RunStatus("partial", f"{failure}. {self.partial_note}")
+        gap = self.describe_report_gap(request, outcomes)
+        return RunStatus("partial", gap) if gap else RunStatus("ok", None)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfctl.orchestrator.launch.profilers.ncu import as_table
+from perfctl.orchestrator.launch.profilers.ncu import make_csv_export_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,7 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first = Path(name)
     for report in sorted(first.parent.glob(f"{first.stem}.rank*{first.suffix}")):
         table = report.with_suffix(".csv")
-        done = subprocess.run(as_table(report, table), stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            make_csv_export_command(report, table), stdin=subprocess.DEVNULL, check=False
+        )
         if done.returncode:
             table.unlink(missing_ok=True)
     return 0

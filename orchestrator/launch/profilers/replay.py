@@ -10,7 +10,12 @@ from pathlib import Path
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.profilers import outcome
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import (
+    Command,
+    ProcessOutcome,
+    RequiredTool,
+    RunStatus,
+)
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
@@ -19,11 +24,11 @@ from perfctl.orchestrator.launch.profilers.torch import NoProfiler, TorchProfile
 from perfctl.orchestrator.launch.sweep.folders import (
     RECORD_NAME,
     RunPaths,
-    Setting,
-    attempts,
-    read_folder_name,
-    read_json,
-    setting_of,
+    SweepSetting,
+    list_run_folders,
+    parse_run_folder_name,
+    read_json_object,
+    read_setting,
 )
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
@@ -47,39 +52,42 @@ class Replay:
     @property
     def name(self) -> str:
         """The recorded profiler's name. Raises UsageError when ``folder`` is not a recording."""
-        name = self._recorded_value("profiler")
+        name = self._read_recorded_value("profiler")
         if name is None or name not in RECORDERS or name == "none":
             remedy = "Use the folder that holds sweep.json and b16, b32 and so on"
             raise UsageError(f"{self.folder} is not a recorded sweep", remedy)
         return name
 
-    def settings(self, batches: tuple[int, ...] = ()) -> tuple[Setting, ...]:
+    def settings(self, batches: tuple[int, ...] = ()) -> tuple[SweepSetting, ...]:
         """The recorded settings, in order; with ``batches``, those of these batch sizes, and one
         for each size that was not recorded."""
         recorded = []
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
-            name = read_folder_name(path.name)
+            name = parse_run_folder_name(path.name)
             if name is not None and not name[1] and path.is_dir():
-                record = read_json(path / "run.json") or {}
-                recorded.append(setting_of(record) if record.get("parameters") else name[0])
+                record = read_json_object(path / "run.json") or {}
+                recorded.append(read_setting(record) if record.get("parameters") else name[0])
         recorded.sort(key=lambda setting: setting.order)
         if not batches:
             return tuple(recorded)
         of_size = {
             batch: [setting for setting in recorded if setting.batch == batch] for batch in batches
         }
-        return tuple(setting for batch in batches for setting in of_size[batch] or [Setting(batch)])
+        return tuple(
+            setting for batch in batches for setting in of_size[batch] or [SweepSetting(batch)]
+        )
 
-    def repeats(self, settings: Iterable[Setting]) -> int:
+    def repeats(self, settings: Iterable[SweepSetting]) -> int:
         """Number of runs that every setting has (b16, b16.2, b16.3, ...); 1 for one without
         a recording."""
         return max(
-            min((len(attempts(self.folder, recorded)) for recorded in settings), default=1), 1
+            min((len(list_run_folders(self.folder, recorded)) for recorded in settings), default=1),
+            1,
         )
 
     def workload(self) -> str:
         """Name of the recorded workload. Raises UsageError when no file of the recording has it."""
-        name = self._recorded_value("workload")
+        name = self._read_recorded_value("workload")
         if name is None:
             remedy = "Use the folder that holds b16, b32 and so on, each with run.json"
             raise UsageError(f"{self.folder} is not a recorded sweep", remedy)
@@ -87,15 +95,17 @@ class Replay:
 
     def device(self) -> str:
         """cpu or cuda, as recorded; cuda when no file of the recording has it."""
-        return self._recorded_value("device") or "cuda"
+        return self._read_recorded_value("device") or "cuda"
 
-    def _recorded_value(self, key: str) -> str | None:
+    def _read_recorded_value(self, key: str) -> str | None:
         """The value in the sweep's record, else in the first run's record that has it."""
         runs = (self.folder / setting.file_name / "run.json" for setting in self.settings())
-        values = ((read_json(path) or {}).get(key) for path in (self.folder / "sweep.json", *runs))
+        values = (
+            (read_json_object(path) or {}).get(key) for path in (self.folder / "sweep.json", *runs)
+        )
         return next((str(value) for value in values if value), None)
 
-    def missing(self) -> tuple[Tool, ...]:
+    def missing(self) -> tuple[RequiredTool, ...]:
         return ()
 
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
@@ -110,31 +120,33 @@ class Replay:
 
     def artifact(self, paths: RunPaths) -> Path:
         usual = RECORDERS[self.name]().artifact(paths)
-        return usual if usual.exists() else self._renamed_artifact(paths) or usual
+        return usual if usual.exists() else self._find_recorded_report(paths) or usual
 
-    def _renamed_artifact(self, paths: RunPaths) -> Path | None:
+    def _find_recorded_report(self, paths: RunPaths) -> Path | None:
         """The report that the record names, for a recording with other file names."""
-        name = (read_json(paths.part / RECORD_NAME) or {}).get("artifact")
+        name = (read_json_object(paths.part / RECORD_NAME) or {}).get("artifact")
         if not isinstance(name, str) or Path(name).name != name:
             return None
         report = paths.part / name
         return report if report.is_file() and report.stat().st_size else None
 
-    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+    def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
         """The recorded verdict, if the recorded report exists and opens."""
         if outcomes[0].exit_code != 0:
             settings = self.settings()
             sizes = ", ".join(str(setting.batch or setting) for setting in settings) or "nothing"
-            message = outcome.last_line(outcomes[0].stderr) or "the copy was stopped"
-            return Verdict("failed", f"{message}. Recorded: {sizes}")
+            message = outcome.read_last_log_line(outcomes[0].stderr) or "the copy was stopped"
+            return RunStatus("failed", f"{message}. Recorded: {sizes}")
         profiler = RECORDERS[self.name]()
-        recorded = read_json(request.paths.part / RECORD_NAME) or {}
+        recorded = read_json_object(request.paths.part / RECORD_NAME) or {}
         reason = f"as recorded: {recorded['reason']}" if recorded.get("reason") else None
-        problem = profiler.artifact_problem(request, outcomes)
+        problem = profiler.check_report(request, outcomes)
         if problem and (
             profiler.artifact(request.paths).exists()
-            or self._renamed_artifact(request.paths) is None
+            or self._find_recorded_report(request.paths) is None
         ):
-            return Verdict("failed", reason or f"the recording is incomplete: {problem.text}")
+            return RunStatus("failed", reason or f"the recording is incomplete: {problem.text}")
         status = recorded.get("status")
-        return Verdict(status, reason) if status in ("partial", "failed") else Verdict("ok", None)
+        return (
+            RunStatus(status, reason) if status in ("partial", "failed") else RunStatus("ok", None)
+        )

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from perfctl.orchestrator.launch.profilers import outcome
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome
-from perfctl.orchestrator.launch.profilers.outcome import Problem, ToolProfiler
-from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json
+from perfctl.orchestrator.launch.profilers.base import Command, ProcessOutcome
+from perfctl.orchestrator.launch.profilers.outcome import ReportProblem, ToolProfiler
+from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json_object
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 
@@ -22,24 +22,26 @@ class TorchProfiler(ToolProfiler):
 
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         trace = self.artifact(request.paths)
-        workload = request.workload_command(annotate="record_function", window="torch", trace=trace)
+        workload = request.build_workload_command(
+            annotate="record_function", window="torch", trace=trace
+        )
         return (Command(workload, "profile"),)
 
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".pt.trace.json.gz")
 
-    def artifact_problem(
-        self, request: SweepRequest, outcomes: tuple[Outcome, ...]
-    ) -> Problem | None:
+    def check_report(
+        self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
+    ) -> ReportProblem | None:
         trace = self.artifact(request.paths)
         if not trace.exists():
             log = outcomes[0].stderr.name
-            return Problem(f"the program succeeded, but wrote no trace. See {log}")
+            return ReportProblem(f"the program succeeded, but wrote no trace. See {log}")
         if outcome.is_older_than_run(trace, request.paths):
-            return Problem(f"{trace.name} is older than this run. Remove it and run again")
-        damage = outcome.gzip_problem(trace)
+            return ReportProblem(f"{trace.name} is older than this run. Remove it and run again")
+        damage = outcome.check_gzip_trace(trace)
         remedy = "Check for a full disk and run again"
-        return Problem(f"{trace.name} {damage}. {remedy}") if damage else None
+        return ReportProblem(f"{trace.name} {damage}. {remedy}") if damage else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +52,15 @@ class NoProfiler(ToolProfiler):
     partial_note: ClassVar[str] = "The record covers the run up to then"
 
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
-        return (Command(request.workload_command(annotate="none", window="none"), "run"),)
+        return (Command(request.build_workload_command(annotate="none", window="none"), "run"),)
 
     def artifact(self, paths: RunPaths) -> Path:
         return paths.workload_record
 
-    def artifact_problem(
-        self, request: SweepRequest, outcomes: tuple[Outcome, ...]
-    ) -> Problem | None:
-        record = read_json(request.paths.workload_record) or {}
+    def check_report(
+        self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
+    ) -> ReportProblem | None:
+        record = read_json_object(request.paths.workload_record) or {}
         if record.get("status") in ("ok", "partial"):
             return None
-        return Problem("the program succeeded, but recorded no step")
+        return ReportProblem("the program succeeded, but recorded no step")

@@ -86,11 +86,11 @@ class GpuReading(NamedTuple):
 COLUMNS = ("at_ns", *GpuReading._fields, "host_cpu", "host_memory_bytes")
 
 
-class NvmlMissing(Exception):
+class NvmlUnavailable(Exception):
     """NVML cannot be used; the text says why."""
 
 
-class Nvml:
+class NvmlReader:
     """The GPUs in ``visible`` (the value of CUDA_VISIBLE_DEVICES), in its order; all for None.
     ``library`` is the module pynvml, or one with the same functions. Raises NvmlMissing."""
 
@@ -98,14 +98,14 @@ class Nvml:
         try:
             self._library: Any = library or import_module("pynvml")
         except ImportError as error:
-            raise NvmlMissing(
+            raise NvmlUnavailable(
                 "nvidia-ml-py is not installed (pip install 'perfctl[nvml]')"
             ) from error
         try:
             self._library.nvmlInit()
-            self._handles = self._find(visible)
+            self._handles = self._find_gpu_handles(visible)
         except self._library.NVMLError as error:
-            raise NvmlMissing(f"NVML does not respond ({error})") from error
+            raise NvmlUnavailable(f"NVML does not respond ({error})") from error
         self.problems: dict[str, str] = {}
         """Quantity -> why the driver does not provide it."""
         self._turn = 0
@@ -147,27 +147,31 @@ class Nvml:
             "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
             "sm_clock_hz": lambda: nvml.nvmlDeviceGetClockInfo(handle, _SM) * 1_000_000,
             "memory_clock_hz": lambda: nvml.nvmlDeviceGetClockInfo(handle, _MEMORY) * 1_000_000,
-            "throttle_reasons": lambda: describe_reasons(
+            "throttle_reasons": lambda: describe_clock_limit_reasons(
                 (newer or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
             ),
             "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, _CHIP),
         }
-        answers = {quantity: self._ask(quantity, call) for quantity, call in questions.items()}
+        answers = {
+            quantity: self._query_or_none(quantity, call) for quantity, call in questions.items()
+        }
         memory = answers.pop("memory_used_bytes")
         return GpuReading(
             device_index=index,
             memory_used_bytes=None if memory is None else int(memory.used),
             memory_total_bytes=None if memory is None else int(memory.total),
-            process_memory_bytes=None if pids is None else self._memory_of(handle, pids),
-            process_utilisation=None if pids is None else self._utilisation_of(index, handle, pids),
+            process_memory_bytes=None if pids is None else self._read_memory_of_run(handle, pids),
+            process_utilisation=None
+            if pids is None
+            else self._read_utilization_of_run(index, handle, pids),
             **answers,
         )
 
-    def _memory_of(self, handle: Any, pids: Collection[int]) -> int | None:
+    def _read_memory_of_run(self, handle: Any, pids: Collection[int]) -> int | None:
         """Bytes; None when the driver lists no process of the run: inside containers process
         ids differ."""
         quantity = "process_memory_bytes"
-        listed = self._ask(
+        listed = self._query_or_none(
             quantity, lambda: self._library.nvmlDeviceGetComputeRunningProcesses(handle)
         )
         used = [process.usedGpuMemory for process in listed or () if process.pid in pids]
@@ -177,7 +181,9 @@ class Nvml:
             )
         return sum(used) if used and None not in used else None
 
-    def _utilisation_of(self, index: int, handle: Any, pids: Collection[int]) -> float | None:
+    def _read_utilization_of_run(
+        self, index: int, handle: Any, pids: Collection[int]
+    ) -> float | None:
         try:
             listed = self._library.nvmlDeviceGetProcessUtilization(handle, self._seen[index])
         except self._library.NVMLError as error:
@@ -190,14 +196,14 @@ class Nvml:
         newest = {sample.pid: sample.smUtil for sample in samples if sample.pid in pids}
         return min(sum(newest.values()) / 100, 1.0) if newest else None
 
-    def _ask(self, quantity: str, call: Callable[[], Any]) -> Any:
+    def _query_or_none(self, quantity: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except self._library.NVMLError as error:
             self.problems.setdefault(quantity, str(error))
             return None
 
-    def _find(self, visible: str | None) -> list[Any]:
+    def _find_gpu_handles(self, visible: str | None) -> list[Any]:
         nvml = self._library
         every = list(map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())))
         if visible is None:
@@ -218,7 +224,7 @@ class Nvml:
         return chosen
 
 
-def describe_reasons(bits: int) -> str:
+def describe_clock_limit_reasons(bits: int) -> str:
     """Return the names of the reasons joined by "+"; "none" for 0; unnamed bits as a number."""
     names = [name for bit, name in REASONS.items() if bits & bit]
     if unnamed := bits & ~sum(REASONS):
@@ -226,14 +232,14 @@ def describe_reasons(bits: int) -> str:
     return "+".join(names) or "none"
 
 
-def smi_command(program: str, every_s: float, visible: str | None) -> tuple[str, ...]:
+def build_smi_command(program: str, every_s: float, visible: str | None) -> tuple[str, ...]:
     """Return the argument list; ``visible`` is the value of CUDA_VISIBLE_DEVICES."""
     interval = f"--loop-ms={round(max(every_s, NVML_INTERVAL_MIN_S) * 1000)}"
     selection = ("-i", visible) if visible else ()
     return (program, f"--query-gpu={','.join(FIELDS)}", "--format=csv", interval, *selection)
 
 
-class SmiLog:
+class NvidiaSmiLog:
     """Runs until ``close``. If perfctl is killed, nvidia-smi ends at its next line, which
     nobody reads."""
 
@@ -241,16 +247,18 @@ class SmiLog:
         self.first_ns: int | None = None
         """Monotonic clock when the first reading arrived."""
         self._path = path
-        with watchdog_client.starting() as own_pids:
+        with watchdog_client.exempt_started_processes() as own_pids:
             self._process = subprocess.Popen(
-                smi_command(program, every_s, visible),
+                build_smi_command(program, every_s, visible),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
             own_pids.add(self._process.pid)
-        self._thread = threading.Thread(target=self._copy, name="perfctl-nvidia-smi", daemon=True)
+        self._thread = threading.Thread(
+            target=self._copy_output_to_file, name="perfctl-nvidia-smi", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -262,7 +270,7 @@ class SmiLog:
             self._process.wait()
         self._thread.join(END_S)
 
-    def _copy(self) -> None:
+    def _copy_output_to_file(self) -> None:
         assert self._process.stdout is not None
         # kept if perfctl is killed
         with self._process.stdout as output, self._path.open("wb", buffering=0) as file:
@@ -272,7 +280,7 @@ class SmiLog:
                 file.write(line)
 
 
-class HostLoad:
+class HostLoadReader:
     """The processes that carry ``mark`` and what descends from them; ``first`` is the one that
     was started."""
 
@@ -281,7 +289,9 @@ class HostLoad:
 
         self._psutil = psutil
         self._mark = mark
-        self._checks = {pid: _CHECKS for pid in _all() if pid < first}  # older than the run
+        self._checks = {
+            pid: _CHECKS for pid in _list_process_ids() if pid < first
+        }  # older than the run
         """Process id of others -> how often it was checked."""
         self._known: dict[int, psutil.Process] = {}
         self._spent: dict[int, float] = {}
@@ -295,7 +305,7 @@ class HostLoad:
         self.read()  # readings are rates: this one starts the first interval
 
     @property
-    def pids(self) -> frozenset[int]:
+    def get_process_ids(self) -> frozenset[int]:
         return frozenset(self._known)
 
     def read(self) -> tuple[float, int] | None:
@@ -303,7 +313,7 @@ class HostLoad:
         more. A new process counts from the scan that found it; its CPU time before that is
         left out."""
         self.scan_s = 0.0
-        self._scan()
+        self._scan_processes()
         now = time.monotonic()
         busy, resident = 0.0, 0
         for pid, process in list(self._known.items()):
@@ -322,18 +332,20 @@ class HostLoad:
         # an ending process has no memory
         return (busy / elapsed, resident) if resident and elapsed > 0 else None
 
-    def _scan(self) -> None:
+    def _scan_processes(self) -> None:
         if time.monotonic() < self._next_scan:
             return
         before = time.thread_time()
-        running = _all()
+        running = _list_process_ids()
         checks = {pid: count for pid, count in self._checks.items() if pid in running}
         for pid in sorted(running - set(self._known)):
             count = checks.get(pid, 0)
             if count < _CHECKS:
                 checks[pid] = count + 1
-                stat = watchdog.parent_and_start(str(pid)) if pid != os.getpid() else None
-                if stat and (stat[0] in self._known or watchdog.is_marked(str(pid), self._mark)):
+                stat = watchdog.read_parent_and_start(str(pid)) if pid != os.getpid() else None
+                if stat and (
+                    stat[0] in self._known or watchdog.has_mark_in_environment(str(pid), self._mark)
+                ):
                     self._add(pid)
         self._checks = checks
         self.scan_s = time.thread_time() - before
@@ -344,7 +356,7 @@ class HostLoad:
             self._known[pid] = self._psutil.Process(pid)
 
 
-def _all() -> set[int]:
+def _list_process_ids() -> set[int]:
     # half the time of iterdir
     return {int(entry) for entry in os.listdir("/proc") if entry.isdecimal()}  # noqa: PTH208
 
@@ -356,7 +368,7 @@ SHARE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class SamplingSettings:
     """What to sample during one run."""
 
     every_s: float
@@ -367,7 +379,7 @@ class Sampling:
     """CUDA_VISIBLE_DEVICES of the run; None when it is not set."""
 
 
-def interval(text: str) -> float | None:
+def parse_sampling_interval(text: str) -> float | None:
     """Seconds from text such as "50ms" or "0.1s"; None for "off". Raises UsageError for
     anything else."""
     lower = text.strip().lower()
@@ -387,7 +399,9 @@ def interval(text: str) -> float | None:
 
 
 @contextmanager
-def sample_run(sampling: Sampling | None, mark: str, first: int) -> Iterator[None]:
+def sample_in_background(
+    sampling: SamplingSettings | None, mark: str, first: int
+) -> Iterator[None]:
     """Sample during the block. ``first``: id of the run's first process; ``mark``: the mark of all
     its processes. Problems are noted in the file and never affect the run."""
     if sampling is None:
@@ -395,12 +409,12 @@ def sample_run(sampling: Sampling | None, mark: str, first: int) -> Iterator[Non
         return
     ended, path = threading.Event(), sampling.folder / FILE
 
-    def work() -> None:
+    def sample_until_end() -> None:
         # OSError: a full disk or a removed folder harms no run
         with suppress(OSError), path.open("w", newline="", encoding="utf-8") as file:
-            _sample(sampling, HostLoad(mark, first), ended, file)
+            _sample_to_file(sampling, HostLoadReader(mark, first), ended, file)
 
-    thread = threading.Thread(target=work, name="perfctl-sampler", daemon=True)
+    thread = threading.Thread(target=sample_until_end, name="perfctl-sampler", daemon=True)
     thread.start()
     try:
         yield
@@ -409,12 +423,14 @@ def sample_run(sampling: Sampling | None, mark: str, first: int) -> Iterator[Non
         thread.join(5.0)
 
 
-def _sample(sampling: Sampling, load: HostLoad, ended: threading.Event, file: IO[str]) -> None:
-    reader, source = _source(sampling)
-    gpus, log = (None, reader) if isinstance(reader, SmiLog) else (reader, None)
+def _sample_to_file(
+    sampling: SamplingSettings, load: HostLoadReader, ended: threading.Event, file: IO[str]
+) -> None:
+    reader, source = _open_gpu_source(sampling)
+    gpus, log = (None, reader) if isinstance(reader, NvidiaSmiLog) else (reader, None)
     try:
         file.write(f"{FORMAT}\n# gpu: {source}\n# every_s: {sampling.every_s:g}\n")
-        count, rows = _rounds(sampling.every_s, load, gpus, ended, file)
+        count, rows = _write_samples(sampling.every_s, load, gpus, ended, file)
     finally:
         if reader is not None:
             reader.close()
@@ -429,8 +445,12 @@ def _sample(sampling: Sampling, load: HostLoad, ended: threading.Event, file: IO
     file.writelines(f"# {key}: {value}\n" for key, value in notes.items())
 
 
-def _rounds(
-    every_s: float, load: HostLoad, gpus: Nvml | None, ended: threading.Event, file: IO[str]
+def _write_samples(
+    every_s: float,
+    load: HostLoadReader,
+    gpus: NvmlReader | None,
+    ended: threading.Event,
+    file: IO[str],
 ) -> tuple[int, int]:
     """Return how many readings, and how many rows of them, were written until the run ended."""
     writer = csv.writer(file, lineterminator="\n")
@@ -443,7 +463,7 @@ def _rounds(
         if host is not None:
             writer.writerow((at_ns, *[""] * len(GpuReading._fields), f"{host[0]:.4f}", host[1]))
             rows += 1
-        for reading in gpus.read(load.pids) if gpus is not None else ():
+        for reading in gpus.read(load.get_process_ids) if gpus is not None else ():
             writer.writerow((at_ns, *("" if value is None else value for value in reading), "", ""))
             rows += 1
         count += 1
@@ -457,17 +477,17 @@ def _rounds(
     return count, rows
 
 
-def _source(sampling: Sampling) -> tuple[Nvml | SmiLog | None, str]:
+def _open_gpu_source(sampling: SamplingSettings) -> tuple[NvmlReader | NvidiaSmiLog | None, str]:
     """(what reads the GPUs, its description)."""
     if not sampling.gpu:
         return None, "none, the run used no GPU"
     try:
-        gpus = Nvml(sampling.visible)
-    except NvmlMissing as error:
-        program = tools.find("nvidia-smi")
+        gpus = NvmlReader(sampling.visible)
+    except NvmlUnavailable as error:
+        program = tools.find_program("nvidia-smi")
         if program is None:
             return None, f"none, {error}, and there is no nvidia-smi"
-        return SmiLog(
+        return NvidiaSmiLog(
             sampling.folder / SMI_FILE, sampling.every_s, sampling.visible, program
         ), f"nvidia-smi, {error}"
     return gpus, gpus.name

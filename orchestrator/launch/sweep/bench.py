@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from perfctl.orchestrator.launch.sweep import sweep as sweeps
-from perfctl.orchestrator.launch.sweep.folders import is_whole, read_run_record
-from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.launch.sweep.folders import is_run_complete, read_run_record
+from perfctl.orchestrator.launch.sweep.request import RunResult, SweepListener, SweepRequest
 
 _HOPELESS = 3
 """After so many failures in a row with one reason (no GPU, a broken torch), the other points
@@ -18,7 +18,7 @@ are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class PointToMeasure:
     """One model at one batch size."""
 
     model: str
@@ -30,7 +30,7 @@ class Point:
 
 
 @dataclass(slots=True)
-class Budget:
+class TimeBudget:
     """The time budget of a bench, with an estimate for the next point from those measured
     so far."""
 
@@ -63,51 +63,51 @@ class Budget:
         line = statistics.fmean(took) + max(slope, 0.0) * (flops - statistics.fmean(work))
         return float(max(line, min(took)))
 
-    def allows(self, flops: float) -> bool:
+    def has_time_for(self, flops: float) -> bool:
         """Whether a point is expected to end within the budget."""
         return self.remaining_s is None or self.remaining_s > (self.expected(flops) or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class MeasuredBench:
     """The results of a bench."""
 
-    results: tuple[tuple[Point, RunResult], ...]
+    results: tuple[tuple[PointToMeasure, RunResult], ...]
     """Measured now, or complete already."""
-    left: tuple[Point, ...]
+    left: tuple[PointToMeasure, ...]
     """Not measured: the budget was used up, or the points before all failed alike."""
 
 
-def run(
-    points: tuple[Point, ...],
-    request_of: Callable[[Point], SweepRequest],
-    budget: Budget,
-    listener: Listener,
+def measure_points(
+    points: tuple[PointToMeasure, ...],
+    request_of: Callable[[PointToMeasure], SweepRequest],
+    budget: TimeBudget,
+    listener: SweepListener,
     again: frozenset[tuple[str, int]] = frozenset(),
-) -> Done:
+) -> MeasuredBench:
     """Measure every point that is not complete yet, within the budget; complete ones are reported
     to the listener too.
 
     ``again``: (model, batch) of complete points to measure once more.
     Raises UsageError when another perfctl measures the same point, Interrupted after a signal.
     """
-    results: list[tuple[Point, RunResult]] = []
-    unmeasured: list[Point] = []
-    waiting: list[Point] = []
+    results: list[tuple[PointToMeasure, RunResult]] = []
+    unmeasured: list[PointToMeasure] = []
+    waiting: list[PointToMeasure] = []
     for point in points:
         request = request_of(point)
         folder = request.paths.folder
-        if not is_whole(folder):
+        if not is_run_complete(folder):
             waiting.append(point)
             continue
         record = read_run_record(folder)
         if record and record.get("duration_ns"):
             budget.learn(point.flops, record["duration_ns"] / 1e9)
-        results.append((point, sweeps.run(request, listener)[0]))
+        results.append((point, sweeps.run_settings(request, listener)[0]))
         if (point.model, point.batch) in again:
             waiting.append(point)
     for index, point in enumerate(waiting):
-        if not budget.allows(point.flops):
+        if not budget.has_time_for(point.flops):
             unmeasured += waiting[index:]
             break
         request = replace(request_of(point), again=(point.model, point.batch) in again)
@@ -115,7 +115,7 @@ def run(
         if budget.remaining_s is not None:
             most = max(budget.remaining_s, 20.0)
             request = replace(request, timeout=min(most, request.timeout or most))
-        result = sweeps.run(request, listener)[0]
+        result = sweeps.run_settings(request, listener)[0]
         results.append((point, result))
         if result.duration_ns is not None and result.status == "ok":
             budget.learn(point.flops, result.duration_ns / 1e9)
@@ -124,4 +124,4 @@ def run(
         ] * _HOPELESS:
             unmeasured += waiting[index + 1 :]
             break
-    return Done(tuple(results), tuple(unmeasured))
+    return MeasuredBench(tuple(results), tuple(unmeasured))

@@ -29,8 +29,8 @@ import msgspec
 from msgspec import Meta
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.sweep.bench import Point
-from perfctl.workloads.models.plan import PARAMETERS, plan
+from perfctl.orchestrator.launch.sweep.bench import PointToMeasure
+from perfctl.workloads.models.plan import PARAMETERS, plan_model
 from perfctl.workloads.spec import PRECISIONS, SpecError
 
 MAX_VALUES = 10_000
@@ -45,7 +45,7 @@ Positive = Annotated[int, Meta(ge=1)]
 Values = tuple[int | str, ...]
 
 
-class Range(msgspec.Struct, forbid_unknown_fields=True):
+class ValueRange(msgspec.Struct, forbid_unknown_fields=True):
     """Whole numbers: { from = 8, to = 64, step = 8 }."""
 
     first: int = msgspec.field(name="from")
@@ -54,7 +54,7 @@ class Range(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class BenchSpec:
     """The contents of a file, checked."""
 
     families: Mapping[str, Mapping[str, Values]]
@@ -79,7 +79,7 @@ class Bench:
     """Least and most FLOPs of a step in units of 1e9; None: any."""
 
 
-def read_bench(path: Path) -> Bench:
+def read_bench_file(path: Path) -> BenchSpec:
     """Raises UsageError naming the key, its value and what it may be."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -89,24 +89,24 @@ def read_bench(path: Path) -> Bench:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not TOML: {error}", REMEDY) from error
     try:
-        return _bench(content)
+        return _parse_bench(content)
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}", error.remedy) from None
 
 
-def _bench(content: dict[str, Any]) -> Bench:
+def _parse_bench(content: dict[str, Any]) -> BenchSpec:
     tables = content.pop("families", None)
     if not isinstance(tables, dict) or not tables:
         raise UsageError(
             "no family was named", "For example [families.resnet] and depth = [10, 18]"
         )
-    hints = get_type_hints(Bench, include_extras=True)
+    hints = get_type_hints(BenchSpec, include_extras=True)
     keys = [name for name in hints if name not in ("families", "own_batches")]
     checked: dict[str, Any] = {}
     for name, value in content.items():
         if name not in keys:
             raise UsageError(f"unknown key '{name}'", f"Keys: families, {', '.join(keys)}")
-        checked[name] = _convert(name, value, hints[name])
+        checked[name] = _convert_value(name, value, hints[name])
     if "batches" in checked:
         checked["batches"] = tuple(sorted(set(checked["batches"])))
     if (precision := checked.get("precision", "fp32")) not in PRECISIONS:
@@ -124,15 +124,19 @@ def _bench(content: dict[str, Any]) -> Bench:
             raise UsageError(
                 f"unknown family of networks '{family}'", f"Choose {', '.join(PARAMETERS)}"
             )
-        table = _convert(f"families.{family}", table, dict[str, Any])
+        table = _convert_value(f"families.{family}", table, dict[str, Any])
         if "batches" in table:
             name, batches = f"families.{family}.batches", table.pop("batches")
-            own_batches[family] = tuple(sorted(set(_convert(name, batches, hints["batches"]))))
-        families[family] = {name: _values(family, name, value) for name, value in table.items()}
-    return Bench(families=families, own_batches=own_batches, **checked)
+            own_batches[family] = tuple(
+                sorted(set(_convert_value(name, batches, hints["batches"])))
+            )
+        families[family] = {
+            name: _parse_parameter_values(family, name, value) for name, value in table.items()
+        }
+    return BenchSpec(families=families, own_batches=own_batches, **checked)
 
 
-def _convert(name: str, value: Any, hint: Any) -> Any:
+def _convert_value(name: str, value: Any, hint: Any) -> Any:
     """Return a value of the file as its type has it. Raises UsageError with the key and value."""
     try:
         return msgspec.convert(value, hint)
@@ -140,7 +144,7 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
         raise UsageError(f"{name} = {value!r}: {str(error).lower()}", REMEDY) from None
 
 
-def _values(family: str, name: str, value: object) -> Values:
+def _parse_parameter_values(family: str, name: str, value: object) -> Values:
     """Return the values of a parameter: a list (a value that is in it twice is drawn twice as
     often), one value, or a range.
 
@@ -153,8 +157,8 @@ def _values(family: str, name: str, value: object) -> Values:
             f"Parameters: {', '.join(PARAMETERS[family])}, batches",
         )
     several = Annotated[tuple[int | str, ...], Meta(min_length=1)]
-    values = _convert(key, value, several | int | str | Range)
-    if not isinstance(values, Range):
+    values = _convert_value(key, value, several | int | str | ValueRange)
+    if not isinstance(values, ValueRange):
         return values if isinstance(values, tuple) else (values,)
     if not 0 <= values.last - values.first < MAX_VALUES * values.step:
         problem = f"{key} = {value} is not a range of at most {MAX_VALUES:,} whole numbers"
@@ -163,7 +167,7 @@ def _values(family: str, name: str, value: object) -> Values:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedPoint:
     """A network, or one batch size of it, that the file asks for and that is not measured."""
 
     model: str
@@ -171,32 +175,34 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Design:
+class BenchDesign:
     """All points of a file, in the order they are measured: a network of each family in turn,
     smallest batch first."""
 
-    points: tuple[Point, ...]
-    skipped: tuple[Skipped, ...]
+    points: tuple[PointToMeasure, ...]
+    skipped: tuple[SkippedPoint, ...]
 
     @property
     def models(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(point.model for point in self.points))
 
 
-def design(bench: Bench) -> Design:
+def design_bench(bench: BenchSpec) -> BenchDesign:
     """The points of a file; the same file gives the same. Raises UsageError when there is none, or
     when there are too many."""
-    points: list[Point] = []
-    skipped: dict[str, Skipped] = {}
+    points: list[PointToMeasure] = []
+    skipped: dict[str, SkippedPoint] = {}
     done: set[str] = set()
     # one network of each family in turn, so that a bench that stops early has some of each
-    columns = (_of_family(family, values, bench) for family, values in bench.families.items())
+    columns = (
+        _generate_networks(family, values, bench) for family, values in bench.families.items()
+    )
     specs = (spec for row in zip_longest(*columns) for spec in row if spec is not None)
     for spec in specs:
         try:
-            planned = plan(spec)
+            planned = plan_model(spec)
         except SpecError as error:
-            skipped.setdefault(spec, Skipped(spec, str(error)))
+            skipped.setdefault(spec, SkippedPoint(spec, str(error)))
             continue
         if planned.spec in done:
             continue
@@ -205,22 +211,24 @@ def design(bench: Bench) -> Design:
             flops = 2.0 * planned.macs * batch * (BACKWARD if bench.mode == "train" else 1)
             size, (least, most) = flops / 1e9, bench.gflops or (0.0, inf)
             if least <= size <= most:
-                points.append(Point(planned.spec, planned.family, batch, flops))
+                points.append(PointToMeasure(planned.spec, planned.family, batch, flops))
             else:
                 name = f"{planned.spec}, batch {batch}"
                 reason = (
                     f"{name}: a step is {size:.3g} GFLOP, but gflops allows {least:g} to {most:g}"
                 )
-                skipped[name] = Skipped(name, reason)
+                skipped[name] = SkippedPoint(name, reason)
     if not points:
         first = next(iter(skipped.values())).reason
         raise UsageError(
             f"the file has no network that perfctl can measure: {first}", "Change the file"
         )
-    return Design(tuple(points), tuple(skipped.values()))
+    return BenchDesign(tuple(points), tuple(skipped.values()))
 
 
-def share(points: tuple[Point, ...], number: int, parts: int) -> tuple[Point, ...]:
+def select_part(
+    points: tuple[PointToMeasure, ...], number: int, parts: int
+) -> tuple[PointToMeasure, ...]:
     """Return part ``number`` (from 1) of ``parts``. Networks stay whole and are dealt in turn, so
     each part has some of each family."""
     models = list(dict.fromkeys(point.model for point in points))
@@ -228,7 +236,9 @@ def share(points: tuple[Point, ...], number: int, parts: int) -> tuple[Point, ..
     return tuple(point for point in points if point.model in chosen)
 
 
-def _of_family(family: str, values: Mapping[str, Values], bench: Bench) -> Iterator[str]:
+def _generate_networks(
+    family: str, values: Mapping[str, Values], bench: BenchSpec
+) -> Iterator[str]:
     if bench.design == "grid":
         size = prod(len(each) for each in values.values())
         if size > MAX_NETWORKS:
@@ -236,13 +246,19 @@ def _of_family(family: str, values: Mapping[str, Values], bench: Bench) -> Itera
             raise UsageError(f"the grid of {family} has {size:,} networks", remedy)
         chosen: Iterator[tuple[int | str, ...]] = product(*values.values())
     else:
-        chosen = zip(*_latin(family, values, bench), strict=True) if values else iter([()])
+        chosen = (
+            zip(*_draw_latin_hypercube(family, values, bench), strict=True)
+            if values
+            else iter([()])
+        )
     for row in chosen:
         settings = ",".join(f"{name}={value}" for name, value in zip(values, row, strict=True))
         yield f"{family}:{settings}"
 
 
-def _latin(family: str, values: Mapping[str, Values], bench: Bench) -> list[list[int | str]]:
+def _draw_latin_hypercube(
+    family: str, values: Mapping[str, Values], bench: BenchSpec
+) -> list[list[int | str]]:
     """A column for each parameter: ``samples`` values, one from each of as many equal parts of its
     range, shuffled."""
     if bench.samples > MAX_NETWORKS:

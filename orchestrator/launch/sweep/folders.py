@@ -54,7 +54,7 @@ class RunRecord(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SweepSetting:
     """One value of each parameter that a sweep varies; a run is of one setting."""
 
     batch: int | None = None
@@ -102,14 +102,14 @@ class Setting:
         return ", ".join((*batch, *map("=".join, self.others))) or "the program"
 
 
-def setting_of(record: Mapping[str, Any]) -> Setting:
+def read_setting(record: Mapping[str, Any]) -> SweepSetting:
     """Return the setting in run.json, or in any other record with batch_size and parameters."""
     other_parameters = {**(record.get("parameters") or {})}
     other_parameters.pop("batch", None)
-    return Setting(record.get("batch_size"), tuple(sorted(other_parameters.items())))
+    return SweepSetting(record.get("batch_size"), tuple(sorted(other_parameters.items())))
 
 
-def read_folder_name(name: str) -> tuple[Setting, str] | None:
+def parse_run_folder_name(name: str) -> tuple[SweepSetting, str] | None:
     """Return (setting, "" or "2", "part" and so on) of the name of a run's folder; None for any
     other name."""
     match = re.fullmatch(r"(run|b\d+|(?:b\d+\+)?\w+=[^.]+)(?:\.(\d+|part))?", name)
@@ -118,7 +118,7 @@ def read_folder_name(name: str) -> tuple[Setting, str] | None:
     pieces = match[1].split("+") if match[1] != "run" else []
     batch = int(pieces.pop(0)[1:]) if pieces and "=" not in pieces[0] else None
     other_parameters = (piece.partition("=")[::2] for piece in pieces)
-    return Setting(batch, tuple(other_parameters)), match[2] or ""
+    return SweepSetting(batch, tuple(other_parameters)), match[2] or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class RunPaths:
     under way."""
 
     sweep_folder: Path
-    setting: Setting
+    setting: SweepSetting
     attempt: int = 1
     """Counts repetitions from 1, so that none replaces files that the store refers to."""
 
@@ -164,14 +164,14 @@ class RunPaths:
         return self.part / f"report{suffix}"
 
 
-def attempts(folder: Path, setting: Setting) -> list[Path]:
+def list_run_folders(folder: Path, setting: SweepSetting) -> list[Path]:
     """The folders of a setting's runs in a sweep's folder, oldest first: b16, b16.2, b16.3, ..."""
     return list(
         takewhile(Path.is_dir, (RunPaths(folder, setting, number).folder for number in count(1)))
     )
 
 
-def file_name(name: str) -> str:
+def make_safe_file_name(name: str) -> str:
     """``name`` reduced to ASCII letters, digits, '.', '_' and '-'; "program" when nothing
     is left."""
     stem, dot, suffix = name.rpartition(".") if name.endswith(".py") else (name, "", "")
@@ -179,19 +179,19 @@ def file_name(name: str) -> str:
     return f"{safe or 'program'}{dot}{suffix}"
 
 
-def is_whole(folder: Path) -> bool:
+def is_run_complete(folder: Path) -> bool:
     """Whether the run is ok and its report still has the recorded size."""
     record = read_run_record(folder)
     if record is None or record.get("status") != "ok":
         return False
     artifact = folder / str(record.get("artifact"))
-    return artifact.exists() and size(artifact) == record.get("artifact_bytes")
+    return artifact.exists() and measure_size_bytes(artifact) == record.get("artifact_bytes")
 
 
 def read_run_record(folder: Path) -> dict[str, Any] | None:
     """run.json of a run's folder; None when it is missing, incomplete, or has fields of a
     wrong type."""
-    record = read_json(folder / "run.json") or {}
+    record = read_json_object(folder / "run.json") or {}
     try:
         msgspec.convert(record, RunRecord)
     except msgspec.ValidationError:
@@ -199,7 +199,7 @@ def read_run_record(folder: Path) -> dict[str, Any] | None:
     return record
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
+def read_json_object(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None when the file is missing, incomplete or something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -208,7 +208,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def replace_with_part(paths: RunPaths) -> None:
+def publish_run_folder(paths: RunPaths) -> None:
     """Rename b16.part to b16. An older b16 is removed only after that."""
     old = paths.folder.with_name(paths.folder.name + ".old")
     shutil.rmtree(old, ignore_errors=True)
@@ -218,33 +218,39 @@ def replace_with_part(paths: RunPaths) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def size(path: Path) -> int:
+def measure_size_bytes(path: Path) -> int:
     """Bytes of a file, or of all files of a folder."""
     files = [child for child in path.rglob("*") if child.is_file()] if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files)
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json_atomically(path: Path, content: dict[str, Any]) -> None:
     """Write all of it or nothing, even when processes on several nodes write the same file."""
     partial = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.tmp")
     text = json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n"
-    with open(partial, "w", encoding="utf-8", errors="backslashreplace", opener=_no_link) as file:
+    with open(
+        partial,
+        "w",
+        encoding="utf-8",
+        errors="backslashreplace",
+        opener=_open_without_following_links,
+    ) as file:
         file.write(text)  # arguments may contain bytes that are not UTF-8
     partial.replace(path)
 
 
-def _no_link(path: str, flags: int, mode: int = 0o666) -> int:
+def _open_without_following_links(path: str, flags: int, mode: int = 0o666) -> int:
     """Does not follow a link that another user put into a shared folder."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
 
 @contextmanager
-def lock_sweep(folder: Path, setting: Setting | None = None) -> Iterator[None]:
+def lock_sweep(folder: Path, setting: SweepSetting | None = None) -> Iterator[None]:
     """Hold the lock of a sweep, or of one setting; the kernel releases it when the process ends.
     Raises UsageError when another perfctl holds it. Different settings can be locked at the
     same time."""
 
-    def busy(work: str) -> UsageError:
+    def make_busy_error(work: str) -> UsageError:
         return UsageError(
             f"another perfctl is running {work} in {folder}",
             "Wait until it ends, or choose another folder for `out`",
@@ -252,28 +258,34 @@ def lock_sweep(folder: Path, setting: Setting | None = None) -> Iterator[None]:
 
     kind = fcntl.LOCK_EX if setting is None else fcntl.LOCK_SH
     with ExitStack() as locks:
-        locks.enter_context(locked(folder / ".lock", kind, lambda _: busy("the sweep")))
+        locks.enter_context(
+            lock_file(folder / ".lock", kind, lambda _: make_busy_error("the sweep"))
+        )
         if setting is not None:
             lock = folder / f".{setting.file_name}.lock"
-            locks.enter_context(locked(lock, fcntl.LOCK_EX, lambda _: busy(str(setting))))
+            locks.enter_context(
+                lock_file(lock, fcntl.LOCK_EX, lambda _: make_busy_error(str(setting)))
+            )
         yield
 
 
-def _open_lock(path: str, mode: int) -> int:
+def _open_lock_file(path: str, mode: int) -> int:
     try:
-        return _no_link(path, os.O_CREAT | os.O_RDWR, mode)
+        return _open_without_following_links(path, os.O_CREAT | os.O_RDWR, mode)
     except PermissionError:
-        return _no_link(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in its place must not block
+        return _open_without_following_links(
+            path, os.O_RDONLY | os.O_NONBLOCK
+        )  # a pipe in its place must not block
 
 
 @contextmanager
-def locked(
+def lock_file(
     path: Path, kind: int, refuse: Callable[[int], UsageError], mode: int = 0o644
 ) -> Iterator[int]:
     """Hold a lock on a file, whose handle is given. Raises what ``refuse`` makes of the handle when
     another holds it. Another user's file in a shared folder can be locked, but not written
     (fs.protected_regular)."""
-    handle = _open_lock(str(path), mode)
+    handle = _open_lock_file(str(path), mode)
     try:
         try:
             fcntl.flock(handle, kind | fcntl.LOCK_NB)

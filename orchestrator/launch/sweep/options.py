@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.sweep.folders import Setting
-from perfctl.orchestrator.options import Option, read_batches
+from perfctl.orchestrator.launch.sweep.folders import SweepSetting
+from perfctl.orchestrator.options import Option, parse_batches
 
 MEASURE, PROFILER, OUTPUT, CLUSTER = "What to measure", "Profiler", "Output", "Cluster"
 DEFAULT_BATCHES = (16, 32, 64, 128, 256)
@@ -18,7 +18,7 @@ DEFAULT_BATCHES = (16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredSweep:
+class StoredSweepOptions:
     """What every sweep can be asked, also one that was recorded."""
 
     out: Annotated[
@@ -83,7 +83,7 @@ class StoredSweep:
 
 
 @dataclass(frozen=True, slots=True)
-class SweepOptions(StoredSweep):
+class SweepOptions(StoredSweepOptions):
     """Options of every sweep, for all profilers. None: the default of the workload or script."""
 
     batches: Annotated[
@@ -92,7 +92,7 @@ class SweepOptions(StoredSweep):
             "Batch sizes, one process each. Default: 16,32,64,128,256, if the program takes one.",
             names=("--batches", "-b"),
             metavar="LIST",
-            parse=read_batches,
+            parse=parse_batches,
             is_common=True,
         ),
     ] = ()
@@ -241,7 +241,7 @@ class SweepOptions(StoredSweep):
     ] = None
 
 
-def read_parameters(options: SweepOptions) -> dict[str, tuple[str, ...]]:
+def parse_sweep_parameters(options: SweepOptions) -> dict[str, tuple[str, ...]]:
     """Return parameter -> its values, in the order of ``sweep``. Raises UsageError."""
     parameters: dict[str, tuple[str, ...]] = {}
     for text in options.sweep:
@@ -258,10 +258,10 @@ def read_parameters(options: SweepOptions) -> dict[str, tuple[str, ...]]:
     return parameters
 
 
-def list_settings(options: SweepOptions) -> tuple[Setting, ...]:
+def list_sweep_settings(options: SweepOptions) -> tuple[SweepSetting, ...]:
     """Return the settings to run: all combinations, or with ``zip`` the first values of all
     parameters, the second ones, and so on. Raises UsageError."""
-    parameters = read_parameters(options)
+    parameters = parse_sweep_parameters(options)
     axes = (tuple(map(str, options.batches)) or ("",), *parameters.values())
     count = max(map(len, axes))
     if options.zip and (odd := [values for values in axes if len(values) not in (1, count)]):
@@ -273,7 +273,9 @@ def list_settings(options: SweepOptions) -> tuple[Setting, ...]:
     equal = (values * (count // len(values)) for values in axes)
     rows = zip(*equal, strict=True) if options.zip else product(*axes)
     return tuple(
-        Setting(int(batch) if batch else None, tuple(sorted(zip(parameters, values, strict=True))))
+        SweepSetting(
+            int(batch) if batch else None, tuple(sorted(zip(parameters, values, strict=True)))
+        )
         for batch, *values in rows
     )
 

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from perfctl.orchestrator.errors import Interrupted
-from perfctl.orchestrator.launch.machine.devices import Placement
+from perfctl.orchestrator.launch.machine.devices import DevicePlacement
 from perfctl.orchestrator.launch.process import run as process_run
 from perfctl.orchestrator.launch.sweep.folders import (
-    Setting,
-    read_folder_name,
-    read_json,
+    SweepSetting,
+    parse_run_folder_name,
+    read_json_object,
     read_run_record,
-    setting_of,
+    read_setting,
 )
 
 Post = Callable[[Callable[[], None]], None]
@@ -39,10 +39,10 @@ FRESH_S = 120.0
 """Where locks are not visible, a run counts as under way if its folder changed within this time."""
 
 
-def run(
+def run_on_placements(
     items: tuple[Item, ...],
-    places: tuple[Placement, ...],
-    work: Callable[[Item, Placement, Post], Result],
+    places: tuple[DevicePlacement, ...],
+    work: Callable[[Item, DevicePlacement, Post], Result],
 ) -> list[Result]:
     """Return the results of ``work`` on every item, in the items' order. The first error stops
     everything and is raised when all threads have ended; a signal does the same, as
@@ -52,7 +52,7 @@ def run(
     errors: list[BaseException] = []
     calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
-    def serve(placement: Placement) -> None:
+    def serve_placement(placement: DevicePlacement) -> None:
         """Work on the next item until none is left, or a signal or an error stops everything."""
         if placement.cores:
             os.sched_setaffinity(0, placement.cores)  # this thread and the processes that it starts
@@ -67,14 +67,15 @@ def run(
                 errors.append(error)
                 signals.append(signal.SIGTERM)
 
-    with process_run.stop_signals() as signals:
+    with process_run.collect_stop_signals() as signals:
         threads = [
-            threading.Thread(target=partial(serve, device), name=device.label) for device in places
+            threading.Thread(target=partial(serve_placement, device), name=device.label)
+            for device in places
         ]
         for thread in threads:
             thread.start()
         try:
-            _listen(threads, calls)
+            _make_posted_calls(threads, calls)
         except BaseException:
             signals.append(signal.SIGTERM)
             raise
@@ -88,7 +89,9 @@ def run(
     return [results[number] for number in range(len(items))]
 
 
-def _listen(threads: list[threading.Thread], calls: queue.SimpleQueue[Callable[[], None]]) -> None:
+def _make_posted_calls(
+    threads: list[threading.Thread], calls: queue.SimpleQueue[Callable[[], None]]
+) -> None:
     """Make the calls that the threads post, until all threads have ended and no call is left."""
     while True:
         ended = not any(thread.is_alive() for thread in threads)
@@ -100,10 +103,10 @@ def _listen(threads: list[threading.Thread], calls: queue.SimpleQueue[Callable[[
 
 
 @dataclass(frozen=True, slots=True)
-class RunState:
+class SweepRunState:
     """One setting of a sweep, at one attempt."""
 
-    setting: Setting
+    setting: SweepSetting
     attempt: str
     """Empty for the first, "2", "3", ... for repetitions."""
     status: str
@@ -114,17 +117,17 @@ class RunState:
 
 
 @dataclass(frozen=True, slots=True)
-class SweepState:
+class SweepFolderState:
     """One sweep's folder."""
 
     name: str
     command: str | None
     host: str | None
     running: bool
-    runs: tuple[RunState, ...]
+    runs: tuple[SweepRunState, ...]
 
 
-def sweeps(folder: Path) -> list[SweepState]:
+def list_sweep_states(folder: Path) -> list[SweepFolderState]:
     """The sweeps in ``folder`` and in perfctl-runs below it, newest first. Does not
     follow links."""
     parents = [
@@ -138,37 +141,42 @@ def sweeps(folder: Path) -> list[SweepState]:
         for path in folders
         if (record := path / "sweep.json").is_file()
     }
-    return [_sweep(path) for path in sorted(dates, key=lambda path: (-dates[path], path.name))]
+    return [
+        _read_sweep_state(path)
+        for path in sorted(dates, key=lambda path: (-dates[path], path.name))
+    ]
 
 
-def _sweep(folder: Path) -> SweepState:
-    record = read_json(folder / "sweep.json") or {}
+def _read_sweep_state(folder: Path) -> SweepFolderState:
+    record = read_json_object(folder / "sweep.json") or {}
     command, host = (
         text if isinstance(text := record.get(key), str) else None for key in ("command", "host")
     )
     is_locked = _is_locked(folder)
-    runs = [run for path in folder.iterdir() if (run := _run(path, is_locked)) is not None]
+    runs = [
+        run for path in folder.iterdir() if (run := _read_run_state(path, is_locked)) is not None
+    ]
     runs.sort(key=lambda run: (run.setting.order, run.attempt))
     is_running = is_locked or any(run.status == "running" for run in runs)
-    return SweepState(folder.name, command, host, is_running, tuple(runs))
+    return SweepFolderState(folder.name, command, host, is_running, tuple(runs))
 
 
-def _run(folder: Path, is_locked: bool) -> RunState | None:
-    name = read_folder_name(folder.name)
+def _read_run_state(folder: Path, is_locked: bool) -> SweepRunState | None:
+    name = parse_run_folder_name(folder.name)
     if name is None or folder.is_symlink() or not folder.is_dir():
         return None
     setting, attempt = name
     record = read_run_record(folder) or {}
     if record.get("parameters"):
-        setting = setting_of(record)
+        setting = read_setting(record)
     if attempt == "part":
-        status = "running" if is_locked or _is_fresh(folder) else "interrupted"
-        return RunState(setting, "", status, record.get("reason"), None, None)
+        status = "running" if is_locked or _changed_recently(folder) else "interrupted"
+        return SweepRunState(setting, "", status, record.get("reason"), None, None)
     facts = [record.get(key) for key in ("reason", "started_at", "duration_ns")]
-    return RunState(setting, attempt, record.get("status") or "interrupted", *facts)
+    return SweepRunState(setting, attempt, record.get("status") or "interrupted", *facts)
 
 
-def _is_fresh(folder: Path) -> bool:
+def _changed_recently(folder: Path) -> bool:
     try:
         newest = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
     except OSError:  # the run was completed and renamed meanwhile

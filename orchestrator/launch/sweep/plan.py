@@ -16,35 +16,35 @@ from pathlib import Path
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.launch import interpreter
-from perfctl.orchestrator.launch.images.run import PYTHON, image
+from perfctl.orchestrator.launch.images.run import PYTHON, open_container_image
 from perfctl.orchestrator.launch.machine import devices
-from perfctl.orchestrator.launch.machine.devices import places
+from perfctl.orchestrator.launch.machine.devices import parse_placements
 from perfctl.orchestrator.launch.profilers.ncu import STEPS, Ncu
 from perfctl.orchestrator.launch.profilers.outcome import ToolProfiler
 from perfctl.orchestrator.launch.profilers.replay import RECORDERS, Replay
-from perfctl.orchestrator.launch.program import Program, read_program
+from perfctl.orchestrator.launch.program import UserProgram, parse_program
 from perfctl.orchestrator.launch.sampling import sampler
-from perfctl.orchestrator.launch.sweep.folders import file_name
+from perfctl.orchestrator.launch.sweep.folders import make_safe_file_name
 from perfctl.orchestrator.launch.sweep.options import (
     DEFAULT_BATCHES,
-    StoredSweep,
+    StoredSweepOptions,
     SweepOptions,
-    list_settings,
-    read_parameters,
+    list_sweep_settings,
+    parse_sweep_parameters,
     resolve_device,
 )
-from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest, as_words
-from perfctl.orchestrator.options import check_batches, options_of, part_of, read_batches
+from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest, format_option_words
+from perfctl.orchestrator.options import check_batches, extract_part, list_options, parse_batches
 from perfctl.workloads.models import WORKLOADS
-from perfctl.workloads.run.options import describe, parse_arguments
+from perfctl.workloads.run.options import format_workload_help, parse_workload_arguments
 from perfctl.workloads.spec import (
     MARKERS,
     SpecError,
-    UnknownWords,
+    UnknownOptionsError,
     WorkloadError,
-    is_python,
+    escape_non_utf8,
+    is_python_interpreter,
     is_step_marker,
-    utf8,
 )
 
 DEFAULT_WORKLOAD = "mnist_cnn"
@@ -77,53 +77,53 @@ def plan_sweep(
     ``rest`` are words for the workload, ``command`` is a program of the user's (None for a built-in
     workload), ``origin`` is measured or recorded.
     """
-    parameters = read_parameters(options)
+    parameters = parse_sweep_parameters(options)
     if typed := parameters.pop("batch", None):
-        batches = read_batches(",".join(typed), "sweep")
+        batches = parse_batches(",".join(typed), "sweep")
         other_sweeps = tuple(text for text in options.sweep if not text.startswith("batch="))
         options = replace(options, batches=batches, sweep=other_sweeps)
     if options.batches:
         check_batches(options.batches, "batches", are_distinct=True)
     if options.steps is None and isinstance(profiler, Ncu):
         options = replace(options, steps=STEPS)
-    _check_options(options)
-    sampler.interval(options.sample)
+    _check_sweep_options(options)
+    sampler.parse_sampling_interval(options.sample)
     program = None
     if origin == "measured":
         program = _find_program(profiler, options, arguments_typed, command, events)
     if program is None and options.workload is not None and command:
         arguments_typed = (*arguments_typed, *command)
-    is_batched = program is None or program.receives("batch")
+    is_batched = program is None or program.passes_parameter("batch")
     if not options.batches and is_batched and origin == "measured":
         options = replace(options, batches=DEFAULT_BATCHES)
-    list_settings(options)
-    device = _find_device(options)
+    list_sweep_settings(options)
+    device = _choose_device(options)
     workload = program.name if program else options.workload or DEFAULT_WORKLOAD
-    arguments = (*_workload_arguments(options, device, program), *arguments_typed)
+    arguments = (*_build_workload_arguments(options, device, program), *arguments_typed)
     if origin == "measured" and program is None:
-        _check_workload(workload, arguments, arguments_typed, parameters)
+        _check_workload_options(workload, arguments, arguments_typed, parameters)
     checked = {
         "workload": workload,
         "device": device,
-        "command_line": utf8(options.command_line),
+        "command_line": escape_non_utf8(options.command_line),
     }
     return SweepRequest(
-        **{**asdict(part_of(options, SweepOptions)), **checked},
+        **{**asdict(extract_part(options, SweepOptions)), **checked},
         profiler=profiler,
         workload_arguments=arguments,
         host=platform.node(),
         origin=origin,
         program=program,
-        container=image(
+        container=open_container_image(
             options.image, options.bind, options.container_runtime, gpu=device == "cuda"
         )
         if options.image
         else None,
-        places=places(options.devices) if options.devices else (),
+        places=parse_placements(options.devices) if options.devices else (),
     )
 
 
-def plan_replay(folder: Path, stored: StoredSweep, batches: tuple[int, ...]) -> SweepRequest:
+def plan_replay(folder: Path, stored: StoredSweepOptions, batches: tuple[int, ...]) -> SweepRequest:
     """Return the request that replays a recorded sweep at these batch sizes, or, without any, at
     all that were recorded. Raises UsageError if the folder is not a recorded sweep."""
     recorded = Replay(folder)
@@ -132,7 +132,7 @@ def plan_replay(folder: Path, stored: StoredSweep, batches: tuple[int, ...]) -> 
         repeat=recorded.repeats(settings),
         workload=recorded.workload(),
         device=recorded.device(),
-        **asdict(part_of(stored, StoredSweep)),
+        **asdict(extract_part(stored, StoredSweepOptions)),
     )
     return replace(plan_sweep(recorded, options, origin="recorded"), chosen=settings)
 
@@ -143,7 +143,7 @@ def _find_program(
     arguments_typed: Sequence[str],
     command: Sequence[str] | None,
     events: Events,
-) -> Program | None:
+) -> UserProgram | None:
     """Return the user's program; None if a built-in workload is meant."""
     if command is None or (
         sweep_options.workload is not None and command[:1] and command[0].startswith("--")
@@ -170,14 +170,16 @@ def _find_program(
     if not is_step_marker(sweep_options.step_marker or "auto"):
         remedy = f"Choose {', '.join(MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
         raise UsageError(f"invalid value '{sweep_options.step_marker}' for `step_marker`", remedy)
-    python, arguments = program_words(tuple(command)) if sweep_options.image else (None, ())
-    typed = read_program(
+    python, arguments = (
+        split_image_interpreter(tuple(command)) if sweep_options.image else (None, ())
+    )
+    typed = parse_program(
         (sys.executable, *arguments) if python else command,
         sweep_options.batch_env,
-        {name: len(values) for name, values in read_parameters(sweep_options).items()}
+        {name: len(values) for name, values in parse_sweep_parameters(sweep_options).items()}
         | ({"batch": len(sweep_options.batches)} if sweep_options.batches else {}),
         sweep_env=sweep_options.sweep_env,
-        as_is=_runs_as_is(profiler, sweep_options),
+        as_is=_is_run_unannotated(profiler, sweep_options),
         is_here=sweep_options.image is None,
     )
     if typed.python is None:
@@ -187,7 +189,7 @@ def _find_program(
         return typed
     if sweep_options.image is not None:
         return replace(typed, python=python or PYTHON)
-    program = interpreter.choose_interpreter(typed, command[0])
+    program = interpreter.replace_python_without_torch(typed, command[0])
     if program.python != typed.python:
         events.note(
             f"{typed.python} has no torch, so {program.name} runs with perfctl's interpreter, "
@@ -196,7 +198,7 @@ def _find_program(
     return program
 
 
-def _runs_as_is(profiler: Profiler, options: SweepOptions) -> bool | None:
+def _is_run_unannotated(profiler: Profiler, options: SweepOptions) -> bool | None:
     """Return whether the program runs as it is; None if that depends on the program. Raises
     UsageError."""
     if profiler.name in ANY_PROGRAM:
@@ -209,24 +211,27 @@ def _runs_as_is(profiler: Profiler, options: SweepOptions) -> bool | None:
     return False
 
 
-def _flag(field: str) -> str:
+def _make_workload_flag(field: str) -> str:
     """The option of ``python -m perfctl.workloads`` for a field."""
     return f"--{field.replace('_', '-')}"
 
 
-def _workload_arguments(
-    options: SweepOptions, device: str, program: Program | None
+def _build_workload_arguments(
+    options: SweepOptions, device: str, program: UserProgram | None
 ) -> tuple[str, ...]:
     names = (*_ALWAYS, *(_PROGRAM if program else _BUILT_IN))
-    arguments = as_words(
-        {"--device": device, **{_flag(name): getattr(options, name) for name in names}}
+    arguments = format_option_words(
+        {
+            "--device": device,
+            **{_make_workload_flag(name): getattr(options, name) for name in names},
+        }
     )
     if program and program.variant:
         arguments += (f"--variant={program.variant}",)  # one word, for it may begin with a dash
     return arguments
 
 
-def _check_workload(
+def _check_workload_options(
     name: str,
     arguments: Sequence[str],
     arguments_typed: Sequence[str],
@@ -234,7 +239,7 @@ def _check_workload(
 ) -> None:
     """Ask the workload whether it knows these options, and its ``parameters`` with each value;
     those that perfctl sets for each run cannot be among ``arguments_typed``."""
-    swept = list(map(_flag, parameters))
+    swept = list(map(_make_workload_flag, parameters))
     for option in (option.partition("=")[0] for option in (*arguments_typed, *swept)):
         if option in OWN:
             remedy = (
@@ -243,27 +248,27 @@ def _check_workload(
                 else "perfctl sets it for each run"
             )
             raise UsageError(f"perfctl does not pass {option} to the workload", remedy)
-    with workload_errors(name):
-        parse_arguments(name, ["--batch", "1", *arguments])
+    with raise_workload_errors_as_usage(name):
+        parse_workload_arguments(name, ["--batch", "1", *arguments])
         for parameter, flag in zip(parameters, swept, strict=True):
             if flag in arguments:
                 raise UsageError(f"`sweep`: {parameter} has a value already", f"Omit {flag}")
             for value in parameters[parameter]:
-                parse_arguments(name, ["--batch", "1", *arguments, flag, value])
+                parse_workload_arguments(name, ["--batch", "1", *arguments, flag, value])
 
 
 @contextmanager
-def workload_errors(name: str) -> Iterator[None]:
+def raise_workload_errors_as_usage(name: str) -> Iterator[None]:
     """What a workload refuses becomes a UsageError."""
     try:
         yield
-    except UnknownWords as error:
-        raise _unknown(name, error.words) from error
+    except UnknownOptionsError as error:
+        raise _make_unknown_option_error(name, error.words) from error
     except (SpecError, WorkloadError) as error:
         raise UsageError(str(error)) from error
 
 
-def _unknown(workload: str, arguments: Sequence[str]) -> UsageError:
+def _make_unknown_option_error(workload: str, arguments: Sequence[str]) -> UsageError:
     problem_text = (
         f"unknown option '{shlex.join(arguments)}' of perfctl and its workload {workload}"
     )
@@ -274,8 +279,11 @@ def _unknown(workload: str, arguments: Sequence[str]) -> UsageError:
         return UsageError(
             problem_text, "Put your own script after --: -- python train.py --batch-size {batch}"
         )
-    workload_options = re.findall(r"--[a-z][a-z-]*", describe(workload))
-    options = {_flag(option.name): f"`{option.name}`" for option in options_of(SweepOptions)}
+    workload_options = re.findall(r"--[a-z][a-z-]*", format_workload_help(workload))
+    options = {
+        _make_workload_flag(option.name): f"`{option.name}`"
+        for option in list_options(SweepOptions)
+    }
     options |= {option_name: option_name for option_name in workload_options}
     near = [
         options[name]
@@ -289,10 +297,10 @@ def _unknown(workload: str, arguments: Sequence[str]) -> UsageError:
     return UsageError(problem_text, meant + lists)
 
 
-def _find_device(options: SweepOptions) -> str:
+def _choose_device(options: SweepOptions) -> str:
     if options.devices is None:
         return resolve_device(options.device)
-    kind = devices.kind_of(options.devices)
+    kind = devices.parse_device_kind(options.devices)
     if options.device not in ("auto", kind):
         kinds = "sets of cores" if kind == "cpu" else "GPUs"
         problem = (
@@ -302,7 +310,7 @@ def _find_device(options: SweepOptions) -> str:
     return kind
 
 
-def _check_options(options: SweepOptions) -> None:
+def _check_sweep_options(options: SweepOptions) -> None:
     if options.image is None and (options.bind or options.container_runtime):
         raise UsageError(
             "`bind` and `container_runtime` need an image", "Set the image with `image`"
@@ -313,20 +321,20 @@ def _check_options(options: SweepOptions) -> None:
             "Omit one of them",
         )
     name = options.sweep_name
-    if name is not None and (name != file_name(name) or not name):
+    if name is not None and (name != make_safe_file_name(name) or not name):
         raise UsageError(
             f"`sweep_name`: invalid folder name '{name}'",
             "Use ASCII letters, digits, '.', '_' and '-'",
         )
 
 
-def program_words(command: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+def split_image_interpreter(command: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
     """Return (interpreter inside the image, the rest) if a command begins with one; else (None,
     the command).
 
     ``python`` means the image's python3; a path, or a name with a version, is used as it is.
     """
-    if not command or not is_python(command[0]):
+    if not command or not is_python_interpreter(command[0]):
         return None, command
     return PYTHON if command[0] == "python" else command[0], command[1:]
 
@@ -349,27 +357,27 @@ def plan_inference(
         raise UsageError("`models` is empty", "For example resnet18,densenet201")
     if len(set(models)) < len(models):
         raise UsageError(f"a model is repeated in {','.join(models)}", "Name each once")
-    recorder = profiler_named(profiler, ("none", "nsys", "torch", "dlprof"))
+    recorder = find_profiler(profiler, ("none", "nsys", "torch", "dlprof"))
     sweep_options = replace(options, workload=INFERENCE)
     requests = {
         model: plan_sweep(recorder, sweep_options, ("--model", model, *arguments), events=events)
         for model in models
     }
-    with workload_errors(INFERENCE):
+    with raise_workload_errors_as_usage(INFERENCE):
         for batch in next(iter(requests.values())).batches:
             argv = ["--batch", str(batch), "--model", models[0], *arguments]
-            of_every, workload_options = parse_arguments(INFERENCE, argv)
+            of_every, workload_options = parse_workload_arguments(INFERENCE, argv)
             if sweep_options.image is None:  # inside an image only the workload itself can look
-                _check_files(workload_options.weights, of_every.data_dir)
+                _check_weights_and_data(workload_options.weights, of_every.data_dir)
         if sweep_options.image is None and not only_planned:
-            from perfctl.workloads.models.torchvision import family_of
+            from perfctl.workloads.models.torchvision import find_torchvision_family
 
             for model in models:
-                family_of(model)
+                find_torchvision_family(model)
     return requests
 
 
-def _check_files(weights: str, data_dir: Path | None) -> None:
+def _check_weights_and_data(weights: str, data_dir: Path | None) -> None:
     """Raises UsageError if a file of weights or a folder of data is named and not there."""
     if weights not in ("default", "none") and not Path(weights).is_file():
         raise UsageError(f"`weights` {weights}: file not found; use default, none, or a checkpoint")
@@ -377,7 +385,7 @@ def _check_files(weights: str, data_dir: Path | None) -> None:
         raise UsageError(f"`data_dir` {data_dir}: folder not found")
 
 
-def profiler_named(
+def find_profiler(
     name: str, choices: Sequence[str] = ("nsys", "ncu", "torch", "dlprof", "none")
 ) -> ToolProfiler:
     """Return a profiler by its name, which is one of ``known``. Raises UsageError for another."""

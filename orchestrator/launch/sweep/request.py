@@ -15,16 +15,21 @@ from typing import Annotated, Any, Protocol
 
 from perfctl.orchestrator.launch import annotator
 from perfctl.orchestrator.launch.images import run as images_run
-from perfctl.orchestrator.launch.images.run import Image
+from perfctl.orchestrator.launch.images.run import ContainerImage
 from perfctl.orchestrator.launch.machine import devices, tools
-from perfctl.orchestrator.launch.machine.devices import Placement
-from perfctl.orchestrator.launch.process.progress import Stall
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
-from perfctl.orchestrator.launch.program import LAUNCHER_NAMES, Program, fill
+from perfctl.orchestrator.launch.machine.devices import DevicePlacement
+from perfctl.orchestrator.launch.process.progress import StallRule
+from perfctl.orchestrator.launch.profilers.base import (
+    Command,
+    ProcessOutcome,
+    RequiredTool,
+    RunStatus,
+)
+from perfctl.orchestrator.launch.program import LAUNCHER_NAMES, UserProgram, fill_parameters
 from perfctl.orchestrator.launch.sampling import sampler
-from perfctl.orchestrator.launch.sampling.sampler import Sampling
-from perfctl.orchestrator.launch.sweep.folders import RunPaths, Setting, file_name
-from perfctl.orchestrator.launch.sweep.options import SweepOptions, list_settings
+from perfctl.orchestrator.launch.sampling.sampler import SamplingSettings
+from perfctl.orchestrator.launch.sweep.folders import RunPaths, SweepSetting, make_safe_file_name
+from perfctl.orchestrator.launch.sweep.options import SweepOptions, list_sweep_settings
 
 STOPPING = ("nsys", "ncu")
 """Profilers that end the user's program after its measured steps unless asked otherwise."""
@@ -34,7 +39,7 @@ QUIET = ("--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksP
 """Options of git: neither the index is refreshed nor a program of the repository's own started."""
 
 
-def read_revision(folder: Path, script: Path | None = None) -> dict[str, str]:
+def read_git_revision(folder: Path, script: Path | None = None) -> dict[str, str]:
     """Facts for a run's environment: commit, commit_time (ISO 8601) and uncommitted_changes ("yes"
     or "no").
 
@@ -42,14 +47,14 @@ def read_revision(folder: Path, script: Path | None = None) -> dict[str, str]:
     change, too. Other untracked files are not looked at. Empty without git, without a repository
     and without a commit; a fact that git does not give in time is left out.
     """
-    head = ask_git(folder, "log", "-1", "--no-show-signature", "--format=%H %cI", "HEAD")
+    head = run_git(folder, "log", "-1", "--no-show-signature", "--format=%H %cI", "HEAD")
     commit, _, commit_time = (head or "").strip().partition(" ")
     if not commit:
         return {}
-    changed = ask_git(
+    changed = run_git(
         folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=none"
     )
-    tracked = "" if script is None else ask_git(folder, "ls-files", "--", str(script.absolute()))
+    tracked = "" if script is None else run_git(folder, "ls-files", "--", str(script.absolute()))
     facts = {"commit": commit, "commit_time": commit_time}
     if changed is None or tracked is None:
         return facts
@@ -57,10 +62,12 @@ def read_revision(folder: Path, script: Path | None = None) -> dict[str, str]:
     return {**facts, "uncommitted_changes": "yes" if is_changed else "no"}
 
 
-def ask_git(folder: Path, *arguments: str, limit_s: float = LIMIT_S) -> str | None:
+def run_git(folder: Path, *arguments: str, limit_s: float = LIMIT_S) -> str | None:
     """What git says in ``folder``; None where it is missing, refuses or takes too long."""
     try:
-        code, lines, _ = tools.run(["git", *QUIET, "-C", str(folder), *arguments], limit_s)
+        code, lines, _ = tools.run_with_time_limit(
+            ["git", *QUIET, "-C", str(folder), *arguments], limit_s
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return "\n".join(lines) if code == 0 else None
@@ -73,7 +80,7 @@ class Profiler(Protocol):
     def name(self) -> str:
         """The value of ``run.profiler``."""
 
-    def missing(self) -> tuple[Tool, ...]:
+    def missing(self) -> tuple[RequiredTool, ...]:
         """Tools that this profiler needs and this machine lacks; empty when it can run."""
 
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
@@ -83,7 +90,7 @@ class Profiler(Protocol):
     def artifact(self, paths: RunPaths) -> Path:
         """The file or folder that the parsers read."""
 
-    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+    def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
         """The verdict from exit codes, logs and the report together."""
 
 
@@ -105,13 +112,13 @@ class SweepRequest(SweepOptions):
     """measured; recorded for a replay."""
     python: str = sys.executable
     """The interpreter that runs a built-in workload."""
-    program: Program | None = None
+    program: UserProgram | None = None
     """The user's program to run instead of a built-in workload."""
-    container: Image | None = None
+    container: ContainerImage | None = None
     """The image to run in; None for none."""
-    places: tuple[Placement, ...] = ()
+    places: tuple[DevicePlacement, ...] = ()
     """One run at a time on each of these; empty for one run after the other, without placement."""
-    chosen: tuple[Setting, ...] = ()
+    chosen: tuple[SweepSetting, ...] = ()
     """What to run; empty for what ``batches`` and ``sweep`` state."""
     attempt: int = 1
     """Number of the run at its setting."""
@@ -135,7 +142,7 @@ class SweepRequest(SweepOptions):
         digest = hashlib.sha256(
             json.dumps(identity, default=str, sort_keys=True).encode()
         ).hexdigest()
-        return f"{self.profiler.name}-{file_name(self.workload)}-{digest[:8]}"
+        return f"{self.profiler.name}-{make_safe_file_name(self.workload)}-{digest[:8]}"
 
     @property
     def profiler_options(self) -> dict[str, Any]:
@@ -145,17 +152,17 @@ class SweepRequest(SweepOptions):
     def folder(self) -> Path:
         return self.out / self.name
 
-    def for_run(self, setting: Setting, attempt: int = 1) -> SweepRequest:
+    def select_run(self, setting: SweepSetting, attempt: int = 1) -> SweepRequest:
         """Return the request of one run, whose folder keeps its name if the script is edited."""
         return replace(self, chosen=(setting,), attempt=attempt, sweep_name=self.name)
 
     @property
-    def settings(self) -> tuple[Setting, ...]:
+    def settings(self) -> tuple[SweepSetting, ...]:
         """What to run, one process each."""
-        return self.chosen or list_settings(self)
+        return self.chosen or list_sweep_settings(self)
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> SweepSetting:
         """The setting of a run."""
         return self.settings[0]
 
@@ -173,7 +180,7 @@ class SweepRequest(SweepOptions):
         """What the user's program was started with, apart from the batch size; None without any,
         and for a built-in workload, which says it itself."""
         variant = self.program.variant if self.program else None
-        return variant and fill(variant, dict(self.setting.others))
+        return variant and fill_parameters(variant, dict(self.setting.others))
 
     @property
     def interpreter(self) -> str:
@@ -195,10 +202,10 @@ class SweepRequest(SweepOptions):
     @property
     def visible(self) -> str | None:
         """CUDA_VISIBLE_DEVICES of the runs; None where it is not set."""
-        return self.place_environment.get(devices.VISIBLE, os.environ.get(devices.VISIBLE))
+        return self.placement_environment.get(devices.VISIBLE, os.environ.get(devices.VISIBLE))
 
     @property
-    def place_environment(self) -> Mapping[str, str]:
+    def placement_environment(self) -> Mapping[str, str]:
         """Variables of the only place; empty for none, and for several."""
         return self.places[0].environment if len(self.places) == 1 else {}
 
@@ -226,21 +233,21 @@ class SweepRequest(SweepOptions):
             return not self.to_end
         return self.profiler.name in STOPPING and not self.profiler_options.get("whole")
 
-    def stall_of(self, command: Command) -> Stall | None:
+    def make_stall_rule(self, command: Command) -> StallRule | None:
         """When a run of ``command`` counts as stuck; None for never, as for exports, which may
         write at their end only."""
         if self.stall is None or command.needs is not None:
             return command.stall
-        return Stall(self.stall) if self.stall else None
+        return StallRule(self.stall) if self.stall else None
 
     @property
-    def other_folders(self) -> list[Path]:
+    def list_folders_to_bind(self) -> list[Path]:
         """Folders that a run inside an image needs besides the working directory and
         the sweep's."""
         script = self.program.script if self.program else None
         return [*([self.scratch] if self.scratch else []), *([script.parent] if script else [])]
 
-    def workload_command(
+    def build_workload_command(
         self,
         *,
         annotate: str,
@@ -259,7 +266,7 @@ class SweepRequest(SweepOptions):
         that rank alone.
         """
         program, in_ranks = self.program, under if self.has_ranks else ()
-        program_words = program.words_at(self.setting.parameters) if program else ()
+        program_words = program.fill_command(self.setting.parameters) if program else ()
         if self.runs_as_is:
             return (*under, *program_words)
         other_parameters = dict(self.setting.others)
@@ -281,10 +288,10 @@ class SweepRequest(SweepOptions):
             *(program.flags if program else ()),
             *(("-m", "perfctl.workloads") if self.annotator is None else (str(self.annotator),)),
             *(() if program else (self.workload,)),
-            *as_words(options),
-            *(fill(argument, other_parameters) for argument in self.workload_arguments),
-            *(() if program else as_words(swept)),
-            *as_words(later),
+            *format_option_words(options),
+            *(fill_parameters(argument, other_parameters) for argument in self.workload_arguments),
+            *(() if program else format_option_words(swept)),
+            *format_option_words(later),
             *(("--stop",) if self.stops_early else ()),
             *(("--", *program_words) if program else ()),
         )
@@ -292,7 +299,7 @@ class SweepRequest(SweepOptions):
     def commands(self) -> tuple[Command, ...]:
         """The commands of one run, inside the sweep's image, with the environment of its place if
         there is only one, and with the program's variables."""
-        variables, program = dict(self.place_environment), self.program
+        variables, program = dict(self.placement_environment), self.program
         if program is not None:
             parameters = self.setting.parameters
             variables |= {name: parameters[parameter] for parameter, name in program.variables}
@@ -304,7 +311,7 @@ class SweepRequest(SweepOptions):
         )
         if self.container is None:
             return commands
-        folders = (self.folder, *self.other_folders)
+        folders = (self.folder, *self.list_folders_to_bind)
         return tuple(self.container.wrap(command, folders, Path.cwd()) for command in commands)
 
     def facts(self, commands: Iterable[Command] = ()) -> dict[str, str]:
@@ -312,34 +319,34 @@ class SweepRequest(SweepOptions):
         its commands chose."""
         facts: dict[str, str] = {}
         if self.origin == "measured":
-            runs_in = self.container or images_run.inside()
+            runs_in = self.container or images_run.find_surrounding_container()
             facts |= runs_in.facts() if runs_in else {}
             if self.program is not None:
                 script = self.program.script
-                facts |= read_revision(script.parent if script else Path.cwd(), script)
+                facts |= read_git_revision(script.parent if script else Path.cwd(), script)
         facts |= self.places[0].facts() if len(self.places) == 1 else {}
         for command in commands:
             facts |= command.facts
         return facts
 
-    def sampling(self, command: Command) -> Sampling | None:
+    def make_sampling_settings(self, command: Command) -> SamplingSettings | None:
         """What to sample during a run; None when sampling is off or the run is a replay."""
-        seconds = sampler.interval(self.sample)
+        seconds = sampler.parse_sampling_interval(self.sample)
         if seconds is None or self.origin != "measured":
             return None
         visible = command.environment.get(devices.VISIBLE, self.visible)
-        return Sampling(seconds, self.paths.part, self.device == "cuda", visible)
+        return SamplingSettings(seconds, self.paths.part, self.device == "cuda", visible)
 
-    def reserved(self) -> tuple[Placement, ...]:
+    def reserved(self) -> tuple[DevicePlacement, ...]:
         """The places to lock during the sweep: those requested, or the GPU that programs use
         by default."""
         if self.places or self.device != "cuda" or self.origin != "measured":
             return self.places
-        first = devices.first_gpu()
+        first = devices.find_default_gpu()
         return (first,) if first else ()
 
 
-def as_words(options: Mapping[str, object]) -> tuple[str, ...]:
+def format_option_words(options: Mapping[str, object]) -> tuple[str, ...]:
     """Return options and their values as words, without those whose value is None."""
     stated = {option: value for option, value in options.items() if value is not None}
     return tuple(argument for option, value in stated.items() for argument in (option, str(value)))
@@ -353,7 +360,7 @@ class RunResult:
         *("batch_size", "parameters", "status", "reason", "skipped", "duration_ns", "folder"),
     )
 
-    setting: Setting
+    setting: SweepSetting
     status: Annotated[str, ("ok", "partial", "failed")]
     reason: str | None
     """null: it is ok."""
@@ -377,10 +384,10 @@ class RunResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class SweepListener:
     """Callbacks for the progress of a sweep."""
 
-    started: Callable[[Setting, str], None] = lambda setting, stage: None
+    started: Callable[[SweepSetting, str], None] = lambda setting, stage: None
     """(setting, stage) before each process."""
     noted: Callable[[str], None] = lambda text: None
     """What the user should know of a run that starts now."""

@@ -17,7 +17,7 @@ from perfctl.orchestrator.errors import RunFailed, ToolMissing, UsageError
 from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.launch.process import run as process
 from perfctl.orchestrator.launch.profilers.base import Command
-from perfctl.orchestrator.launch.sweep.request import ask_git
+from perfctl.orchestrator.launch.sweep.request import run_git
 
 PROFILERS = ("torch", "nsys", "ncu", "dlprof")
 """Commands that may be run on both revisions."""
@@ -41,14 +41,14 @@ _LIMIT_S = 300.0
 """For git to write the files of a revision."""
 
 
-class Stores(NamedTuple):
+class RevisionStores(NamedTuple):
     """Stores of the two sides."""
 
     a: Path
     b: Path
 
 
-class _Side(NamedTuple):
+class _RevisionSide(NamedTuple):
     name: str
     top: Path
     """Top folder of its files."""
@@ -56,9 +56,9 @@ class _Side(NamedTuple):
     """Where the sweep is run."""
 
 
-def run_on_revisions(
+def measure_both_revisions(
     rev: str, arguments: Sequence[str], *, repeat: int = REPEAT, messages: Events = SILENT
-) -> Stores:
+) -> RevisionStores:
     """Measure a revision of the repository (A) and its files here (B), as they are; return where
     the runs are kept.
 
@@ -70,30 +70,33 @@ def run_on_revisions(
     revision or sweep that cannot be, ToolMissing without git, RunFailed when a sweep fails, and
     Interrupted.
     """
-    _check(arguments, repeat)
-    top, commit = _repository(rev)
+    _check_revision_arguments(arguments, repeat)
+    top, commit = _find_repository_and_commit(rev)
     RUNS.mkdir(exist_ok=True)
     work_folder = next(
         path
         for attempt in count(1)
         if not (path := (RUNS / f"compare-{commit[:12]}-{attempt}").absolute()).exists()
     )
-    with _files_of(commit, top) as code:
+    with _check_out_commit(commit, top) as code:
         here = Path.cwd().relative_to(top)
         if not (code / here).is_dir():
             raise UsageError(
                 f"`rev` {rev}: it has no folder {here}", "Run in a folder that both revisions have"
             )
-        sides = (_Side(commit[:12], code, code / here), _Side(HERE, top, Path.cwd()))
+        sides = (
+            _RevisionSide(commit[:12], code, code / here),
+            _RevisionSide(HERE, top, Path.cwd()),
+        )
         for turn in range(repeat):
             for side in sides if turn % 2 == 0 else reversed(sides):
                 messages.note(f"{side.name}, run {turn + 1} of {repeat}")
-                _run(side, work_folder, arguments, again=turn > 0)
+                _run_side_sweep(side, work_folder, arguments, again=turn > 0)
     a, b = (work_folder / f"{side.name}.db" for side in sides)
-    return Stores(a, b)
+    return RevisionStores(a, b)
 
 
-def _check(arguments: Sequence[str], repeat: int) -> None:
+def _check_revision_arguments(arguments: Sequence[str], repeat: int) -> None:
     if not arguments or arguments[0] not in PROFILERS:
         problem = f"'{arguments[0]}' is not a sweep" if arguments else "got none"
         raise UsageError(
@@ -111,16 +114,16 @@ def _check(arguments: Sequence[str], repeat: int) -> None:
         raise UsageError(f"`repeat` must be at least 1, got {repeat}")
 
 
-def _repository(revision: str) -> tuple[Path, str]:
+def _find_repository_and_commit(revision: str) -> tuple[Path, str]:
     """Its top folder, and the commit that the revision names."""
     if shutil.which("git") is None:
         raise ToolMissing("`rev` needs git, which is not installed", "Install git")
-    top = ask_git(Path.cwd(), "rev-parse", "--show-toplevel")
+    top = run_git(Path.cwd(), "rev-parse", "--show-toplevel")
     if not top:
         raise UsageError(
             "`rev`: this folder is not in a git repository", "Run it in the folder of your code"
         )
-    commit = ask_git(
+    commit = run_git(
         Path.cwd(), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
     )
     if not commit:
@@ -132,14 +135,14 @@ def _repository(revision: str) -> tuple[Path, str]:
 
 
 @contextmanager
-def _files_of(commit: str, top: Path) -> Iterator[Path]:
+def _check_out_commit(commit: str, top: Path) -> Iterator[Path]:
     """A folder with the files of a commit; gone afterwards, as far as git knows, too."""
-    ask_git(top, "worktree", "prune")  # of a comparison that was killed
+    run_git(top, "worktree", "prune")  # of a comparison that was killed
     holder = Path(tempfile.mkdtemp(prefix="perfctl-revision-"))
     code = holder / top.name
     try:
         if (
-            ask_git(
+            run_git(
                 top, "worktree", "add", "--detach", "--quiet", str(code), commit, limit_s=_LIMIT_S
             )
             is None
@@ -151,10 +154,12 @@ def _files_of(commit: str, top: Path) -> Iterator[Path]:
         yield code
     finally:
         shutil.rmtree(holder, ignore_errors=True)
-        ask_git(top, "worktree", "prune")
+        run_git(top, "worktree", "prune")
 
 
-def _run(side: _Side, folder: Path, arguments: Sequence[str], *, again: bool) -> None:
+def _run_side_sweep(
+    side: _RevisionSide, folder: Path, arguments: Sequence[str], *, again: bool
+) -> None:
     """One sweep of one side, in a process of its own. Raises RunFailed with the last line
     it said."""
     side_options = [
@@ -180,7 +185,9 @@ def _run(side: _Side, folder: Path, arguments: Sequence[str], *, again: bool) ->
         argv, f"the sweep of {side.name}", {"PYTHONPATH": os.pathsep.join([*sources, *paths])}
     )
     log = folder / f"{side.name}.log"
-    done = process.run(command, cwd=side.folder, stdout=log, stderr=log, scratch=folder / "scratch")
+    done = process.run_command(
+        command, cwd=side.folder, stdout=log, stderr=log, scratch=folder / "scratch"
+    )
     if done.exit_code:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [
             "it printed nothing"

@@ -24,13 +24,19 @@ from perfctl.orchestrator.launch.sweep.options import (
     SweepOptions,
     resolve_device,
 )
-from perfctl.orchestrator.options import Field, Option, options_of, read_batches, read_seconds
+from perfctl.orchestrator.options import (
+    DeclaredOption,
+    Option,
+    list_options,
+    parse_batches,
+    parse_seconds,
+)
 
 SEEDS = ("flops", "inference", "speedup", "cost")
 """The studies that come with perfctl."""
 RUNS = "perfctl-runs"
 """Folder of the runs in the folder of a study."""
-_SWEPT = {field.name: field for field in options_of(SweepOptions)}
+_SWEPT = {field.name: field for field in list_options(SweepOptions)}
 _KINDS: Mapping[str, Any] = {"text": str | None, "number": int | None, "path": Path | None}
 _KEYS = frozenset(
     ("line", "help", "takes_program", "options", "quick", "quick_without_gpu", "each", "sweeps")
@@ -42,20 +48,20 @@ _SWEEP_KEYS = frozenset(_SWEPT) | {
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
+class StudyDefinition:
     """A study that can be asked for."""
 
     name: str
     """Of its folder and of its command: "flops"; the file's path for a study of the user's."""
     content: Mapping[str, Any]
-    options: Mapping[str, Field]
+    options: Mapping[str, DeclaredOption]
 
     @property
     def kind(self) -> str:
         """Return "flops", or the name of the user's file without its ending."""
         return Path(self.name).stem
 
-    def is_for_page(self, option: str, *values: str) -> bool:
+    def is_page_option(self, option: str, *values: str) -> bool:
         """Whether the page needs the option: "only", and no run does, or "too"."""
         return self.content.get("options", {}).get(option, {}).get("for_page") in values
 
@@ -64,7 +70,7 @@ class Study:
 class StudyRequest:
     """What is asked of a study."""
 
-    study: Study
+    study: StudyDefinition
     typed: Mapping[str, Any]
     """Option -> its value, where the user named another than the default."""
     out: Path
@@ -104,7 +110,7 @@ class StudyRequest:
         values = {
             name: value
             for name, value in self.values.items()
-            if name not in ("timeout", "budget") and not self.study.is_for_page(name, "only")
+            if name not in ("timeout", "budget") and not self.study.is_page_option(name, "only")
         }
         return values | {"words": self.words, "program": self.program}
 
@@ -125,7 +131,7 @@ class StudySweep:
     """Whether results.json is written beside the runs."""
 
 
-def read_study(name: str) -> Study:
+def read_study_definition(name: str) -> StudyDefinition:
     """Return a study of perfctl's own by its name, or that of a TOML file. Raises UsageError."""
     if name in SEEDS:
         file = resources.files("perfctl.templates").joinpath("studies", f"{name}.toml")
@@ -137,17 +143,17 @@ def read_study(name: str) -> Study:
             raise UsageError(f"{name}: file not found", "Check the path") from error
         except (OSError, ValueError) as error:
             raise UsageError(f"{name}: cannot be read as a study: {error}") from error
-    _check_keys(name, content, _KEYS, ("title", "chapters"))
+    _check_table_keys(name, content, _KEYS, ("title", "chapters"))
     for sweep in content.get("sweeps", ()):
-        _check_keys(f"{name}: sweeps", sweep, _SWEEP_KEYS, ("label", "profiler"))
+        _check_table_keys(f"{name}: sweeps", sweep, _SWEEP_KEYS, ("label", "profiler"))
     for chapter in content.get("chapters", ()):
-        _check_keys(f"{name}: chapters", chapter, {"key", "title", "text", "show"}, ("show",))
+        _check_table_keys(f"{name}: chapters", chapter, {"key", "title", "text", "show"}, ("show",))
     declarations = content.get("options", {}).items()
-    options = {key: _field(name, key, declared) for key, declared in declarations}
-    return Study(name, content, options)
+    options = {key: _make_option_field(name, key, declared) for key, declared in declarations}
+    return StudyDefinition(name, content, options)
 
 
-def _check_keys(
+def _check_table_keys(
     location: str,
     table: Mapping[str, Any],
     allowed: Collection[str],
@@ -163,12 +169,12 @@ def _check_keys(
             raise UsageError(f"{location}: '{key}' is missing")
 
 
-def _field(location: str, name: str, declared: Mapping[str, Any]) -> Field:
+def _make_option_field(location: str, name: str, declared: Mapping[str, Any]) -> DeclaredOption:
     """Return the option of a study: one of every sweep, or one that the file describes."""
     keys = {"default", "kind", "help", "metavar", "names", "least", "choices"} | {
         *("for_page", "fills", "pattern"),
     }
-    _check_keys(f"{location}: option {name}", declared, keys)
+    _check_table_keys(f"{location}: option {name}", declared, keys)
     default = declared.get("default")
     if name in _SWEPT and "kind" not in declared:
         field = _SWEPT[name]
@@ -189,17 +195,17 @@ def _field(location: str, name: str, declared: Mapping[str, Any]) -> Field:
         declared.get("least"),
     )
     if isinstance(default, list):
-        return Field(name, Sequence[str], tuple(default), option)
+        return DeclaredOption(name, Sequence[str], tuple(default), option)
     kind = declared.get("kind", "number" if isinstance(default, int) else "text")
     if kind == "time":
-        option = replace(option, metavar="TIME", parse=read_seconds)
-        return Field(name, float | None, default, option)
+        option = replace(option, metavar="TIME", parse=parse_seconds)
+        return DeclaredOption(name, float | None, default, option)
     if kind not in _KINDS:
         raise UsageError(f"{location}: option {name}: kind '{kind}' is not known")
-    return Field(name, _KINDS[kind], default, option)
+    return DeclaredOption(name, _KINDS[kind], default, option)
 
 
-def check_request(request: StudyRequest) -> None:
+def check_study_request(request: StudyRequest) -> None:
     """Raise UsageError for values of options that make no sense."""
     values = request.values
     for name, declared in request.study.content.get("options", {}).items():
@@ -225,12 +231,12 @@ def check_request(request: StudyRequest) -> None:
         )
 
 
-def sweeps_of(request: StudyRequest) -> list[StudySweep]:
+def list_study_sweeps(request: StudyRequest) -> list[StudySweep]:
     """Return the sweeps of the study, all of the first value of ``[each]`` first. Raises
     UsageError."""
     content, values = request.study.content, request.values
     axes = [
-        [(variable, value) for value in _values_of(variable, source, values)]
+        [(variable, value) for value in _list_variable_values(variable, source, values)]
         for variable, source in content.get("each", {}).items()
     ]
     combinations = list(product(*axes))
@@ -240,17 +246,19 @@ def sweeps_of(request: StudyRequest) -> list[StudySweep]:
         sweep
         for combination in combinations
         for entry in content.get("sweeps", ())
-        if (sweep := _sweep(request, entry, {**values, **dict(combination)})) is not None
+        if (sweep := _make_study_sweep(request, entry, {**values, **dict(combination)})) is not None
     ]
     if len({sweep.label for sweep in sweeps}) < len(sweeps):
         raise UsageError(f"{request.study.name}: two sweeps have the same label")
     return sweeps
 
 
-def _values_of(variable: str, source: str | list[str], values: Mapping[str, Any]) -> list[str]:
+def _list_variable_values(
+    variable: str, source: str | list[str], values: Mapping[str, Any]
+) -> list[str]:
     """Return the values of a variable: those that an option lists, or those of the file."""
     if isinstance(source, list):
-        return list(dict.fromkeys(_fill(text, values) for text in source))
+        return list(dict.fromkeys(_fill_values(text, values) for text in source))
     if source not in values:
         raise UsageError(f"'{source}' is not an option of the study", "Add it to [options]")
     listed = [piece.strip() for piece in (values[source] or "").split(",") if piece.strip()]
@@ -264,7 +272,7 @@ def _values_of(variable: str, source: str | list[str], values: Mapping[str, Any]
     return listed
 
 
-def _fill(text: str, values: Mapping[str, Any]) -> str:
+def _fill_values(text: str, values: Mapping[str, Any]) -> str:
     """Return the text with values in the place of their names; "" for one that is not given.
     Raises UsageError for a name that is not known."""
     try:
@@ -275,30 +283,30 @@ def _fill(text: str, values: Mapping[str, Any]) -> str:
         raise UsageError(f"'{text}': {error} is neither an option nor a variable") from error
 
 
-def _split_options(text: str, values: Mapping[str, Any]) -> tuple[str, ...]:
+def _fill_option_words(text: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the words of options, without those whose value is not given."""
     arguments: list[str] = []
     for piece in re.split(r"\s+(?=--)", text.strip()):
         names = [name for _, name, _, _ in Formatter().parse(piece) if name]
         if all(values.get(name, name) not in (None, "") for name in names):
-            arguments += shlex.split(_fill(piece, values))
+            arguments += shlex.split(_fill_values(piece, values))
     return tuple(arguments)
 
 
-def _sweep(
+def _make_study_sweep(
     request: StudyRequest, entry: Mapping[str, Any], values: Mapping[str, Any]
 ) -> StudySweep | None:
     """Return a sweep of the file; None where this request does without it."""
     has_program = request.program is not None
-    profiler = _fill(entry["profiler"], values)
+    profiler = _fill_values(entry["profiler"], values)
     if profiler == "auto":
         on_gpu = resolve_device(str(values.get("device") or "auto")) == "cuda"
-        profiler = "nsys" if on_gpu and tools.find("nsys") else "torch"
+        profiler = "nsys" if on_gpu and tools.find_program("nsys") else "torch"
     if (profiler == "none" != entry["profiler"]) or (has_program and entry.get("of_workload")):
         return None
     sizes = tuple(values.get("batches") or DEFAULT_BATCHES)
     if "batches" in entry:
-        sizes = read_batches(_fill(entry["batches"], values))
+        sizes = parse_batches(_fill_values(entry["batches"], values))
     elif "without" in entry and not has_program:
         sizes = tuple(size for size in sizes if size != values.get(entry["without"]))
     if entry.get("quick_ends") and request.quick:
@@ -313,16 +321,19 @@ def _sweep(
     }
     for name, value in entry.items():
         if name in _SWEPT and name not in request.typed:
-            filled = _fill(value, values) if isinstance(value, str) else value
+            filled = _fill_values(value, values) if isinstance(value, str) else value
             sweep_options[name] = int(filled) if name in ("steps", "warmup") else filled
     device, _, also = str(sweep_options.get("device") or "auto").partition(":")
-    arguments = () if has_program else _split_options(entry.get("arguments", ""), values)
+    arguments = () if has_program else _fill_option_words(entry.get("arguments", ""), values)
     if also == "compile":
         arguments = (*arguments, "--compile")
     elif also or entry.get("device"):
         sweep_options["precision"] = also or "fp32"
     if "more" in entry:
-        arguments = (*arguments, *shlex.split(values.get(_fill(entry["more"], values)) or ""))
+        arguments = (
+            *arguments,
+            *shlex.split(values.get(_fill_values(entry["more"], values)) or ""),
+        )
     if "sweep_name" in sweep_options:
         sweep_options["sweep_name"] = sweep_options["sweep_name"].replace(":", "_")
     if has_program:
@@ -337,11 +348,11 @@ def _sweep(
         "command_line": request.command_line,
     }
     return StudySweep(
-        _fill(entry["label"], {**values, "profiler": profiler}).strip(),
+        _fill_values(entry["label"], {**values, "profiler": profiler}).strip(),
         profiler,
         SweepOptions(**sweep_options),
         (*arguments, *request.words),
-        _fill(entry["model"], values) if "model" in entry else None,
+        _fill_values(entry["model"], values) if "model" in entry else None,
         bool(entry.get("results")),
     )
 
@@ -362,40 +373,46 @@ class StudyParts:
     """What the nodes must have: cuda or cpu."""
 
 
-def parts_of(request: StudyRequest) -> StudyParts:
+def split_study_into_parts(request: StudyRequest) -> StudyParts:
     """Return the study in parts: each sweep, or each share of a bench. Raises UsageError."""
-    check_request(request)
+    check_study_request(request)
     study, values = request.study, request.values
     if bench := study.content.get("bench"):
         number = bench["parts"]
         labels = [f"{number_of_part}/{number}" for number_of_part in range(1, number + 1)]
         device = values.get("device") or "cpu"
     else:
-        sweeps = sweeps_of(request)
+        sweeps = list_study_sweeps(request)
         devices = {sweep.options.device for sweep in sweeps}
         device = "cpu" if devices == {"cpu"} else "cuda" if "cuda" in devices else "auto"
         on_cpu = values.get("device") == "cpu"
         labels = [sweep.label for sweep in sweeps if not (sweep.profiler == "ncu" and on_cpu)]
     start = ("study", study.name, "--out", str(request.out))
-    typed = [name for name in request.typed if not study.is_for_page(name, "only")]
-    of_page = [name for name in request.typed if study.is_for_page(name, "only")]
-    options = (*_typed(request, typed), *(("--quick",) if request.quick else ()))
+    typed = [name for name in request.typed if not study.is_page_option(name, "only")]
+    of_page = [name for name in request.typed if study.is_page_option(name, "only")]
+    options = (*_format_typed_options(request, typed), *(("--quick",) if request.quick else ()))
     program = ("--", *request.program) if request.program else ()
     each = tuple(
         (label, (*start, *options, "--part", label, *request.words, *program)) for label in labels
     )
-    finish = (*start, *options, "--from", str(request.out / RUNS), *_typed(request, of_page))
+    finish = (
+        *start,
+        *options,
+        "--from",
+        str(request.out / RUNS),
+        *_format_typed_options(request, of_page),
+    )
     return StudyParts(study.kind, request.out, each, finish, device)
 
 
-def _typed(request: StudyRequest, options: Sequence[str]) -> Iterator[str]:
+def _format_typed_options(request: StudyRequest, options: Sequence[str]) -> Iterator[str]:
     """Yield what was typed for these options."""
     for name in options:
         field, value = request.study.options[name], request.typed[name]
         is_repeated = isinstance(value, tuple) and field.option.parse is None
         for part in value if is_repeated else (value,):
             yield field.flag
-            if field.option.parse is read_seconds:
+            if field.option.parse is parse_seconds:
                 yield f"{part:g}s"
             else:
                 yield ",".join(map(str, part)) if isinstance(part, tuple) else str(part)

@@ -10,9 +10,9 @@ from importlib.util import find_spec
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.events import SILENT, Events
-from perfctl.orchestrator.launch.catalog import check_ready
+from perfctl.orchestrator.launch.catalog import check_sweep_can_start
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
-from perfctl.orchestrator.launch.sweep.folders import read_json
+from perfctl.orchestrator.launch.sweep.folders import read_json_object
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
@@ -23,7 +23,7 @@ RECORD = "request.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class TrainingWay:
     """One entry of a list of devices."""
 
     device: str
@@ -42,7 +42,7 @@ class Way:
         return self.also if self.also and self.also != "compile" else "fp32"
 
 
-def read_ways(text: str) -> tuple[Way, ...]:
+def parse_ways(text: str) -> tuple[TrainingWay, ...]:
     """Return the ways of "cpu,cuda:bf16". Raises UsageError naming what makes no sense."""
     ways = []
     for piece in (piece.strip() for piece in text.split(",")):
@@ -52,7 +52,7 @@ def read_ways(text: str) -> tuple[Way, ...]:
                 f"{name}[:{'|'.join(suffixes)}]" for name, suffixes in _WITH.items()
             )
             raise UsageError(f"invalid value '{piece}' for `devices`", f"Use {choices}")
-        ways.append(Way(device, also or None))
+        ways.append(TrainingWay(device, also or None))
     if len(ways) < 2:
         problem = "`devices` needs at least two entries; perfctl compares the others with the first"
         raise UsageError(problem, "For example `devices` cpu,cuda")
@@ -62,26 +62,26 @@ def read_ways(text: str) -> tuple[Way, ...]:
     return tuple(ways)
 
 
-def default_ways(events: Events = SILENT) -> tuple[Way, ...]:
+def choose_default_ways(events: Events = SILENT) -> tuple[TrainingWay, ...]:
     """Return CPU and GPU; without a GPU the CPU in several ways, with a note that says so."""
     if resolve_device("auto") == "cuda":
-        return (Way("cpu"), Way("cuda"))
-    if _has_compiler():
+        return (TrainingWay("cpu"), TrainingWay("cuda"))
+    if _has_cpp_compiler():
         events.note("no GPU here: comparing cpu with cpu:bf16 and cpu:compile")
-        return (Way("cpu"), Way("cpu", "bf16"), Way("cpu", "compile"))
+        return (TrainingWay("cpu"), TrainingWay("cpu", "bf16"), TrainingWay("cpu", "compile"))
     events.note(
         "no GPU and no C++ compiler (which cpu:compile needs) here: comparing cpu with cpu:bf16"
     )
-    return (Way("cpu"), Way("cpu", "bf16"))
+    return (TrainingWay("cpu"), TrainingWay("cpu", "bf16"))
 
 
-def _has_compiler() -> bool:
+def _has_cpp_compiler() -> bool:
     """Whether torch.compile finds a C++ compiler."""
     return bool(os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"))
 
 
-def plan_way(
-    way: Way, epochs: int, options: SweepOptions, arguments: Sequence[str]
+def plan_way_sweep(
+    way: TrainingWay, epochs: int, options: SweepOptions, arguments: Sequence[str]
 ) -> SweepRequest:
     """Return the sweep of one way, called WORKLOAD_DEVICE[_PRECISION]. Raises UsageError."""
     name = f"{options.workload}_{way.label.replace(':', '_')}"
@@ -97,23 +97,23 @@ def plan_way(
     return plan_sweep(TorchProfiler(), way_options, way_arguments)
 
 
-def check_way(way: Way, request: SweepRequest) -> None:
+def check_way_can_run(way: TrainingWay, request: SweepRequest) -> None:
     """Raises UsageError for what cannot run here, and for a folder that holds runs of
     another request."""
     if way.device == "cuda" and resolve_device("auto") != "cuda":
         remedy = "Omit it, or run it on a machine with a GPU and compare both with `runs`"
         raise UsageError(f"{way.label}: no NVIDIA GPU found", remedy)
-    if way.label == "cpu:compile" and not _has_compiler():
+    if way.label == "cpu:compile" and not _has_cpp_compiler():
         problem = "cpu:compile needs a C++ compiler, and neither g++ nor clang++ is on PATH"
         raise UsageError(problem, "Install one (Debian: apt-get install g++), or omit it")
     if find_spec("torch") is None:
-        check_ready(request)
-    record = read_json(request.folder / RECORD)
-    if record is not None and record.get("request") != identify(request):
+        check_sweep_can_start(request)
+    record = read_json_object(request.folder / RECORD)
+    if record is not None and record.get("request") != identify_request(request):
         problem = f"{request.folder} holds runs of another request ({record.get('command')})"
         raise UsageError(problem, "Choose another `out`, or remove that folder")
 
 
-def identify(request: SweepRequest) -> str:
+def identify_request(request: SweepRequest) -> str:
     """Return what tells requests apart that have the same folder."""
     return replace(request, sweep_name=None).name

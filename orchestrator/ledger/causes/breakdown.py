@@ -23,18 +23,18 @@ from perfctl.orchestrator.counts.kernels.grids import (
     GemmShape,
     Grid,
     Tiling,
+    round_up,
+    shape_winograd_product,
     tile_fused_winograd,
-    up,
-    winograd_product,
 )
-from perfctl.orchestrator.counts.kernels.names import of_layer
+from perfctl.orchestrator.counts.kernels.names import choose_layer_algorithm
 from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
     RowEvidence,
     Shape,
     count_launches,
-    sum_executed,
-    sum_products,
+    sum_executed_flops,
+    sum_multiply_add_flops,
 )
 from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
@@ -42,11 +42,11 @@ from perfctl.orchestrator.ledger.causes.matching import (
     EXACT,
     TRANSFORMED,
     PredictedProducts,
-    distance,
-    from_grids,
-    from_rules,
-    sums_inside,
-    tiled,
+    count_split_sum_additions,
+    list_fitting_tilings,
+    log_distance,
+    predict_from_grids,
+    predict_from_rules,
 )
 
 DIRECT = ("conv", "depthwise")
@@ -67,7 +67,7 @@ COMPLEX = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Breakdown:
+class CountBreakdown:
     """FLOPs of one step."""
 
     estimated: float
@@ -99,7 +99,7 @@ class Breakdown:
     """Multiply-adds of products onto what is in their output; a part of ``extra``, and not
     of ``seen``."""
 
-    def grown(self, part: str) -> float:
+    def compute_growth_factor(self, part: str) -> float:
         """By what factor one part (called, transforms, repeated, summed or extra) makes the parts
         before it grow.
 
@@ -113,66 +113,71 @@ class Breakdown:
         return 1 + float(getattr(self, part)) / before if before else 1.0
 
 
-def breakdown(
+def break_down_count(
     evidence: RowEvidence, forward: RowEvidence | None, other_layers: int | None = None
-) -> Breakdown:
+) -> CountBreakdown:
     """Return the parts of a row's count.
 
     ``forward``: the same layer's forward row at the same batch size, for a row of its gradients.
-    ``others``: see ``from_grids``.
+    ``others``: see ``predict_from_grids``.
     """
-    if several := _several(evidence):
+    if several := _find_complete_products(evidence):
         products = tuple(kernel for kernel, _ in several)
         base = sum(2 * multiplies * kernel.launches for kernel, multiplies in several)
-        product_flops = sum_products(products)
-        return Breakdown(
+        product_flops = sum_multiply_add_flops(products)
+        return CountBreakdown(
             evidence.estimated, base, (), None, None, products, product_flops, several=products
         )
-    repeating = _find_repeated(evidence, forward)
-    own_kernels = [_as_dense(kernel) for kernel in _remove_repeated(evidence.kernels, repeating)]
+    repeating = _find_recomputed_forward(evidence, forward)
+    own_kernels = [
+        _count_sparse_as_dense(kernel)
+        for kernel in _remove_repeated_launches(evidence.kernels, repeating)
+    ]
     products = tuple(kernel for kernel in own_kernels if kernel.main)
     # a convolution by itself is no product between transforms: theirs was not recorded
     has_own = any(kernel.algorithm.family not in DIRECT for kernel in products) or not products
     roles = ("transform", "offsets") if has_own else ("offsets",)
-    algorithm = of_layer(
+    algorithm = choose_layer_algorithm(
         kernel.name for kernel in own_kernels if kernel.main or kernel.algorithm.role in roles
     )
-    predicted = _predict(evidence, own_kernels, algorithm.family, other_layers)
+    predicted = _predict_products(evidence, own_kernels, algorithm.family, other_layers)
     is_transformed = algorithm.family in TRANSFORMED
     # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else
     # an epilogue
     fused = tuple(kernel for kernel in products if kernel.executed > kernel.products)
     shapes = () if is_transformed else (*evidence.shapes, *evidence.filter_shapes)
-    sums = [(kernel, fadd) for kernel in fused if (fadd := sums_inside(kernel, shapes))]
+    sums = [
+        (kernel, fadd) for kernel in fused if (fadd := count_split_sum_additions(kernel, shapes))
+    ]
     added = sum(fadd for _, fadd in sums)
-    within = sum_executed(fused) - sum_products(fused) - added
+    within = sum_executed_flops(fused) - sum_multiply_add_flops(fused) - added
     epilogue = 0.0 if is_transformed else within + predicted.onto
     summing = tuple(kernel for kernel in own_kernels if kernel.algorithm.role == "reduction")
     helpers = [kernel for kernel in own_kernels if not kernel.main]
     transforming = tuple(kernel for kernel in helpers if kernel.algorithm.family in TRANSFORMED)
     extras = tuple(kernel for kernel in helpers if kernel not in (*transforming, *summing))
-    return Breakdown(
+    return CountBreakdown(
         evidence.estimated,
         predicted.flops,
         predicted.rules,
         algorithm.method,
         algorithm.family,
         products,
-        sum_products(products) - predicted.onto,
-        transforms=sum_executed(transforming) + (within if is_transformed else 0.0),
+        sum_multiply_add_flops(products) - predicted.onto,
+        transforms=sum_executed_flops(transforming) + (within if is_transformed else 0.0),
         transforming=transforming,
-        repeated=sum_executed(repeating),
+        repeated=sum_executed_flops(repeating),
         repeating=repeating,
-        summed=sum_executed(summing) + added,
+        summed=sum_executed_flops(summing) + added,
         summing=(*summing, *(kernel for kernel, _ in sums)),
-        extra=sum_executed(extras) + epilogue,
+        extra=sum_executed_flops(extras) + epilogue,
         extras=(*extras, *(fused if epilogue else ())),
         called=predicted.called,
         onto=predicted.onto,
     )
 
 
-def _as_dense(kernel: KernelGroup) -> KernelGroup:
+def _count_sparse_as_dense(kernel: KernelGroup) -> KernelGroup:
     """Return a kernel of 2:4 sparsity with the FLOPs of all multiplies, of which it does half."""
     tensor, flops = kernel.tensor.value, kernel.flops.value
     if not SPARSE.search(kernel.name) or not tensor or flops is None:
@@ -184,7 +189,7 @@ def _as_dense(kernel: KernelGroup) -> KernelGroup:
     )
 
 
-def _remove_repeated(
+def _remove_repeated_launches(
     kernels: Sequence[KernelGroup], repeating: Sequence[KernelGroup]
 ) -> list[KernelGroup]:
     """Return the kernels without the launches that forward's kernels have in ``repeating``; those
@@ -198,7 +203,7 @@ def _remove_repeated(
     return [*(kernel for kernel in kernels if kernel.key not in repeated), *reduced]
 
 
-def _predict(
+def _predict_products(
     evidence: RowEvidence,
     own_kernels: Sequence[KernelGroup],
     family: str | None,
@@ -217,19 +222,20 @@ def _predict(
     is_all = (
         tensor > 0
         and all(kernel.tensor.value for kernel in products)
-        and distance(tensor, evidence.estimated) < log(1 + WHOLE)
+        and log_distance(tensor, evidence.estimated) < log(1 + WHOLE)
     )
-    beside = sum_products(products) - tensor if is_all else 0.0
+    beside = sum_multiply_add_flops(products) - tensor if is_all else 0.0
     nothing = PredictedProducts(evidence.estimated, (), 0.0, beside)
-    predicted = from_grids(evidence, plain, other_layers) or nothing
-    if family in TRANSFORMED and (ruled := from_rules(evidence, products)) is not None:
+    predicted = predict_from_grids(evidence, plain, other_layers) or nothing
+    if family in TRANSFORMED and (ruled := predict_from_rules(evidence, products)) is not None:
         return ruled
     if family == "fft":
         is_trial = len(products) > evidence.paper_products
         base = predicted if is_mixed and not is_trial else nothing
         flops, rules = _predict_fourier(evidence, own_kernels, base)
     elif family == "winograd" and (
-        not predicted.rules or (is_gradient and _count_winograds(own_kernels, evidence.calls) > 1)
+        not predicted.rules
+        or (is_gradient and _count_winograd_products(own_kernels, evidence.calls) > 1)
     ):
         flops, rules = _predict_winograd(evidence, own_kernels)
     else:
@@ -237,7 +243,9 @@ def _predict(
     return predicted._replace(flops=flops, rules=rules)
 
 
-def _find_repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[KernelGroup, ...]:
+def _find_recomputed_forward(
+    evidence: RowEvidence, forward: RowEvidence | None
+) -> tuple[KernelGroup, ...]:
     """Return forward's kernels that ran again among the gradients' own; () unless others suffice
     for the gradients.
 
@@ -245,7 +253,7 @@ def _find_repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[
     shapes allow it. So only others that do a gradient's work (a quarter of its multiply-adds at
     least, as Winograd F(4x4) does) count.
     """
-    if forward is None or evidence.row.direction == "forward" or _several(forward):
+    if forward is None or evidence.row.direction == "forward" or _find_complete_products(forward):
         return ()
     products = forward.product_kernels
     if forward.forward is not None and sum(kernel.products > 0 for kernel in products) > 1:
@@ -287,7 +295,7 @@ def _find_repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[
     return tuple(repeated.values()) if suffice else ()
 
 
-def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
+def _find_complete_products(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
     """Return (kernel, multiplies that its name, its grid and the shape predict) of products that
     each do the complete layer."""
     if evidence.row.direction != "forward" or len(evidence.shapes) != 1 or evidence.calls != 1:
@@ -299,37 +307,41 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
     for kernel in evidence.product_kernels:
         algorithm, predicted = kernel.algorithm, 0.0
         if kernel.multiplies and kernel.grid and algorithm.library != "triton" and is_dense:
-            predicted = next((cut.multiplies for cut in tiled(kernel, shape)), 0.0)
+            predicted = next((cut.multiplies for cut in list_fitting_tilings(kernel, shape)), 0.0)
         near = CLOSE if predicted or algorithm.winograd else EXACT
         if not predicted and is_tried and isinstance(shape, ConvShape):
             if algorithm.winograd:
-                predicted = winograd_multiplies(shape, *algorithm.winograd)
+                predicted = count_winograd_multiplies(shape, *algorithm.winograd)
             elif algorithm.family in DIRECT:
                 predicted = shape.macs
             elif COMPLEX_PRODUCT.search(kernel.name):
-                predicted = _count_complex(evidence, kernel, shape)
+                predicted = _count_complex_multiplies(evidence, kernel, shape)
         if TEMPLATE in kernel.name and isinstance(shape, GemmShape):
             predicted = predicted or shape.macs
-        if kernel.multiplies and predicted and distance(kernel.multiplies, predicted) < near:
+        if kernel.multiplies and predicted and log_distance(kernel.multiplies, predicted) < near:
             complete.append((kernel, predicted))
-    counted = sum_products(kernel for kernel, _ in complete)
-    is_all = sum_products(evidence.product_kernels) - counted <= counted * LEAST_MULTIPLIES / 4
+    counted = sum_multiply_add_flops(kernel for kernel, _ in complete)
+    is_all = (
+        sum_multiply_add_flops(evidence.product_kernels) - counted <= counted * LEAST_MULTIPLIES / 4
+    )
     return tuple(complete) if len(complete) > 1 and is_all else ()
 
 
-def _count_complex(evidence: RowEvidence, kernel: KernelGroup, shape: ConvShape) -> float:
+def _count_complex_multiplies(
+    evidence: RowEvidence, kernel: KernelGroup, shape: ConvShape
+) -> float:
     """Return the multiplies of a product between Fourier transforms of forward, in complete blocks,
     if grid and count fit one; else 0."""
     sizes = (match for item in evidence.kernels if (match := _FFT_TILE.search(item.name)))
     for size in {int(match[1]) for match in sizes}:
         if size >= max(shape.kernel_h, shape.kernel_w):
             (product,) = _list_fourier_products(evidence, shape, size).values()
-            if blocks := _count_in_blocks(kernel, product):
+            if blocks := _count_multiplies_in_blocks(kernel, product):
                 return blocks
     return 0
 
 
-def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
+def count_winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
     """(m + r - 1)^2 multiplies for each tile of m x m outputs and each pair of channels; tiles at
     the edge are whole."""
     tiles = shape.batch * ceil(shape.out_h / m) * ceil(shape.out_w / m)
@@ -351,7 +363,7 @@ def _predict_winograd(
     rule = f"{m + r - 1}^2 multiplies in place of {m}^2 x {r}^2"
     shape = next(iter([*evidence.shapes, *evidence.unverified_shapes]), None)
     if isinstance(shape, ConvShape) and (shape.kernel_h, shape.kernel_w) == (r, r):
-        share = winograd_multiplies(shape, m, r) / shape.macs
+        share = count_winograd_multiplies(shape, m, r) / shape.macs
         rule += ", including tiles at the edge"
         blocks = (kernel.algorithm.winograd_block for kernel in own_kernels)
         block = next((block for block in blocks if block), None)
@@ -359,30 +371,30 @@ def _predict_winograd(
             share = tile_fused_winograd(shape, block).multiplies / shape.macs
             rule += f" and blocks of {' x '.join(map(str, block))} tiles filled"
         for kernel in own_kernels if sizes == (4, 3) and shape.groups == 1 else ():
-            cuts = _between_transforms(kernel, shape)
+            cuts = _tile_winograd_product(kernel, shape)
             if len({cut.multiplies for cut in cuts}) > 1:
                 return evidence.estimated, ()  # how many channels are padded is not known
             if cuts:
                 share, rule = cuts[0].multiplies / shape.macs, cuts[0].rule(shape.macs)
     gradients = max(evidence.paper_products, 1)
-    part = min(_count_winograds(own_kernels, evidence.calls), gradients) / gradients or 1.0
+    part = min(_count_winograd_products(own_kernels, evidence.calls), gradients) / gradients or 1.0
     if (count := part * gradients * evidence.calls) % evidence.calls:
         rule += f"; {count:g} of {evidence.calls * gradients} products"
     return evidence.estimated * (1 - part + part * share), (rule,)
 
 
-def _between_transforms(kernel: KernelGroup, shape: ConvShape) -> list[Tiling]:
+def _tile_winograd_product(kernel: KernelGroup, shape: ConvShape) -> list[Tiling]:
     """Return the tilings of the product between Winograd's transforms, whichever batch ran: one
     side of its grid has the channels."""
     tile, grid = kernel.algorithm.tile, kernel.grid
     is_gemm = kernel.main and kernel.algorithm.family == "gemm"
     if not (is_gemm and tile and grid) or grid[2] != WINOGRAD_PRODUCTS:
         return []
-    sides = _find_sides(grid, tile, shape.out_channels)
-    return [Tiling(winograd_product(shape), side, step=tile[2]) for side in sides]
+    sides = _find_tile_orientations(grid, tile, shape.out_channels)
+    return [Tiling(shape_winograd_product(shape), side, step=tile[2]) for side in sides]
 
 
-def _find_sides(
+def _find_tile_orientations(
     grid: Grid, tile: tuple[int, int, int | None], channels: int
 ) -> list[tuple[int, int]]:
     """(along the rows, along the channels): how the tile may lie so that a side of the grid has the
@@ -391,7 +403,7 @@ def _find_sides(
     return [(m, n) for m, n in both if ceil(channels / n) in grid[:2]]
 
 
-def is_of_another_layer(kernel: KernelGroup, shape: Shape | None) -> bool:
+def shows_other_channels(kernel: KernelGroup, shape: Shape | None) -> bool:
     """Return True if grid and count of a transformed product show other channels than the layer's,
     whatever the batch size."""
     grid, tile, block = kernel.grid, kernel.algorithm.tile, kernel.algorithm.winograd_block
@@ -405,21 +417,23 @@ def is_of_another_layer(kernel: KernelGroup, shape: Shape | None) -> bool:
     elif tile is not None and kernel.algorithm.family == "gemm" and grid[2] > 1:
         outputs = shape.out_channels // shape.groups
         points = {WINOGRAD_PRODUCTS, *(size * (size // 2 + 1) * shape.groups for size in (16, 32))}
-        fits_grid = grid[2] in points and bool(_find_sides(grid, tile, outputs))
+        fits_grid = grid[2] in points and bool(_find_tile_orientations(grid, tile, outputs))
         area = tile[0] * tile[1] * (1 if grid[2] == WINOGRAD_PRODUCTS else 4)
     else:
         return False
     depth = kernel.multiplies / (prod(grid) * area)
-    return not (fits_grid and _find_step(depth, shape.in_channels // shape.groups))
+    return not (fits_grid and _find_padding_step(depth, shape.in_channels // shape.groups))
 
 
-def _find_step(counted: float, depth: int) -> int | None:
+def _find_padding_step(counted: float, depth: int) -> int | None:
     """Return the step to whose multiple a sum is padded, so that it is as deep as counted."""
-    steps = (step for step in (1, *DEPTH_STEPS) if distance(counted, up(depth, step)) < EXACT)
+    steps = (
+        step for step in (1, *DEPTH_STEPS) if log_distance(counted, round_up(depth, step)) < EXACT
+    )
     return next(steps, None)
 
 
-def _count_winograds(own_kernels: Sequence[KernelGroup], calls: int) -> float:
+def _count_winograd_products(own_kernels: Sequence[KernelGroup], calls: int) -> float:
     """Return how many products of each call run as Winograd: fused kernels, and output transforms
     of others."""
     winograds = (
@@ -447,7 +461,7 @@ def _predict_fourier(
     products = _list_fourier_products(evidence, shape, t)
     papers = {call.direction: call.flops or 0 for call in evidence.row.calls}
     flops, rules = plain.flops, list(plain.rules)
-    for direction, blocks in _find_transformed(evidence, own_kernels, products).items():
+    for direction, blocks in _find_fourier_multiplies(evidence, own_kernels, products).items():
         product = products[direction]
         flops += 2 * evidence.calls * (blocks or product.macs * COMPLEX)
         flops -= evidence.estimated * papers[direction] / sum(papers.values())
@@ -482,7 +496,7 @@ def _list_fourier_products(
     return {direction: product for direction, product in products.items() if direction in estimated}
 
 
-def _find_transformed(
+def _find_fourier_multiplies(
     evidence: RowEvidence, own_kernels: Sequence[KernelGroup], products: Mapping[str, GemmShape]
 ) -> Mapping[str, int | None]:
     """Return direction -> multiplies in complete blocks (None: not known), of the products that run
@@ -495,7 +509,9 @@ def _find_transformed(
     ]
     if evidence.row.direction == "forward":
         multiplies = (
-            _count_in_blocks(kernel, product) for kernel in kernels for product in products.values()
+            _count_multiplies_in_blocks(kernel, product)
+            for kernel in kernels
+            for product in products.values()
         )
         return dict.fromkeys(products, next(filter(None, multiplies), None))
     transformed: dict[str, int | None] = {}
@@ -503,7 +519,8 @@ def _find_transformed(
         fits = {
             direction: blocks
             for direction, product in products.items()
-            if direction not in transformed and (blocks := _count_in_blocks(kernel, product))
+            if direction not in transformed
+            and (blocks := _count_multiplies_in_blocks(kernel, product))
         }
         if len(fits) in (1, kernel.launches / evidence.calls):
             transformed |= fits
@@ -517,15 +534,20 @@ def _find_transformed(
     return transformed
 
 
-def _count_in_blocks(kernel: KernelGroup, product: GemmShape) -> int | None:
+def _count_multiplies_in_blocks(kernel: KernelGroup, product: GemmShape) -> int | None:
     """Return the multiplies of the complex products, blocks that are not filled included, if grid
     and count fit: z has the points."""
     tile, grid = kernel.algorithm.tile, kernel.grid
     if not tile or not grid or grid[2] != product.batch or not kernel.products:
         return None
-    step = _find_step(kernel.multiplies / (prod(grid) * prod(tile[:2]) * COMPLEX), product.k)
+    step = _find_padding_step(
+        kernel.multiplies / (prod(grid) * prod(tile[:2]) * COMPLEX), product.k
+    )
     if step is None:
         return None
-    cuts = (Tiling(product, sides, step=step) for sides in _find_sides(grid, tile, product.n))
+    cuts = (
+        Tiling(product, sides, step=step)
+        for sides in _find_tile_orientations(grid, tile, product.n)
+    )
     multiplies = {cut.multiplies * COMPLEX for cut in cuts}
     return multiplies.pop() if len(multiplies) == 1 else None

@@ -10,24 +10,24 @@ from statistics import median
 
 from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
-    Launched,
+    LaunchPlaces,
     RowEvidence,
     count_launches,
-    sum_products,
+    sum_multiply_add_flops,
 )
 from perfctl.orchestrator.ledger.causes.matching import (
-    fits_grids,
-    has_own_grids,
-    list_parts,
-    splits_alike,
+    can_grids_fit_shape,
+    can_parts_need_all_tiles,
+    has_grid_of_shape,
+    list_part_counts,
 )
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
+    CauseFacts,
     Confidence,
-    Facts,
-    Implies,
-    RuleInput,
-    Same,
+    ExpectedNumber,
+    Implications,
+    RowCase,
 )
 from perfctl.orchestrator.statistics import group_by
 
@@ -61,12 +61,12 @@ ROWS_MIN, LAYERS_MIN, AGREEING_SHARE_MIN = 3, 3, 0.9
 """Rows and layers, and the share of both rows and FLOPs, that must agree on a number; two layers
 are enough for one of as many ranks as were recorded."""
 NUMBER_MAX = 64
-Candidates = Sequence[tuple[RuleInput, Sequence[Cause]]]
+Candidates = Sequence[tuple[RowCase, Sequence[Cause]]]
 """Rows with the causes that their rules propose."""
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchFacts(Facts):
+class LaunchFacts(CauseFacts):
     """Launches of a product, per step."""
 
     launches: float
@@ -82,7 +82,7 @@ class LaunchFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class StepFacts(Facts):
+class StepFacts(CauseFacts):
     """What all rows of one batch size have in common."""
 
     batch: int
@@ -112,7 +112,7 @@ class StepFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class WholeStep:
+class CommonFactor:
     """The factor that all rows of one batch size have in common."""
 
     facts: StepFacts
@@ -124,28 +124,30 @@ class WholeStep:
         """Return the factor."""
         return self.facts.times
 
-    def includes(self, evidence: RowEvidence) -> bool:
+    def applies_to_row(self, evidence: RowEvidence) -> bool:
         """Return whether the row has the factor."""
         return not self.facts.of_gradients or evidence.row.direction != "forward"
 
 
-def sweep_causes(steps: Mapping[int, Sequence[WholeStep]]) -> list[Cause]:
+def list_whole_step_causes(steps: Mapping[int, Sequence[CommonFactor]]) -> list[Cause]:
     """Return one cause for each factor of the complete sweep; its rows have the factor."""
-    every = sorted((step for common in steps.values() for step in common), key=_batch_of)
+    every = sorted((step for common in steps.values() for step in common), key=_get_batch_size)
     by_factor = group_by(every, lambda step: (step.reason, step.confidence, round(step.factor, 3)))
     causes = []
     for *other_steps, step in by_factor.values():
-        facts = replace(step.facts, others=tuple(str(_batch_of(other)) for other in other_steps))
+        facts = replace(
+            step.facts, others=tuple(str(_get_batch_size(other)) for other in other_steps)
+        )
         variant = f"sweep, {step.reason}"
         causes.append(Cause("whole step", None, facts, (), step.confidence, variant))
     return causes
 
 
-def _batch_of(step: WholeStep) -> int:
+def _get_batch_size(step: CommonFactor) -> int:
     return step.facts.batch
 
 
-def launch_multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | None:
+def count_calls_by_launches(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | None:
     """Return how often each product was launched for once in the estimate; None if they differ, or
     if launches may be parts.
 
@@ -159,7 +161,7 @@ def launch_multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> i
     if recurrent or not products:
         return None
     directions = {kernel.algorithm.direction for kernel in products}
-    launches, needed = count_launches(products), products_needed(evidence)
+    launches, needed = count_launches(products), count_estimated_products(evidence)
     if len(directions) == 1 and None not in directions and needed > evidence.calls:
         return None  # all of one gradient
     copies = evidence.launched.copies
@@ -170,7 +172,7 @@ def launch_multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> i
     return count
 
 
-def products_needed(evidence: RowEvidence) -> int:
+def count_estimated_products(evidence: RowEvidence) -> int:
     """Return the estimated products of a step; attention is two of forward, and four gradients,
     unless its kernel is fused."""
     products = evidence.calls * max(sum(bool(call.flops) for call in evidence.row.calls), 1)
@@ -180,7 +182,7 @@ def products_needed(evidence: RowEvidence) -> int:
     return products * (2 if evidence.row.direction == "forward" else 4)
 
 
-def extra_calls(case: RuleInput, all_layers: int = 1) -> Cause | None:
+def detect_extra_calls(case: RowCase, all_layers: int = 1) -> Cause | None:
     """The layer ran more often than the step needs it.
 
     Evidence  launches of each product, and grids that match the complete layer; without grids, a
@@ -194,11 +196,13 @@ def extra_calls(case: RuleInput, all_layers: int = 1) -> Cause | None:
     """
     if case.executed is None:
         return None
-    runs = _forward_runs(case) or launch_multiple(case.evidence, _products(case, all_layers))
-    return _extra(case, runs, all_layers, all_layers)
+    runs = _count_forward_runs(case) or count_calls_by_launches(
+        case.evidence, _select_products(case, all_layers)
+    )
+    return _propose_extra_calls(case, runs, all_layers, all_layers)
 
 
-def extra_gradients(case: RuleInput, all_layers: int = 1) -> Cause | None:
+def detect_extra_gradients(case: RowCase, all_layers: int = 1) -> Cause | None:
     """The gradients of a layer ran more often than its forward: double backward, or several losses.
 
     Evidence  launches of the gradients' products, and of forward's.
@@ -208,25 +212,33 @@ def extra_gradients(case: RuleInput, all_layers: int = 1) -> Cause | None:
     """
     if case.executed is None:
         return None
-    forward = _forward_runs(case)
-    runs = launch_multiple(case.evidence, _products(case, all_layers)) if forward else None
-    return _extra(case, runs, max(forward or 0, all_layers), all_layers)
+    forward = _count_forward_runs(case)
+    runs = (
+        count_calls_by_launches(case.evidence, _select_products(case, all_layers))
+        if forward
+        else None
+    )
+    return _propose_extra_calls(case, runs, max(forward or 0, all_layers), all_layers)
 
 
-def _products(case: RuleInput, all_layers: int) -> tuple[KernelGroup, ...]:
+def _select_products(case: RowCase, all_layers: int) -> tuple[KernelGroup, ...]:
     return case.evidence.product_kernels if all_layers > 1 else case.breakdown.products
 
 
-def _forward_runs(case: RuleInput) -> int | None:
+def _count_forward_runs(case: RowCase) -> int | None:
     """Return how often forward of a gradients' layer ran, if the gradients ran as often or a
     multiple of it."""
-    forward = case.row_of("forward") if case.evidence.row.direction != "forward" else None
-    forward_runs = launch_multiple(forward, forward.product_kernels) if forward else None
-    runs = launch_multiple(case.evidence, case.breakdown.products)
+    forward = (
+        case.get_other_direction("forward") if case.evidence.row.direction != "forward" else None
+    )
+    forward_runs = count_calls_by_launches(forward, forward.product_kernels) if forward else None
+    runs = count_calls_by_launches(case.evidence, case.breakdown.products)
     return forward_runs if forward_runs and runs and runs % forward_runs == 0 else None
 
 
-def _extra(case: RuleInput, runs: int | None, expected: int, all_layers: int) -> Cause | None:
+def _propose_extra_calls(
+    case: RowCase, runs: int | None, expected: int, all_layers: int
+) -> Cause | None:
     """Return the cause of ``runs`` instead of ``known`` launches, which other causes explain."""
     parts, evidence = case.breakdown, case.evidence
     if (
@@ -237,27 +249,33 @@ def _extra(case: RuleInput, runs: int | None, expected: int, all_layers: int) ->
         or runs // expected < 2
     ):
         return None
-    number, products = runs // expected, _products(case, all_layers)
-    launched = launch_multiple(evidence, products)
+    number, products = runs // expected, _select_products(case, all_layers)
+    launched = count_calls_by_launches(evidence, products)
     if not launched or (parts.several and all_layers == 1):
         return None
     matched, counted = parts.called > 0, None
     if not matched:  # without a matching grid, the count must be a multiple
         if parts.rules or parts.family in ("winograd", "fft", "attention", None):
             return None
-        counted = Same(case.executed / evidence.estimated, launched, log(EXTRA_CALLS_RATIO_MAX))
-        if not fits_grids(evidence):
+        counted = ExpectedNumber(
+            case.executed / evidence.estimated, launched, log(EXTRA_CALLS_RATIO_MAX)
+        )
+        if not can_grids_fit_shape(evidence):
             return None
-    parts_of = (count for count in list_parts(launched) if splits_alike(evidence, products, count))
+    parts_of = (
+        count
+        for count in list_part_counts(launched)
+        if can_parts_need_all_tiles(evidence, products, count)
+    )
     split = max(parts_of, default=0)
-    forward = _forward_runs(case)
+    forward = _count_forward_runs(case)
     gradients = forward is not None and number * max(forward, all_layers) == launched
-    return case.propose(
+    return case.propose_cause(
         "extra calls",
         None if split else float(number),
         LaunchFacts(
             launches=count_launches(products),
-            needed=products_needed(evidence),
+            needed=count_estimated_products(evidence),
             launched=launched,
             number=number,
             all_layers=all_layers if all_layers > 1 else None,
@@ -265,7 +283,7 @@ def _extra(case: RuleInput, runs: int | None, expected: int, all_layers: int) ->
             may_be_trials=evidence.environment.get("cudnn_benchmark") != "off",
         ),
         products,
-        Implies(
+        Implications(
             is_counted=bool(split),
             is_stated=bool(split or matched),
             flops=counted,
@@ -275,7 +293,7 @@ def _extra(case: RuleInput, runs: int | None, expected: int, all_layers: int) ->
     )
 
 
-def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:
+def find_common_factors(candidates: Candidates) -> Mapping[int, Sequence[CommonFactor]]:
     """Return what all rows of a batch size have in common, by batch size.
 
     Evidence  launches: every kernel of every product was launched N times or a multiple, at least
@@ -289,10 +307,12 @@ def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:
     Fix       check the batch size, steps, gradient accumulation, and ranks.
     """
     by_batch = group_by(candidates, lambda candidate: candidate[0].evidence.row.size)
-    steps: dict[int, list[WholeStep]] = {}
+    steps: dict[int, list[CommonFactor]] = {}
     for batch, rows in by_batch.items():
-        launched = _launched_steps(batch, [case.evidence for case, _ in rows])
-        counted = _counted_step(batch, [row for row in rows if _is_usable(row[0])], launched)
+        launched = _find_factors_by_launches(batch, [case.evidence for case, _ in rows])
+        counted = _find_factor_by_counts(
+            batch, [row for row in rows if _has_exact_count(row[0])], launched
+        )
         both = [*launched, *([counted] if counted else [])]
         # N launches of 1/N of the work are the estimated work
         if both and abs(log(prod(step.factor for step in both))) >= AGREEMENT_LOG_MAX:
@@ -300,32 +320,32 @@ def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:
     return steps
 
 
-def _launched_steps(batch: int, rows: Iterable[RowEvidence]) -> list[WholeStep]:
+def _find_factors_by_launches(batch: int, rows: Iterable[RowEvidence]) -> list[CommonFactor]:
     """Return the steps that launches show: every product of every layer was launched N times or a
     multiple of it, because a single layer may have been called again."""
     ran = [row for row in rows if row.product_kernels]
     gradients = [row for row in ran if row.row.direction != "forward"]
     forward = [row for row in ran if row.row.direction == "forward"]
     steps = []
-    number = _common_multiple(forward, ran)
+    number = _find_common_launch_multiple(forward, ran)
     if number > 1:
         no_trials = all(row.environment.get("cudnn_benchmark") == "off" for row in ran)
         may_be_trials = not no_trials and not gradients
         facts = StepFacts(batch, number, number, True, may_be_trials=may_be_trials)
-        steps.append(WholeStep(facts, "launches"))
-    repeats = _common_multiple(gradients, gradients)
-    exact = sum(launch_multiple(row, row.product_kernels) == number for row in forward)
+        steps.append(CommonFactor(facts, "launches"))
+    repeats = _find_common_launch_multiple(gradients, gradients)
+    exact = sum(count_calls_by_launches(row, row.product_kernels) == number for row in forward)
     if exact > 1 and repeats > number and repeats % number == 0:
         factor = repeats // number
         facts = StepFacts(batch, factor, factor, True, of_gradients=True)
-        steps.append(WholeStep(facts, "gradient launches"))
+        steps.append(CommonFactor(facts, "gradient launches"))
     return steps
 
 
-def _common_multiple(rows: Sequence[RowEvidence], over: Sequence[RowEvidence]) -> int:
+def _find_common_launch_multiple(rows: Sequence[RowEvidence], over: Sequence[RowEvidence]) -> int:
     """Return how often all rows ran their products, if at least two layers ran them exactly this
     often; otherwise 1."""
-    multiples = {row.place: launch_multiple(row, row.product_kernels) for row in over}
+    multiples = {row.place: count_calls_by_launches(row, row.product_kernels) for row in over}
     number = gcd(*(multiple for row in rows if (multiple := multiples[row.place])))
     exact = {layer for (_, layer, _), multiple in multiples.items() if multiple == number}
     # N steps launch each kernel N times; kernels tried once each do not
@@ -335,7 +355,7 @@ def _common_multiple(rows: Sequence[RowEvidence], over: Sequence[RowEvidence]) -
     return number if number and len(exact) > 1 and not differ else 1
 
 
-def _is_usable(case: RuleInput) -> bool:
+def _has_exact_count(case: RowCase) -> bool:
     """Return whether the row has a complete count of multiply-adds. How many lanes of an HFMA2 were
     used is not known, so its count may be off by 2."""
     evidence = case.evidence
@@ -346,28 +366,34 @@ def _is_usable(case: RuleInput) -> bool:
     return bool(case.ratio) and not (evidence.row.executed.lower_bound or halves or other_batch)
 
 
-def _remaining_factors(
-    case: RuleInput, causes: Iterable[Cause], launched: Iterable[WholeStep]
+def _compute_remaining_factors(
+    case: RowCase, causes: Iterable[Cause], launched: Iterable[CommonFactor]
 ) -> tuple[float, float, float, float]:
     """Return what the launches leave of the ratio: after all causes but rivals, after none, after
     forward run again as well; and of the multiply-adds, after all causes of these but rivals."""
     factors = [(cause.rule, cause.factor) for cause in causes if cause.factor]
-    steps = prod(step.factor for step in launched if step.includes(case.evidence))
+    steps = prod(step.factor for step in launched if step.applies_to_row(case.evidence))
     per_step = (case.ratio or 1) / steps
     unexplained = per_step / prod(factor for rule, factor in factors if rule not in RIVALS)
-    products = sum_products(case.evidence.product_kernels) / case.evidence.estimated / steps
+    products = (
+        sum_multiply_add_flops(case.evidence.product_kernels) / case.evidence.estimated / steps
+    )
     products /= prod(factor for rule, factor in factors if rule not in (*RIVALS, *BESIDE))
     recomputed = prod(factor for rule, factor in factors if rule == "recomputation")
     return unexplained, per_step, unexplained / recomputed, products
 
 
-def _counted_step(batch: int, rows: Candidates, launched: Sequence[WholeStep]) -> WholeStep | None:
+def _find_factor_by_counts(
+    batch: int, rows: Candidates, launched: Sequence[CommonFactor]
+) -> CommonFactor | None:
     """Return the step that counts show: most rows agree on N, 1/N, or a whole number of samples."""
     if not rows:
         return None
-    remaining = [(case, _remaining_factors(case, causes, launched)) for case, causes in rows]
+    remaining = [
+        (case, _compute_remaining_factors(case, causes, launched)) for case, causes in rows
+    ]
     factor = median(unexplained for _, (unexplained, _, _, _) in remaining)
-    steps = _add_steps([case.evidence for case, _ in rows])
+    steps = _sum_unequal_steps([case.evidence for case, _ in rows])
     number = round(factor) if factor >= 1 else 1 / round(1 / factor)
     error = AGREEMENT_LOG_MAX
     is_whole = abs(log(factor / number)) < error and 1 / NUMBER_MAX <= number <= NUMBER_MAX
@@ -394,15 +420,17 @@ def _counted_step(batch: int, rows: Candidates, launched: Sequence[WholeStep]) -
     share = sum(evidence.estimated for evidence in agreeing) / estimated
     if share < AGREEING_SHARE_MIN or len(agreeing) < AGREEING_SHARE_MIN * len(rows):
         return None
-    return _explain_counts(batch, number, share, agreeing, launched, steps)
+    return _explain_common_factor(batch, number, share, agreeing, launched, steps)
 
 
-def _add_steps(rows: Sequence[RowEvidence]) -> Sequence[float]:
+def _sum_unequal_steps(rows: Sequence[RowEvidence]) -> Sequence[float]:
     """Return the FLOPs of each step if they differ; () if they do not, or launches state none."""
     if not all(row.launched.steps for row in rows):
         return ()
-    total = Launched(steps=tuple(map(sum, zip(*(row.launched.steps for row in rows), strict=True))))
-    return total.steps if total.differs else ()
+    total = LaunchPlaces(
+        steps=tuple(map(sum, zip(*(row.launched.steps for row in rows), strict=True)))
+    )
+    return total.steps if total.has_unequal_steps else ()
 
 
 def _is_one_rank(rows: Sequence[RowEvidence], factor: float, runs: int = 1) -> bool:
@@ -412,14 +440,14 @@ def _is_one_rank(rows: Sequence[RowEvidence], factor: float, runs: int = 1) -> b
     return factor < 1 and worlds == {str(round(1 / factor / runs))}
 
 
-def _explain_counts(
+def _explain_common_factor(
     batch: int,
     factor: float,
     share: float,
     rows: Sequence[RowEvidence],
-    launched: Sequence[WholeStep],
+    launched: Sequence[CommonFactor],
     steps: Sequence[float],
-) -> WholeStep | None:
+) -> CommonFactor | None:
     """Return the step with what may have made all counts N times or 1/N of the estimate; None if
     the grids contradict all of it."""
     number = round(factor if factor > 1 else 1 / factor)
@@ -439,37 +467,37 @@ def _explain_counts(
         may_be_sparse=tensor and number == 2,
     )
     placed = {(row.launched.devices, row.launched.processes) for row in rows}
-    multiples = [launch_multiple(row, row.product_kernels) for row in rows]
+    multiples = [count_calls_by_launches(row, row.product_kernels) for row in rows]
     if factor > 1 and not launched and number in multiples:
         return None  # some were launched as often, and others not
     ((devices, processes), *other_places) = placed
     if not other_places and max(devices, processes) == factor > 1:
         copied = replace(facts, devices=devices, processes=processes)
-        return WholeStep(copied, "copies")
+        return CommonFactor(copied, "copies")
     if steps:
         mean = sum(steps) / len(steps) / factor
         least, most = min(steps) / mean, max(steps) / mean
         uneven = replace(facts, steps=len(steps), least=least, most=most)
-        return WholeStep(uneven, "uneven steps")
+        return CommonFactor(uneven, "uneven steps")
     runs = launched[0].facts.number if launched and not launched[0].facts.of_gradients else 1
     if _is_one_rank(rows, factor, runs):
         world = round(1 / factor / runs)
         rank = replace(facts, number=world, part=1 / world, runs=runs if runs > 1 else 0)
-        return WholeStep(rank, "one rank", "plausible")  # or of a layer's columns
-    if _grids_contradict(rows, round(batch * factor)):
+        return CommonFactor(rank, "one rank", "plausible")  # or of a layer's columns
+    if _do_grids_contradict_batch(rows, round(batch * factor)):
         if (facts.may_be_sparse and factor < 1) or (facts.may_be_3xtf32 and factor > 1):
-            return WholeStep(facts, "own grids, other products", "plausible")
-        return WholeStep(facts, "own grids", "plausible") if factor > 1 else None
+            return CommonFactor(facts, "own grids, other products", "plausible")
+        return CommonFactor(facts, "own grids", "plausible") if factor > 1 else None
     if not is_number:
-        return WholeStep(facts, "other batch", "plausible")
-    return WholeStep(facts, "larger batch" if factor > 1 else "smaller batch", "plausible")
+        return CommonFactor(facts, "other batch", "plausible")
+    return CommonFactor(facts, "larger batch" if factor > 1 else "smaller batch", "plausible")
 
 
-def _grids_contradict(rows: Iterable[RowEvidence], samples: int) -> bool:
+def _do_grids_contradict_batch(rows: Iterable[RowEvidence], samples: int) -> bool:
     """Return whether more rows have grids that only their own batch has than that only a batch of
     ``samples`` has."""
     votes = 0
     for row in rows:
-        has_grids = has_own_grids(row)
-        votes += has_grids - has_own_grids(row.with_batch(samples)) if samples else has_grids
+        has_grids = has_grid_of_shape(row)
+        votes += has_grids - has_grid_of_shape(row.read_as_batch(samples)) if samples else has_grids
     return votes > 0

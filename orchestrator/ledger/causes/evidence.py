@@ -16,19 +16,28 @@ from weakref import WeakKeyDictionary
 from perfctl.orchestrator.counts.counters.sums import (
     PATHS,
     PIPE_TENSOR,
-    half_weights,
-    ops_path,
-    with_counts,
+    add_counts_from_rates,
+    choose_half_weights,
+    sum_tensor_operations,
 )
-from perfctl.orchestrator.counts.counters.work import sm_count
-from perfctl.orchestrator.counts.derived.records import AttentionShape, Work
-from perfctl.orchestrator.counts.derived.run import conv_shape, share_inside, works_of
-from perfctl.orchestrator.counts.figure import Figure, total_of
+from perfctl.orchestrator.counts.counters.work import find_sm_count
+from perfctl.orchestrator.counts.derived.records import AttentionShape, LaunchWork
+from perfctl.orchestrator.counts.derived.run import (
+    compute_inside_share,
+    list_products,
+    read_conv_shape,
+)
+from perfctl.orchestrator.counts.figure import Figure, sum_figures
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, Grid
-from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
-from perfctl.orchestrator.counts.kernels.pairing import inside, narrowed_to
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, fused_only
-from perfctl.orchestrator.estimate.flops.formulas import CONVOLUTIONS, LINEAR, left_factor, shape_of
+from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise_kernel
+from perfctl.orchestrator.counts.kernels.pairing import is_in_layers, list_counted_layers
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, is_fused_only
+from perfctl.orchestrator.estimate.flops.formulas import (
+    CONVOLUTIONS,
+    LINEAR,
+    get_left_factor,
+    get_shape,
+)
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import Key
@@ -115,7 +124,7 @@ class KernelGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchPlaces:
     """Where and when a row's kernels ran."""
 
     devices: int = 1
@@ -129,13 +138,13 @@ class Launched:
         return max(self.devices, self.processes)
 
     @property
-    def differs(self) -> bool:
+    def has_unequal_steps(self) -> bool:
         """Return whether steps executed different numbers of FLOPs."""
         return bool(self.steps) and max(self.steps) > STEPS_RATIO_MAX * min(self.steps)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerFacts:
+class LayerShapes:
     """What a layer's forward pass says about its product."""
 
     forward: Shape | None = None
@@ -160,7 +169,7 @@ class LayerFacts:
 
 
 @dataclass(frozen=True)
-class RowEvidence(LayerFacts):
+class RowEvidence(LayerShapes):
     """One ledger row and the kernels that ncu recorded for it."""
 
     row: LedgerRow
@@ -182,7 +191,7 @@ class RowEvidence(LayerFacts):
     """"train" or "infer", as the run was recorded; None if that is not known."""
     derived: bool = False
     """True where no counter was read: the counts of kernels follow from their rules."""
-    launched: Launched = Launched()
+    launched: LaunchPlaces = LaunchPlaces()
 
     @property
     def place(self) -> Place:
@@ -199,7 +208,7 @@ class RowEvidence(LayerFacts):
     def paper_products(self) -> int:
         """Products of one call that the estimate has: both gradients of a layer are two. The scores
         that a fused attention computes again are no product of their own."""
-        return sum(1 for call in self.row.calls if call.flops and not fused_only(call))
+        return sum(1 for call in self.row.calls if call.flops and not is_fused_only(call))
 
     def total(self, count: str) -> float | None:
         """Return the sum of one raw count over the row's kernels; None when no kernel has it."""
@@ -210,7 +219,7 @@ class RowEvidence(LayerFacts):
     def product_kernels(self) -> tuple[KernelGroup, ...]:
         return tuple(kernel for kernel in self.kernels if kernel.main)
 
-    def with_batch(self, batch: int) -> RowEvidence:
+    def read_as_batch(self, batch: int) -> RowEvidence:
         """The same evidence, read as a profile of batch size ``batch``."""
         forward: Shape | None = self.forward
         if isinstance(forward, ConvShape):
@@ -239,8 +248,8 @@ class RowEvidence(LayerFacts):
         """A convolution's gradient of its input is one with the channels exchanged; no measurement
         verified its grid."""
         if self.transposed is not None:
-            return self._convolutions_with("grad_input", self.transposed)
-        forwards = self._convolutions_with("grad_input", self.forward)
+            return self._get_gradient_convolution("grad_input", self.transposed)
+        forwards = self._get_gradient_convolution("grad_input", self.forward)
         return tuple(forward.input_gradient for forward in forwards if forward.same_size)
 
     @cached_property
@@ -249,24 +258,28 @@ class RowEvidence(LayerFacts):
         grid either."""
         return tuple(
             forward.weight_gradient
-            for forward in self._convolutions_with("grad_weight", self.forward)
+            for forward in self._get_gradient_convolution("grad_weight", self.forward)
         )
 
     @cached_property
-    def works(self) -> tuple[Work, ...]:
+    def works(self) -> tuple[LaunchWork, ...]:
         """What each estimated product computes, for the rules of counts/."""
-        works = [Work(shape) for shape in self.shapes]
-        for forward in self._convolutions_with("grad_input", self.forward) if self.image else ():
+        works = [LaunchWork(shape) for shape in self.shapes]
+        for forward in (
+            self._get_gradient_convolution("grad_input", self.forward) if self.image else ()
+        ):
             height, width = self.image or (0, 0)
             shape = replace(forward.input_gradient, out_h=height, out_w=width)
-            works.append(Work(shape, direction="grad_input", forward=forward))
+            works.append(LaunchWork(shape, direction="grad_input", forward=forward))
         works += [
-            Work(forward.weight_gradient, direction="grad_weight", forward=forward)
-            for forward in self._convolutions_with("grad_weight", self.forward)
+            LaunchWork(forward.weight_gradient, direction="grad_weight", forward=forward)
+            for forward in self._get_gradient_convolution("grad_weight", self.forward)
         ]
         return tuple(works)
 
-    def _convolutions_with(self, gradient: str, shape: Shape | None) -> tuple[ConvShape, ...]:
+    def _get_gradient_convolution(
+        self, gradient: str, shape: Shape | None
+    ) -> tuple[ConvShape, ...]:
         """Return the convolution of a row whose estimate has this gradient; () for other rows."""
         is_estimated = any(call.direction == gradient and call.flops for call in self.row.calls)
         is_backward = self.row.direction != "forward" and is_estimated
@@ -278,13 +291,13 @@ class EvidenceTable(dict[Place, RowEvidence]):
     is kept."""
 
     @cached_property
-    def network_order(self) -> Mapping[tuple[int | str, str], Sequence[RowEvidence]]:
+    def rows_in_network_order(self) -> Mapping[tuple[int | str, str], Sequence[RowEvidence]]:
         """(batch size, direction) -> rows in the network's order."""
         rows = sorted(self.values(), key=lambda evidence: evidence.row.position)
         return group_by(rows, lambda evidence: (evidence.row.key[0], evidence.row.direction))
 
     @cached_property
-    def along_sweep(self) -> Mapping[tuple[str, str], Sequence[RowEvidence]]:
+    def rows_along_sweep(self) -> Mapping[tuple[str, str], Sequence[RowEvidence]]:
         """(layer, direction) -> its rows with kernels, by batch size."""
         rows = sorted(self.values(), key=lambda evidence: evidence.row.size)
         with_kernels = (evidence for evidence in rows if evidence.kernels)
@@ -307,7 +320,7 @@ class EvidenceTable(dict[Place, RowEvidence]):
         launches = self._launches.get(batch, {})
         return gcd(*(times for other, times in launches.items() if other != layer)) or 1
 
-    def shared_batch(self, row_key: Place) -> int | None:
+    def find_shared_batch(self, row_key: Place) -> int | None:
         """Return the batch of which most rows of other layers have the FLOPs, of the same direction
         or of all, if it is another than theirs."""
         batch, layer, direction = row_key
@@ -318,33 +331,33 @@ class EvidenceTable(dict[Place, RowEvidence]):
             rows = [
                 (row.row.layer, row.row.ratio)
                 for key in directions
-                for row in self.network_order.get((batch, key), ())
+                for row in self.rows_in_network_order.get((batch, key), ())
                 if row.row.layer != layer and row.row.ratio and not row.row.executed.lower_bound
             ]
             middle = median(ratio for _, ratio in rows) if rows else 1.0
-            alike = [layer for layer, ratio in rows if is_near(ratio, middle)]
+            alike = [layer for layer, ratio in rows if is_same_count(ratio, middle)]
             samples = round(batch * middle)
             if (
                 len(alike) >= max(SHARED_ROWS_MIN, len(rows) / 2)
                 and len(set(alike)) > 1
                 and samples not in (0, batch)
-                and is_near(batch * middle, samples)
+                and is_same_count(batch * middle, samples)
             ):
                 return samples
         return None
 
     @cached_property
     def positions(self) -> Mapping[Place, int]:
-        """Index of each row in its list of ``network_order``."""
+        """Index of each row in its list of ``rows_in_network_order``."""
         return {
             evidence.place: index
-            for rows in self.network_order.values()
+            for rows in self.rows_in_network_order.values()
             for index, evidence in enumerate(rows)
         }
 
 
 _GROUPS: WeakKeyDictionary[PreparedRun, dict[Key | None, list[KernelGroup]]] = WeakKeyDictionary()
-"""As ``kernels_by_key`` returned them: causes and trails ask for the same."""
+"""As ``group_kernels_by_row`` returned them: causes and trails ask for the same."""
 
 
 Loose = Mapping[int, tuple[KernelGroup, ...]]
@@ -352,7 +365,7 @@ Loose = Mapping[int, tuple[KernelGroup, ...]]
 say steps)."""
 
 
-def is_near(first: float, second: float) -> bool:
+def is_same_count(first: float, second: float) -> bool:
     """Return whether two counts differ by no more than steps of one run do."""
     return abs(log(first / second)) < log(STEPS_RATIO_MAX)
 
@@ -362,17 +375,17 @@ def count_launches(kernels: Iterable[KernelGroup]) -> float:
     return sum(kernel.launches for kernel in kernels)
 
 
-def sum_products(kernels: Iterable[KernelGroup]) -> float:
+def sum_multiply_add_flops(kernels: Iterable[KernelGroup]) -> float:
     """Return the FLOPs in multiply-adds of all these kernels."""
     return sum(kernel.products for kernel in kernels)
 
 
-def sum_executed(kernels: Iterable[KernelGroup]) -> float:
+def sum_executed_flops(kernels: Iterable[KernelGroup]) -> float:
     """Return the FLOPs of all these kernels."""
     return sum(kernel.executed for kernel in kernels)
 
 
-def row_evidence(
+def collect_row_evidence(
     study: Study, ledger: Ledger
 ) -> tuple[EvidenceTable, Mapping[int | str, tuple[KernelGroup, ...]]]:
     """Return the evidence of each ledger row with estimated products or recomputation, and the
@@ -381,12 +394,12 @@ def row_evidence(
     loose = {}
     batches = {}
     for batch in study.prepared_batches:
-        counting, size = batch.counting, batch.batch or 1
-        kernels = kernels_by_key(counting) if counting else {}
-        launched = find_launched(counting) if counting else {}
+        counting, size = batch.counting_run, batch.batch or 1
+        kernels = group_kernels_by_row(counting) if counting else {}
+        launched = find_launch_places(counting) if counting else {}
         loose[size] = tuple(kernels.get(None, ()))
-        narrowed = narrowed_to(counting.run) if counting and any(kernels) else None
-        batches[size] = counting, kernels, facts_by_layer(batch.ops), narrowed, launched
+        narrowed = list_counted_layers(counting.run) if counting and any(kernels) else None
+        batches[size] = counting, kernels, read_layer_shapes(batch.ops), narrowed, launched
     for row in ledger.rows:
         if not row.layer or not (row.whole_estimate or row.direction == "recompute"):
             continue
@@ -397,20 +410,20 @@ def row_evidence(
             tuple(kernels.get((row.layer, row.direction), ())),
             run.report.environment if run else {},
             run.precision if run else None,
-            profiled=narrowed is not None and inside(row.layer, narrowed),
-            left_out=_describe_left_out(run) if run else None,
+            profiled=narrowed is not None and is_in_layers(row.layer, narrowed),
+            left_out=_explain_left_out_kernels(run) if run else None,
             ncu=(run.profiler_version or run.report.tool_version) if run else None,
             ours=run is not None and run.origin == "measured",
             mode=run.mode if run else None,
             derived=isinstance(counting, DerivedRun),
-            launched=launched.get((row.layer, row.direction), Launched()),
-            **vars(facts.get(row.layer, LayerFacts())),
+            launched=launched.get((row.layer, row.direction), LaunchPlaces()),
+            **vars(facts.get(row.layer, LayerShapes())),
         )
         table[evidence.place] = evidence
     return table, loose
 
 
-def _describe_left_out(run: Run) -> str | None:
+def _explain_left_out_kernels(run: Run) -> str | None:
     """Return why kernels that ran may be missing; None if none are."""
     if run.status != "ok":
         reason = f": {run.reason.rstrip('.')}" if run.reason else ""
@@ -419,14 +432,14 @@ def _describe_left_out(run: Run) -> str | None:
     return f"ncu excluded launches ({filters})" if filters else None
 
 
-class _Read(NamedTuple):
+class _LaunchCounts(NamedTuple):
     """What was counted in one launch."""
 
     values: Mapping[str, float | None]
     raw: Mapping[str, float]
 
 
-def find_launched(run: PreparedRun) -> dict[Key | None, Launched]:
+def find_launch_places(run: PreparedRun) -> dict[Key | None, LaunchPlaces]:
     """Return where and when the kernels of each (layer, direction) ran."""
     steps = sorted({kernel.step for kernel, _ in run.launches if kernel.step is not None})
     flops: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: dict.fromkeys(steps, 0))
@@ -436,7 +449,7 @@ def find_launched(run: PreparedRun) -> dict[Key | None, Launched]:
         if kernel.step is not None and kernel.launch in run.flops:
             flops[key][kernel.step] += run.flops[kernel.launch].total.value or 0
     return {
-        key: Launched(
+        key: LaunchPlaces(
             len({device for device, _ in pairs}),
             len({process for _, process in pairs}),
             tuple(flops[key].values()) if run.numbered and key in flops else (),
@@ -445,24 +458,24 @@ def find_launched(run: PreparedRun) -> dict[Key | None, Launched]:
     }
 
 
-def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
+def group_kernels_by_row(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
     """Return the kernels of each (layer, direction), launches of one name and grid together; None:
     of no layer, by the processes that ran layers if any did."""
     if run not in _GROUPS:
-        _GROUPS[run] = _group_kernels(run)
+        _GROUPS[run] = _build_kernel_groups(run)
     return _GROUPS[run]
 
 
-def _group_kernels(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
-    sms = sm_count(run.run)
+def _build_kernel_groups(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
+    sms = find_sm_count(run.run)
     owners = {kernel.process for kernel, key in run.launches if key}
     # derived counts are one object for all launches that have them in common
-    reads: dict[int, _Read] = {}
+    reads: dict[int, _LaunchCounts] = {}
     for counts in run.values.values():
         if id(counts) not in reads:
             has_sums_only = all(name.endswith(".sum") for name in counts)
-            sums = counts if has_sums_only else with_counts(counts, sms)[0]
-            reads[id(counts)] = _Read(sums, _name_counts(sums))
+            sums = counts if has_sums_only else add_counts_from_rates(counts, sms)[0]
+            reads[id(counts)] = _LaunchCounts(sums, _shorten_counter_names(sums))
     values = {launch: reads[id(counts)] for launch, counts in run.values.items()}
     groups: dict[Key | None, dict[tuple[str, Grid | None], list[int]]] = defaultdict(
         lambda: defaultdict(list)
@@ -481,26 +494,26 @@ def _group_kernels(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
             clusters.setdefault((kernel.name, grid), (kernel.cluster_x, kernel.cluster_y or 1))
     return {
         key: [
-            _make_group(name, grid, clusters.get((name, grid)), launches, run, values)
+            _build_kernel_group(name, grid, clusters.get((name, grid)), launches, run, values)
             for (name, grid), launches in by_name.items()
         ]
         for key, by_name in groups.items()
     }
 
 
-def _make_group(
+def _build_kernel_group(
     name: str,
     grid: Grid | None,
     cluster: tuple[int, int] | None,
     launches: list[int],
     run: PreparedRun,
-    values: Mapping[int, _Read],
+    values: Mapping[int, _LaunchCounts],
 ) -> KernelGroup:
     steps = run.steps or 1
     reads = [values[launch] for launch in launches if launch in values]
     flops = [run.flops[launch] for launch in launches if launch in run.flops]
     if not reads and not flops:
-        return _make_uncounted(name, grid, cluster, len(launches) / steps)
+        return _build_uncounted_group(name, grid, cluster, len(launches) / steps)
     counts: dict[str, float] = {}
     for read in reads:
         for count, value in read.raw.items():
@@ -509,36 +522,36 @@ def _make_group(
     version = run.run.profiler_version or run.run.report.tool_version
     return KernelGroup(
         name,
-        recognise(name),
+        recognise_kernel(name),
         grid,
         len(launches) / steps,
         counts,
-        total_of([item.total for item in flops], divide_by=steps),
-        total_of([item.tensor for item in flops], divide_by=steps),
-        half_weights(reads[0].values, version)["hfma"] if reads else 2,
+        sum_figures([item.total for item in flops], divide_by=steps),
+        sum_figures([item.tensor for item in flops], divide_by=steps),
+        choose_half_weights(reads[0].values, version)["hfma"] if reads else 2,
         tuple(dict.fromkeys(derived[launch].rule for launch in launches if launch in derived)),
         cluster,
     )
 
 
 @lru_cache(maxsize=8192)
-def _make_uncounted(
+def _build_uncounted_group(
     name: str, grid: Grid | None, cluster: tuple[int, int] | None, launches: float
 ) -> KernelGroup:
     """Return a group without counts; batch sizes of a sweep have most of these in common."""
     return KernelGroup(
         name,
-        recognise(name),
+        recognise_kernel(name),
         grid,
         launches,
         MappingProxyType({}),
-        total_of(()),
-        total_of(()),
+        sum_figures(()),
+        sum_figures(()),
         cluster=cluster,
     )
 
 
-def _name_counts(values: Mapping[str, float | None]) -> dict[str, float]:
+def _shorten_counter_names(values: Mapping[str, float | None]) -> dict[str, float]:
     """Return short names of counters -> their values, of those that have one."""
     counts: dict[str, float] = {}
     for name, value in values.items():
@@ -549,12 +562,12 @@ def _name_counts(values: Mapping[str, float | None]) -> dict[str, float]:
             counts[tail.removesuffix("_pred_on.sum")] = value
         elif name.endswith("__" + PIPE_TENSOR):
             counts["pipe"] = value
-    if (operations := ops_path(values)) is not None:
+    if (operations := sum_tensor_operations(values)) is not None:
         counts["ops_path"] = operations
     return counts
 
 
-def facts_by_layer(ops: Collection[OpShape]) -> dict[str, LayerFacts]:
+def read_layer_shapes(ops: Collection[OpShape]) -> dict[str, LayerShapes]:
     """Return layer -> facts of its product in the forward pass, for layers that run exactly one,
     however often."""
     products = (
@@ -565,47 +578,53 @@ def facts_by_layer(ops: Collection[OpShape]) -> dict[str, LayerFacts]:
     )
     by_layer = group_by(products, lambda op: op.layer)
     facts = {
-        layer: _read_facts(op) for layer, (op, *other_ops) in by_layer.items() if not other_ops
+        layer: _read_operator_shapes(op)
+        for layer, (op, *other_ops) in by_layer.items()
+        if not other_ops
     }
     shapes = [
         (op.layer, work.shape)
         for op in ops
-        for work in works_of(op)
+        for work in list_products(op)
         if isinstance(work.shape, AttentionShape) and op.calls == 1
     ]
     for layer, pairs in group_by(shapes, lambda pair: pair[0]).items():
         attention = tuple(shape for _, shape in pairs)
         if len({shape.backward for shape in attention}) == len(attention):
-            facts[layer] = replace(facts.get(layer, LayerFacts()), attention=attention)
+            facts[layer] = replace(facts.get(layer, LayerShapes()), attention=attention)
     return facts
 
 
-def _read_facts(op: OpShape) -> LayerFacts:
+def _read_operator_shapes(op: OpShape) -> LayerShapes:
     """Return the facts of a convolution, a Linear layer, or attention with a causal mask."""
-    source, weight, output = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
+    source, weight, output = (
+        get_shape(op.inputs, 0),
+        get_shape(op.inputs, 1),
+        get_shape(op.outputs, 0),
+    )
     if op.op in LINEAR:
-        left_shape = left_factor(op)
+        left_shape = get_left_factor(op)
         is_known = bool(left_shape and output)
         product = GemmShape(prod(output[:-1]), output[-1], left_shape[-1]) if is_known else None
-        return LayerFacts(forward=product, calls=op.calls)
+        return LayerShapes(forward=product, calls=op.calls)
     if op.op not in CONVOLUTIONS:
         # of attention: queries and keys
         is_known = len(source) > 2 and len(weight) > 2 and "scores" not in op.attributes
-        return LayerFacts(causal=(source[-2], weight[-2]) if is_known else None)
-    forward, stride = conv_shape(op, source, weight, output), op.attributes.get("stride")
+        return LayerShapes(causal=(source[-2], weight[-2]) if is_known else None)
+    forward, stride = read_conv_shape(op, source, weight, output), op.attributes.get("stride")
     strides = set(stride) if isinstance(stride, (list, tuple)) else set()
     upsampled = None
     is_transposed, transposed = op.attributes.get("transposed"), None
     is_plain = not is_transposed and len(source) == len(weight) == 4
     if is_transposed:
         plain_op = replace(op, attributes={**op.attributes, "transposed": False})
-        transposed = conv_shape(plain_op, output, weight, source)
+        transposed = read_conv_shape(plain_op, output, weight, source)
     if is_plain and strides and strides != {1}:
         upsampled = 2.0 * op.calls * source[0] * prod(source[2:]) * prod(weight)
-    return LayerFacts(
+    return LayerShapes(
         forward=forward,
         calls=op.calls,
-        inside=share_inside(op, source, weight, output),
+        inside=compute_inside_share(op, source, weight, output),
         upsampled=upsampled,
         transposed=transposed,
         image=(source[2], source[3]) if forward is not None and strides == {1} else None,

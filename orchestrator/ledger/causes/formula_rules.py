@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from perfctl.orchestrator.estimate.sheets.layers import Facts as SheetFacts
-from perfctl.orchestrator.estimate.sheets.layers import Way
-from perfctl.orchestrator.estimate.sheets.sheet import Quantity
+from perfctl.orchestrator.estimate.sheets.layers import ManualCheckFacts as SheetFacts
+from perfctl.orchestrator.estimate.sheets.layers import WorkedWay
+from perfctl.orchestrator.estimate.sheets.sheet import SheetFigure
 from perfctl.orchestrator.estimate.sheets.slips import (
     ALTERNATIVES_MAX,
     APART,
-    Stated,
-    mistakes_of,
+    StatedValue,
+    apply_mistakes,
 )
-from perfctl.orchestrator.ledger.causes.rule import Cause, Facts, deviates
+from perfctl.orchestrator.ledger.causes.rule import Cause, CauseFacts, deviates_from_one
 from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import Study
@@ -30,7 +30,7 @@ COST_MAX = 2.8
 
 
 @dataclass(frozen=True, slots=True)
-class FormulaFacts(Facts):
+class FormulaFacts(CauseFacts):
     """A formula whose estimate common mistakes give."""
 
     formula: str
@@ -40,7 +40,7 @@ class FormulaFacts(Facts):
     """The values at which it is so: "every N (1024, 2048)"; "" for one."""
 
 
-def formula_slips(study: Study, ledger: Ledger) -> dict[int, Cause]:
+def find_formula_slips(study: Study, ledger: Ledger) -> dict[int, Cause]:
     """Return the formulas of the user's that may be wrong.
 
     Evidence  the executed FLOPs, and the mistakes that hand values are checked for: multiply-adds
@@ -55,10 +55,10 @@ def formula_slips(study: Study, ledger: Ledger) -> dict[int, Cause]:
     slips: dict[int, Cause] = {}
     for same in group_by(rows, lambda row: row.layer).values():
         parameters = [study.at(row.batch).runs[0].run.parameters for row in same]
-        texts = _common_mistakes(same, parameters)
+        texts = _find_common_mistakes(same, parameters)
         if not texts:
             continue
-        over = _name_values(parameters)
+        over = _format_varying_parameters(parameters)
         for row in same:
             formula = (row.calls[0].formula or "").partition(" at ")[0]
             facts = FormulaFacts(formula, row.ratio or 0, ", or from ".join(texts), over)
@@ -69,12 +69,13 @@ def formula_slips(study: Study, ledger: Ledger) -> dict[int, Cause]:
     return slips
 
 
-def _common_mistakes(
+def _find_common_mistakes(
     rows: Sequence[LedgerRow], parameters: Sequence[Sequence[Parameter]]
 ) -> list[str]:
     """Return the mistakes that give the estimates of all these rows, the most plausible first."""
     costs: list[Mapping[str, float]] = [
-        dict(_mistakes(row, parameters_)) for row, parameters_ in zip(rows, parameters, strict=True)
+        dict(_list_fitting_mistakes(row, parameters_))
+        for row, parameters_ in zip(rows, parameters, strict=True)
     ]
     common = [text for text in costs[0] if all(text in cost for cost in costs)]
     ranked = sorted(common, key=lambda text: costs[0][text])
@@ -83,27 +84,29 @@ def _common_mistakes(
     ]
 
 
-def _mistakes(row: LedgerRow, parameters: Sequence[Parameter]) -> Iterator[tuple[str, float]]:
+def _list_fitting_mistakes(
+    row: LedgerRow, parameters: Sequence[Parameter]
+) -> Iterator[tuple[str, float]]:
     """Yield (mistake, cost) of those that make the estimate of the executed FLOPs."""
     executed, estimate = round(row.executed.value or 0), Fraction(row.whole_estimate or 0)
     may_be_more = row.executed.lower_bound and (row.ratio or 0) < 1
-    if executed < 2 or not estimate or not deviates(row.ratio or 0) or may_be_more:
+    if executed < 2 or not estimate or not deviates_from_one(row.ratio or 0) or may_be_more:
         return
     macs = executed // 2
-    ways = [Way((), ((macs,),), 0)]
+    ways = [WorkedWay((), ((macs,),), 0)]
     for parameter in parameters:
         if parameter.number and parameter.number > 1:
             size = round(parameter.number)
-            ways.append(Way((f"a factor {parameter.name} left out",), ((macs // size,),), 0))
-            ways.append(Way((f"a factor {parameter.name} too many",), ((macs * size,),), 0))
+            ways.append(WorkedWay((f"a factor {parameter.name} left out",), ((macs // size,),), 0))
+            ways.append(WorkedWay((f"a factor {parameter.name} too many",), ((macs * size,),), 0))
     launches = round(sum(use.per_step for use in row.kernels))
     if launches > 1:
         text = f"all {launches:,} launches together, not one"
-        ways.append(Way((text,), ((macs * launches,),), 0, about="kernel"))
+        ways.append(WorkedWay((text,), ((macs * launches,),), 0, about="kernel"))
     facts = SheetFacts(1, 0, 0, False, tuple(ways))
-    stated = Stated("", estimate, estimate * ERROR, "FLOP")
-    right = Quantity("forward", executed, "FLOP", "")
-    for candidate in mistakes_of(stated, facts, right, ()):
+    stated = StatedValue("", estimate, estimate * ERROR, "FLOP")
+    right = SheetFigure("forward", executed, "FLOP", "")
+    for candidate in apply_mistakes(stated, facts, right, ()):
         text = " and ".join(candidate.slips)
         if (
             stated.matches(candidate.value)
@@ -113,7 +116,7 @@ def _mistakes(row: LedgerRow, parameters: Sequence[Parameter]) -> Iterator[tuple
             yield text, candidate.cost
 
 
-def _name_values(parameters: Sequence[Sequence[Parameter]]) -> str:
+def _format_varying_parameters(parameters: Sequence[Sequence[Parameter]]) -> str:
     """Return "every N (1024, 2048)" of the parameters that vary; "" if none does."""
     values: dict[str, dict[str, None]] = {}
     for item in (item for row_parameters in parameters for item in row_parameters):

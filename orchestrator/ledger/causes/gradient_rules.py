@@ -8,20 +8,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, log
 
-from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, up
-from perfctl.orchestrator.counts.kernels.short_names import spoken
+from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, round_up
+from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_name
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import LEAST_MULTIPLIES
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, count_launches
 from perfctl.orchestrator.ledger.causes.matching import CLOSE, EXACT
-from perfctl.orchestrator.ledger.causes.row_rules import AlgorithmFacts, TileFacts, WorkFacts
+from perfctl.orchestrator.ledger.causes.row_rules import AlgorithmFacts, ExtraWorkFacts, TileFacts
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
-    Facts,
+    CauseFacts,
+    ExpectedNumber,
     FlopsFacts,
-    Implies,
-    RuleInput,
-    Same,
+    Implications,
+    RowCase,
 )
 from perfctl.orchestrator.statistics import group_by
 
@@ -31,7 +31,7 @@ ONE_PRODUCT_FAMILIES = {"conv", "winograd", "gemm", "fft", "depthwise"}
 
 
 @dataclass(frozen=True, slots=True)
-class GradientFacts(Facts):
+class GradientFacts(CauseFacts):
     """The gradient that has no kernel, and how many kernels outside of layers may be it."""
 
     gradient: str | None
@@ -39,7 +39,7 @@ class GradientFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class RepeatFacts(WorkFacts):
+class RepeatFacts(ExtraWorkFacts):
     """Forward work that ran again."""
 
     layer: str = ""
@@ -50,7 +50,7 @@ class RepeatFacts(WorkFacts):
     """True if it is known whether cuDNN tried algorithms."""
 
 
-def _estimates(case: RuleInput) -> Mapping[str, float]:
+def _get_gradient_flops(case: RowCase) -> Mapping[str, float]:
     """Return gradient -> estimated FLOPs, of a row of backward."""
     estimates: dict[str, float] = defaultdict(float)
     for call in case.evidence.row.calls:
@@ -60,7 +60,7 @@ def _estimates(case: RuleInput) -> Mapping[str, float]:
     return {direction: flops * scale for direction, flops in estimates.items()}
 
 
-def _gradient_kernels(case: RuleInput) -> tuple[KernelGroup, ...]:
+def _find_gradient_kernels(case: RowCase) -> tuple[KernelGroup, ...]:
     """Return the products of a backward row if each computes one gradient; () if they may be parts
     of something else."""
     evidence = case.evidence
@@ -72,12 +72,12 @@ def _gradient_kernels(case: RuleInput) -> tuple[KernelGroup, ...]:
     return case.breakdown.products
 
 
-def _computes(kernel: KernelGroup, flops: float) -> bool:
+def _computes_one_gradient(kernel: KernelGroup, flops: float) -> bool:
     """Return whether each launch of the kernel executes about the FLOPs of one gradient."""
     return kernel.products > 0 and abs(log(kernel.products / kernel.launches / flops)) < CLOSE
 
 
-def gradient_missing(case: RuleInput) -> Cause | None:
+def detect_missing_gradient(case: RowCase) -> Cause | None:
     """One product ran although the layer has two gradients.
 
     Evidence  one launch with the multiply-adds of one gradient; its name says which (plausible if
@@ -87,7 +87,7 @@ def gradient_missing(case: RuleInput) -> Cause | None:
               factor.
     Fix       look among the kernels outside of layers.
     """
-    estimates, products = _estimates(case), _gradient_kernels(case)
+    estimates, products = _get_gradient_flops(case), _find_gradient_kernels(case)
     if len(estimates) != 2 or len(products) != 1:
         return None
     (kernel,) = products
@@ -96,20 +96,20 @@ def gradient_missing(case: RuleInput) -> Cause | None:
     if kernel.algorithm.family == "winograd":
         return None
     (missing,) = set(estimates) - {present}
-    return case.propose(
+    return case.propose_cause(
         "gradient missing",
         estimates[present] / sum(estimates.values()),
         GradientFacts(
             missing if named_pass else None,
             sum(
-                other.main and _computes(other, estimates[missing])
+                other.main and _computes_one_gradient(other, estimates[missing])
                 for other in case.unattributed_kernels
             ),
         ),
         products,
-        Implies(
-            flops=Same(kernel.products, estimates[present], CLOSE),
-            launches=Same(kernel.launches, 1),
+        Implications(
+            flops=ExpectedNumber(kernel.products, estimates[present], CLOSE),
+            launches=ExpectedNumber(kernel.launches, 1),
             is_complete=True,
             is_stated=bool(named_pass),
             gradients_only=kernel.products / estimates[present],
@@ -117,7 +117,7 @@ def gradient_missing(case: RuleInput) -> Cause | None:
     )
 
 
-def needless_gradient(case: RuleInput) -> Cause | None:
+def detect_needless_gradient(case: RowCase) -> Cause | None:
     """The gradient of the input was computed although nothing needs it.
 
     Evidence  a kernel of the input's gradient, by its name, next to that of the weight.
@@ -126,7 +126,7 @@ def needless_gradient(case: RuleInput) -> Cause | None:
               and if another layer lacks such a gradient, whose kernel it is.
     Fix       check ``requires_grad`` of the network's input.
     """
-    estimates, products = _estimates(case), _gradient_kernels(case)
+    estimates, products = _get_gradient_flops(case), _find_gradient_kernels(case)
     named_kernels = [kernel for kernel in products if kernel.algorithm.direction == "grad_input"]
     if (
         set(estimates) != {"grad_weight"}
@@ -148,15 +148,17 @@ def needless_gradient(case: RuleInput) -> Cause | None:
         if other.estimated
     ):
         return None  # the kernel is that of another layer, which lacks it
-    implies = Implies(
-        flops=Same(named_kernels[0].products, estimated, CLOSE),
-        launches=Same(count_launches(named_kernels), 1),
+    implies = Implications(
+        flops=ExpectedNumber(named_kernels[0].products, estimated, CLOSE),
+        launches=ExpectedNumber(count_launches(named_kernels), 1),
         gradients_only=named_kernels[0].products / estimated,
     )
-    return case.propose("needless gradient", 2.0, FlopsFacts(estimated), named_kernels, implies)
+    return case.propose_cause(
+        "needless gradient", 2.0, FlopsFacts(estimated), named_kernels, implies
+    )
 
 
-def gradient_trials(case: RuleInput) -> Cause | None:
+def detect_gradient_trials(case: RowCase) -> Cause | None:
     """Several kernels each compute the same gradient: cuDNN was trying them out.
 
     Evidence  kernels of different names with the multiply-adds of one gradient, which their names
@@ -165,7 +167,7 @@ def gradient_trials(case: RuleInput) -> Cause | None:
     Silent    if cudnn.benchmark was off, or one kernel was launched twice.
     Fix       warm up outside of the profiled steps, or turn it off.
     """
-    estimates, products = _estimates(case), _gradient_kernels(case)
+    estimates, products = _get_gradient_flops(case), _find_gradient_kernels(case)
     by_direction = group_by(products, lambda kernel: kernel.algorithm.direction or "")
     if not estimates or set(by_direction) != set(estimates):
         return None
@@ -174,10 +176,10 @@ def gradient_trials(case: RuleInput) -> Cause | None:
     if not repeated or any(len(by_direction[direction]) == 1 for direction in repeated):
         return None
     for direction, kernels in by_direction.items():
-        if not all(_computes(kernel, estimates[direction]) for kernel in kernels):
+        if not all(_computes_one_gradient(kernel, estimates[direction]) for kernel in kernels):
             return None
     executed = sum(estimates[direction] * count for direction, count in runs.items())
-    return case.propose(
+    return case.propose_cause(
         "several algorithms",
         executed / sum(estimates.values()),
         AlgorithmFacts(
@@ -186,12 +188,12 @@ def gradient_trials(case: RuleInput) -> Cause | None:
             both=len(repeated) == 2,
         ),
         products,
-        Implies(trials=True),
+        Implications(trials=True),
         "of gradients",
     )
 
 
-def zeros_inserted(case: RuleInput) -> Cause | None:
+def detect_inserted_zeros(case: RowCase) -> Cause | None:
     """The input gradient of a strided convolution runs over every input: most factors are zeros.
 
     Evidence  the kernel's name, and its count, which is that of a product over every input, within
@@ -201,9 +203,11 @@ def zeros_inserted(case: RuleInput) -> Cause | None:
               kernel's tile would execute more.
     Fix       none; the estimate leaves the inserted zeros out.
     """
-    estimates, full = _estimates(case), case.evidence.upsampled
+    estimates, full = _get_gradient_flops(case), case.evidence.upsampled
     own_products = [
-        kernel for kernel in _gradient_kernels(case) if kernel.algorithm.direction == "grad_input"
+        kernel
+        for kernel in _find_gradient_kernels(case)
+        if kernel.algorithm.direction == "grad_input"
     ]
     if full is None or "grad_input" not in estimates or len(own_products) != 1:
         return None
@@ -220,28 +224,28 @@ def zeros_inserted(case: RuleInput) -> Cause | None:
         depth = forward.out_channels * forward.kernel_h * forward.kernel_w
         positions = int(full) // (2 * forward.in_channels * depth)
         product = GemmShape(positions, forward.in_channels, depth)
-    padded = _pad_channels(own_products[0], forward, estimated)
-    return case.propose(
+    padded = _compute_padded_gradient_flops(own_products[0], forward, estimated)
+    return case.propose_cause(
         "zeros inserted",
         (both - estimated + full) / both,
         FlopsFacts(full, estimated),
         own_products,
-        Implies(
-            flops=Same(own_products[0].products, full, EXACT),
-            launches=Same(own_products[0].launches, 1),
+        Implications(
+            flops=ExpectedNumber(own_products[0].products, full, EXACT),
+            launches=ExpectedNumber(own_products[0].launches, 1),
             gradients_only=full / estimated,
             product=product,
         ),
     ) or (
         None
         if padded == estimated
-        else case.propose(
+        else case.propose_cause(
             "tile padding",
             (both - estimated + padded) / both,
-            TileFacts((f"its kernel is {spoken(own_products[0].name)}",), in_all=True),
+            TileFacts((f"its kernel is {shorten_kernel_name(own_products[0].name)}",), in_all=True),
             own_products,
-            Implies(
-                flops=Same(own_products[0].products, padded, EXACT),
+            Implications(
+                flops=ExpectedNumber(own_products[0].products, padded, EXACT),
                 is_stated=False,
                 gradients_only=padded / estimated,
             ),
@@ -249,16 +253,16 @@ def zeros_inserted(case: RuleInput) -> Cause | None:
     )
 
 
-def _pad_channels(kernel: KernelGroup, forward: object, estimated: float) -> float:
+def _compute_padded_gradient_flops(kernel: KernelGroup, forward: object, estimated: float) -> float:
     """Return the FLOPs of the gradient of an input whose channels fill one tile; ``estimated`` if
     no name states it."""
     tile = kernel.algorithm.tile
     if not isinstance(forward, ConvShape) or forward.groups > 1 or not tile:
         return estimated
-    return estimated * up(forward.in_channels, tile[1]) / forward.in_channels
+    return estimated * round_up(forward.in_channels, tile[1]) / forward.in_channels
 
 
-def recomputed_otherwise(case: RuleInput) -> Cause | None:
+def detect_recomputation_by_other_kernel(case: RowCase) -> Cause | None:
     """Forward ran again in backward, by another kernel than the first time.
 
     Evidence  a forward kernel, by its name, next to the named kernels of all gradients.
@@ -266,7 +270,11 @@ def recomputed_otherwise(case: RuleInput) -> Cause | None:
     Silent    if cudnn.benchmark was on, because a trial looks alike.
     Fix       none; that is activation checkpointing.
     """
-    forward, estimates, products = case.row_of("forward"), _estimates(case), _gradient_kernels(case)
+    forward, estimates, products = (
+        case.get_other_direction("forward"),
+        _get_gradient_flops(case),
+        _find_gradient_kernels(case),
+    )
     other_products = [kernel for kernel in products if kernel.algorithm.direction not in estimates]
     named_passes = {kernel.algorithm.direction for kernel in products} & set(estimates)
     if (
@@ -284,25 +292,25 @@ def recomputed_otherwise(case: RuleInput) -> Cause | None:
     if kernel.products / forward.estimated <= LEAST_MULTIPLIES:
         return None
     is_direct = kernel.algorithm.family != "winograd"
-    return case.propose(
+    return case.propose_cause(
         "recomputation",
         1 + kernel.executed / case.evidence.estimated,
         RepeatFacts(
             kernel.executed,
             kernel.executed / case.evidence.estimated,
-            spoken(kernel.name),
+            shorten_kernel_name(kernel.name),
             recorded=case.evidence.environment.get("cudnn_benchmark") == "off",
         ),
         other_products,
-        Implies(
+        Implications(
             trials=False,
-            flops=Same(kernel.products, forward.estimated, CLOSE) if is_direct else None,
+            flops=ExpectedNumber(kernel.products, forward.estimated, CLOSE) if is_direct else None,
         ),
         "by another kernel",
     )
 
 
-def recomputation(case: RuleInput) -> Cause | None:
+def detect_recomputation(case: RowCase) -> Cause | None:
     """Forward's kernels run once more in backward (activation checkpointing), or as a direction of
     its own.
 
@@ -318,7 +326,7 @@ def recomputation(case: RuleInput) -> Cause | None:
         return None
     evidence, parts, row = case.evidence, case.breakdown, case.evidence.row
     if row.direction == "recompute" and case.executed:
-        return case.propose(
+        return case.propose_cause(
             "recomputation",
             None,
             RepeatFacts(case.executed, layer=row.layer, at=row.at),
@@ -327,20 +335,20 @@ def recomputation(case: RuleInput) -> Cause | None:
         )
     if not parts.repeated:
         return None
-    factor = parts.grown("repeated")
+    factor = parts.compute_growth_factor("repeated")
     if parts.called and parts.seen:
         # further launches of all products, of which grids may show only some
         factor = 1 + parts.repeated / parts.seen
-    forward = case.row_of("forward")
+    forward = case.get_other_direction("forward")
     has_no_shape = forward is not None and forward.forward is None and parts.seen > 0
     unclear = has_no_shape and not parts.called and log(parts.seen / parts.estimated) > EXACT
     if row.executed.lower_bound or unclear:
-        return case.propose(
+        return case.propose_cause(
             "recomputation",
             None,
             RepeatFacts(unclear=unclear),
             parts.repeating,
-            Implies(trials=False, is_stated=False),
+            Implications(trials=False, is_stated=False),
             "without a number",
         )
     gradients = {call.direction for call in row.calls if call.flops}
@@ -357,10 +365,10 @@ def recomputation(case: RuleInput) -> Cause | None:
         kernel.algorithm.direction == "grad_input" for kernel in evidence.product_kernels
     )
     may_be_gradient = evidence.forward is not None and "grad_input" not in gradients
-    return case.propose(
+    return case.propose_cause(
         "recomputation",
         factor,
         RepeatFacts(parts.repeated, may_be_gradient=may_be_gradient),
         parts.repeating,
-        Implies(trials=False, is_stated=not may_be_gradient and names_input),
+        Implications(trials=False, is_stated=not may_be_gradient and names_input),
     )

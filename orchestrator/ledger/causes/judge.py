@@ -2,7 +2,7 @@
 
 A rule is a function from a :class:`RuleInput` (one ledger row) to a candidate or None. Rules about
 the complete sweep are in ``window_rules`` and ``study_rules``. Several rules may apply to a row;
-their factors multiply, and ``confirm`` drops those that the count refutes.
+their factors multiply, and ``confirm_causes`` drops those that the count refutes.
 """
 
 from __future__ import annotations
@@ -22,64 +22,64 @@ from perfctl.orchestrator.ledger.causes import (
     tensor_rules,
     window_rules,
 )
-from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, Place, row_evidence
+from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, Place, collect_row_evidence
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
-    Implies,
-    RuleInput,
-    deviates,
-    explained_share,
-    ratio_of,
+    Implications,
+    RowCase,
+    compute_explained_share,
+    deviates_from_one,
+    get_gap_ratio,
 )
 from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.records.run import Point
 
-Rule = Callable[[RuleInput], Cause | None]
+Rule = Callable[[RowCase], Cause | None]
 
 ROW_RULES: tuple[Rule, ...] = (
-    window_rules.wrong_window,
-    missing_rules.fadd_alone,
-    missing_rules.not_collected,
-    missing_rules.nothing_counted,
-    missing_rules.direction_missing,
-    tensor_rules.tensor_cores,
-    tensor_rules.three_tf32,
-    tensor_rules.sparsity,
-    tensor_rules.constant_moves,
-    row_rules.several_algorithms,
-    row_rules.winograd,
-    row_rules.fourier,
-    row_rules.tile_padding,
-    row_rules.derived_tiles,
-    row_rules.persistent,
-    call_rules.extra_calls,
-    call_rules.extra_gradients,
-    shape_rules.causal_mask,
-    shape_rules.attention_tiles,
-    shape_rules.other_size,
-    shape_rules.groups_as_dense,
-    shape_rules.skipped_border,
-    shape_rules.swapped,
-    row_rules.shared_kernel,
-    gradient_rules.gradient_missing,
-    gradient_rules.needless_gradient,
-    gradient_rules.zeros_inserted,
-    gradient_rules.gradient_trials,
-    gradient_rules.recomputation,
-    gradient_rules.recomputed_otherwise,
-    row_rules.split_k,
-    row_rules.layout_and_epilogue,
+    window_rules.detect_wrong_window,
+    missing_rules.detect_fadd_alone,
+    missing_rules.detect_missing_counters,
+    missing_rules.detect_zero_flops,
+    missing_rules.detect_missing_direction,
+    tensor_rules.detect_tensor_cores,
+    tensor_rules.detect_three_tf32,
+    tensor_rules.detect_sparsity,
+    tensor_rules.detect_constant_moves,
+    row_rules.detect_several_algorithms,
+    row_rules.detect_winograd,
+    row_rules.detect_fourier,
+    row_rules.detect_tile_padding,
+    row_rules.detect_derived_tile_padding,
+    row_rules.detect_persistent_rnn,
+    call_rules.detect_extra_calls,
+    call_rules.detect_extra_gradients,
+    shape_rules.detect_causal_mask,
+    shape_rules.detect_attention_tiles,
+    shape_rules.detect_other_size,
+    shape_rules.detect_groups_as_dense,
+    shape_rules.detect_skipped_border,
+    shape_rules.detect_swapped_layers,
+    row_rules.detect_shared_kernel,
+    gradient_rules.detect_missing_gradient,
+    gradient_rules.detect_needless_gradient,
+    gradient_rules.detect_inserted_zeros,
+    gradient_rules.detect_gradient_trials,
+    gradient_rules.detect_recomputation,
+    gradient_rules.detect_recomputation_by_other_kernel,
+    row_rules.detect_split_k,
+    row_rules.detect_layout_and_epilogue,
 )
 """All rules about one row. A new one is a function and a name here."""
 
 FORMULA_RULES: tuple[Rule, ...] = (
-    missing_rules.fadd_alone,
-    missing_rules.not_collected,
-    missing_rules.nothing_counted,
-    tensor_rules.tensor_cores,
-    tensor_rules.constant_moves,
+    missing_rules.detect_fadd_alone,
+    missing_rules.detect_missing_counters,
+    missing_rules.detect_zero_flops,
+    tensor_rules.detect_tensor_cores,
+    tensor_rules.detect_constant_moves,
 )
 """Rules of ROW_RULES that hold for a formula of the user's which is no matrix product."""
 
@@ -89,7 +89,7 @@ the ratio."""
 
 
 @dataclass(frozen=True, slots=True)
-class RowJudgement:
+class RowCauses:
     """The causes of one ledger row, the strongest first, and what they leave open."""
 
     causes: tuple[Cause, ...] = ()
@@ -97,43 +97,45 @@ class RowJudgement:
     """Share (0..1) of the gap that no cause explains; None without a gap or without a count."""
 
 
-_NO_CAUSES = RowJudgement()
+_NO_CAUSES = RowCauses()
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class StudyCauses:
     """All causes of a study."""
 
-    rows: Mapping[Place, RowJudgement] = field(default_factory=dict)
+    rows: Mapping[Place, RowCauses] = field(default_factory=dict)
     sweep: tuple[Cause, ...] = ()
     """Causes about the sweep as a whole: the count does not follow the batch size, a direction
     is missing."""
-    window: window_rules.Window | None = None
+    window: window_rules.ConstantWindow | None = None
     """The profiler's window that recorded the same work at every batch size, if there was one."""
 
-    def at(self, batch: Point, layer: str, direction: str) -> RowJudgement:
+    def at(self, batch: Point, layer: str, direction: str) -> RowCauses:
         """Return the causes of one ledger row; empty if there are none."""
         return self.rows.get((batch or 1, layer, direction), _NO_CAUSES)
 
 
-def judge(study: Study, ledger: Ledger, parts: Sequence[Study] | None = None) -> Judgement:
+def find_study_causes(
+    study: Study, ledger: Ledger, parts: Sequence[Study] | None = None
+) -> StudyCauses:
     """Return all causes of a study; none for a report without estimated layers.
 
     ``parts``: the studies of the same sweep that it is read with, itself among them; empty if
     another of them has their causes. By default it is read alone.
     """
     parts = (study,) if parts is None else parts
-    slips = formula_rules.formula_slips(study, ledger)
-    table, all_loose = row_evidence(study, ledger)
+    slips = formula_rules.find_formula_slips(study, ledger)
+    table, all_loose = collect_row_evidence(study, ledger)
     # what concerns the sweep as a whole is about batch sizes
     sized = EvidenceTable({row_key: row for row_key, row in table.items() if row.row.has_size})
     loose = {size: kernels for size, kernels in all_loose.items() if isinstance(size, int)}
-    window = window_rules.find_window(sized, loose)
-    sized = EvidenceTable(_read_as_batch_of(window, sized))
+    window = window_rules.find_constant_window(sized, loose)
+    sized = EvidenceTable(_apply_window_batch(window, sized))
     table = EvidenceTable({**table, **sized})
     candidates = []
     for evidence in table.values():
-        case = RuleInput(evidence, table, all_loose.get(evidence.row.key[0], ()))
+        case = RowCase(evidence, table, all_loose.get(evidence.row.key[0], ()))
         is_formula = evidence.row.kind == FORMULA
         rules = FORMULA_RULES if is_formula and evidence.forward is None else ROW_RULES
         proposed = [cause for rule in rules if (cause := rule(case)) is not None]
@@ -143,45 +145,47 @@ def judge(study: Study, ledger: Ledger, parts: Sequence[Study] | None = None) ->
             proposed = [cause for cause in proposed if cause.rule not in rivals]
         candidates.append((case, proposed))
     rows_of_steps = (pair for pair in candidates if pair[0].evidence.row.has_size)
-    steps = call_rules.whole_steps(
+    steps = call_rules.find_common_factors(
         [pair for pair in rows_of_steps if pair[0].evidence.row.kind != FORMULA]
     )
-    rows: dict[Place, RowJudgement] = {}
+    rows: dict[Place, RowCauses] = {}
     for case, proposed in candidates:
         row = case.evidence.row
         is_judged = case.ratio and row.has_size and row.kind != FORMULA
         common = steps.get(row.size, ()) if is_judged else ()
-        causes = confirm(case, _with_whole_steps(case, proposed, common))
-        unexplained = unexplained_share(ratio_of(case.evidence), causes)
+        causes = confirm_causes(case, _apply_whole_step_factors(case, proposed, common))
+        unexplained = compute_unexplained_share(get_gap_ratio(case.evidence), causes)
         if causes or unexplained is not None:
-            rows[case.evidence.place] = RowJudgement(causes, unexplained)
+            rows[case.evidence.place] = RowCauses(causes, unexplained)
     for row in ledger.rows:
         if slip := slips.get(id(row)):
-            explained = replace(slip, explained=explained_share(row.ratio, slip.factor))
-            rows[row.key] = RowJudgement((explained,), 0.0)
+            explained = replace(slip, explained=compute_explained_share(row.ratio, slip.factor))
+            rows[row.key] = RowCauses((explained,), 0.0)
     sweep = (
-        *window_rules.window_cause(window),
-        *call_rules.sweep_causes(steps),
-        *study_rules.times_flat(study, ledger, window),
-        *window_rules.unattributed_fadds(sized, loose),
-        *study_rules.hand_estimates(study),
-        *study_rules.other_gpu(parts),
-        *study_rules.less_time_for_more(parts),
-        *missing_rules.directions_missing(sized, loose),
-        *study_rules.algorithm_switches(sized),
+        *window_rules.list_window_causes(window),
+        *call_rules.list_whole_step_causes(steps),
+        *study_rules.list_flat_time_causes(study, ledger, window),
+        *window_rules.list_unattributed_fadd_causes(sized, loose),
+        *study_rules.list_wrong_hand_estimates(study),
+        *study_rules.list_different_gpu_causes(parts),
+        *study_rules.list_less_time_causes(parts),
+        *missing_rules.list_missing_direction_causes(sized, loose),
+        *study_rules.list_algorithm_switches(sized),
     )
     ours = any(evidence.ours for evidence in table.values())
     sweep = tuple(replace(cause, ours=ours) for cause in sweep)
-    return Judgement(rows, sweep, window)
+    return StudyCauses(rows, sweep, window)
 
 
-def _read_as_batch_of(window: window_rules.Window | None, table: EvidenceTable) -> EvidenceTable:
+def _apply_window_batch(
+    window: window_rules.ConstantWindow | None, table: EvidenceTable
+) -> EvidenceTable:
     """Return the evidence, read as a profile of the batch size that explains the window."""
     if window is None or window.batch is None or not window.places:
         return table
     return EvidenceTable(
         {
-            row_key: evidence.with_batch(window.batch)
+            row_key: evidence.read_as_batch(window.batch)
             if row_key in window.places or not evidence.kernels
             else evidence
             for row_key, evidence in table.items()
@@ -189,26 +193,28 @@ def _read_as_batch_of(window: window_rules.Window | None, table: EvidenceTable) 
     )
 
 
-def _with_whole_steps(
-    case: RuleInput, candidates: Sequence[Cause], steps: Iterable[call_rules.WholeStep]
+def _apply_whole_step_factors(
+    case: RowCase, candidates: Sequence[Cause], steps: Iterable[call_rules.CommonFactor]
 ) -> Sequence[Cause]:
     """Return the candidates of a row, with the factor of all rows in place of its rivals."""
-    steps = [step for step in steps if step.includes(case.evidence)]
+    steps = [step for step in steps if step.applies_to_row(case.evidence)]
     if not steps:
         return candidates
     launched = prod(step.facts.number for step in steps if step.facts.by_launches)
-    step_rules = (call_rules.extra_calls, call_rules.extra_gradients) if launched > 1 else ()
+    step_rules = (
+        (call_rules.detect_extra_calls, call_rules.detect_extra_gradients) if launched > 1 else ()
+    )
     rivals = {*call_rules.RIVALS} - {"recomputation"}
     proposed = [
         *(cause for cause in candidates if cause.rule not in rivals),
         *(rule(case, launched) for rule in step_rules),
         # last: if a half-filled tile fits as well, the cause of all rows stays
         *(
-            case.propose(
+            case.propose_cause(
                 "whole step",
                 step.factor,
                 step.facts,
-                implies=Implies(is_stated=step.confidence != "plausible", changes=True),
+                implies=Implications(is_stated=step.confidence != "plausible", changes=True),
                 variant=step.reason,
             )
             for step in steps
@@ -217,7 +223,7 @@ def _with_whole_steps(
     return [cause for cause in proposed if cause is not None]
 
 
-def confirm(case: RuleInput, candidates: Iterable[Cause]) -> tuple[Cause, ...]:
+def confirm_causes(case: RowCase, candidates: Iterable[Cause]) -> tuple[Cause, ...]:
     """Return the candidates that the row's count does not refute, the strongest first.
 
     Each gets the share of the gap that it explains.
@@ -225,7 +231,7 @@ def confirm(case: RuleInput, candidates: Iterable[Cause]) -> tuple[Cause, ...]:
     causes = []
     for cause in candidates:
         is_named = cause.factor is not None and case.is_worth_naming(cause.factor)
-        share = explained_share(case.ratio, cause.factor) if is_named else None
+        share = compute_explained_share(case.ratio, cause.factor) if is_named else None
         causes.append(replace(cause, explained=share))
     remaining = drop_refuted_causes(case.ratio, causes)
     return tuple(
@@ -233,7 +239,7 @@ def confirm(case: RuleInput, candidates: Iterable[Cause]) -> tuple[Cause, ...]:
     )
 
 
-def unexplained_share(ratio: float | None, causes: Iterable[Cause]) -> float | None:
+def compute_unexplained_share(ratio: float | None, causes: Iterable[Cause]) -> float | None:
     """Return the share (0..1) of the gap that all factors together leave; None without a gap or a
     count, and if several algorithms ran of which not all were counted: they are the cause, and how
     much of the gap they explain is not known."""
@@ -241,7 +247,7 @@ def unexplained_share(ratio: float | None, causes: Iterable[Cause]) -> float | N
     if any(cause.rule == "several algorithms" and cause.factor is None for cause in causes):
         return None
     factor = prod(cause.factor for cause in causes if cause.factor is not None)
-    share = explained_share(ratio, factor)
+    share = compute_explained_share(ratio, factor)
     return None if share is None else 1 - share
 
 
@@ -256,7 +262,7 @@ def drop_refuted_causes(ratio: float | None, causes: Iterable[Cause]) -> list[Ca
         factors = [
             (cause, log(cause.factor))
             for cause in remaining
-            if cause.factor and (deviates(cause.factor) or cause.explained is not None)
+            if cause.factor and (deviates_from_one(cause.factor) or cause.explained is not None)
         ]
         total, gap = sum(factor for _, factor in factors), log(ratio)
         gains = [

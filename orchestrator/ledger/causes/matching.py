@@ -10,25 +10,25 @@ from itertools import product
 from math import ceil, log, prod
 from typing import NamedTuple
 
-from perfctl.orchestrator.counts.derived.records import Launch, Work
-from perfctl.orchestrator.counts.derived.rules import derive
+from perfctl.orchestrator.counts.derived.records import Launch, LaunchWork
+from perfctl.orchestrator.counts.derived.rules import derive_instructions
 from perfctl.orchestrator.counts.kernels.grids import (
     STEP,
     WHOLE,
     ConvShape,
     GemmShape,
     Tiling,
+    list_tilings,
+    parse_slice_count,
     predict_tiles,
-    slices_of,
-    tilings,
-    up,
+    round_up,
 )
 from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
     RowEvidence,
     Shape,
     count_launches,
-    sum_products,
+    sum_multiply_add_flops,
 )
 
 CLOSE = log(1.2)
@@ -56,7 +56,7 @@ _BY_COUNT = (
 )
 
 
-class Match(NamedTuple):
+class TileMatch(NamedTuple):
     """The tiles of a kernel's launches, which fit its count."""
 
     tiling: Tiling
@@ -79,27 +79,27 @@ class PredictedProducts(NamedTuple):
     """FLOPs of sums onto what is in the output."""
 
 
-def distance(first: float, second: float) -> float:
+def log_distance(first: float, second: float) -> float:
     """Return how far two counts are apart, as a logarithm: half is as far as double."""
     return abs(log(first / second))
 
 
-def product_of(shape: Shape) -> GemmShape:
+def convert_to_gemm(shape: Shape) -> GemmShape:
     """Return the shape as one product, the groups of a convolution next to each other."""
     if isinstance(shape, GemmShape):
         return shape
     return GemmShape(shape.pixels, shape.out_channels, shape.depth)
 
 
-def tiled(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
+def list_fitting_tilings(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
     """Return the tilings of one launch that fit the shape: by grid, or all without one."""
-    if (grouped := by_groups(kernel, shape)) is not None:
+    if (grouped := tile_grouped_convolution(kernel, shape)) is not None:
         return [grouped]
     algorithm = kernel.algorithm
     if (loads := _LOADS.search(kernel.name)) and isinstance(shape, ConvShape):
-        filled = replace(shape, in_channels=up(shape.in_channels, int(loads[1])))
-        cuts = tiled(kernel, filled) if filled != shape and kernel.products else []
-        if cuts and distance(kernel.multiplies, cuts[0].multiplies) < EXACT:
+        filled = replace(shape, in_channels=round_up(shape.in_channels, int(loads[1])))
+        cuts = list_fitting_tilings(kernel, filled) if filled != shape and kernel.products else []
+        if cuts and log_distance(kernel.multiplies, cuts[0].multiplies) < EXACT:
             return cuts
     if (
         isinstance(shape, GemmShape)
@@ -109,26 +109,24 @@ def tiled(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
         # a filter's gradient, of ``filter_shapes``
         algorithm = replace(algorithm, family="gemm", direction=None)
     if algorithm.tile is None and algorithm.library == "triton":
-        return _compiled(kernel, shape)
+        return _tile_triton_product(kernel, shape)
     prediction = predict_tiles(algorithm, kernel.grid or None, shape)
-    return (
-        [_with_counted_step(tiling, kernel) for tiling in prediction.tilings] if prediction else []
-    )
+    return [_fit_depth_step(tiling, kernel) for tiling in prediction.tilings] if prediction else []
 
 
-def _with_counted_step(tiling: Tiling, kernel: KernelGroup) -> Tiling:
+def _fit_depth_step(tiling: Tiling, kernel: KernelGroup) -> Tiling:
     """Return the tiling with the step along the sum that fits the count, unless it is named."""
     if tiling.step or not kernel.products or kernel.algorithm.family not in ("conv", "gemm"):
         return tiling
     for step in DEPTH_STEPS:  # each slice takes complete steps of its own
-        stepped = replace(tiling, step=slices_of(kernel.name) * step)
+        stepped = replace(tiling, step=parse_slice_count(kernel.name) * step)
         is_padded = stepped.depth != tiling.depth
-        if is_padded and distance(kernel.multiplies, stepped.multiplies) < EXACT:
+        if is_padded and log_distance(kernel.multiplies, stepped.multiplies) < EXACT:
             return stepped
     return tiling
 
 
-def by_groups(kernel: KernelGroup, shape: Shape) -> Tiling | None:
+def tile_grouped_convolution(kernel: KernelGroup, shape: Shape) -> Tiling | None:
     """Return the tiling of a grouped convolution whose groups each have tiles of their own, in the
     grid's z.
 
@@ -139,21 +137,21 @@ def by_groups(kernel: KernelGroup, shape: Shape) -> Tiling | None:
         return None
     if kernel.algorithm.family != "conv":
         return None
-    tiling = _with_counted_step(Tiling(shape.product, tile[:2], step=tile[2]), kernel)
+    tiling = _fit_depth_step(Tiling(shape.product, tile[:2], step=tile[2]), kernel)
     if kernel.grid:
         fits = kernel.grid[2] == shape.groups and prod(kernel.grid[:2]) == prod(tiling.blocks)
     else:
         counted = kernel.multiplies
-        fits = counted > 0 and distance(counted, tiling.multiplies) <= EXACT
+        fits = counted > 0 and log_distance(counted, tiling.multiplies) <= EXACT
     return tiling if fits else None
 
 
-def _compiled(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
+def _tile_triton_product(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
     """Return the tiling of a Triton kernel, whose tile is in no name, if only one filling fits grid
     and count."""
     if not kernel.grid or not kernel.multiplies or getattr(shape, "groups", 1) != 1:
         return []
-    gemm = product_of(shape)
+    gemm = convert_to_gemm(shape)
     sides = (
         [side for side in INDUCTOR if side < 2 * size or side == INDUCTOR[0]]
         for size in (gemm.m, gemm.n, gemm.k)
@@ -163,12 +161,12 @@ def _compiled(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
         tiling.multiplies: tiling
         for tiling in candidates
         if prod(tiling.blocks) * gemm.batch == prod(kernel.grid)
-        and distance(kernel.multiplies, tiling.multiplies) < EXACT
+        and log_distance(kernel.multiplies, tiling.multiplies) < EXACT
     }
     return list(fitting.values()) if len(fitting) == 1 else []
 
 
-def _scaled(kernel: KernelGroup, shape: Shape) -> Match | None:
+def _match_tiles_by_scaling(kernel: KernelGroup, shape: Shape) -> TileMatch | None:
     """Return the tiles of a product, and how its sum is split, by its FMUL, which scales by alpha;
     a recorded grid has to agree.
 
@@ -182,44 +180,49 @@ def _scaled(kernel: KernelGroup, shape: Shape) -> Match | None:
     is_gemm = kernel.algorithm.family == "gemm" and not kernel.algorithm.tensor_core
     if tile is None or not scale or not is_gemm or not isinstance(shape, GemmShape):
         return None
-    slices = slices_of(kernel.name)
-    matches: list[tuple[float, Match]] = []
+    slices = parse_slice_count(kernel.name)
+    matches: list[tuple[float, TileMatch]] = []
     for each in dict.fromkeys((slices, 1)):
-        for cut in tilings(shape, tile[:2], kernel.grid or None, scale / each):
+        for cut in list_tilings(shape, tile[:2], kernel.grid or None, scale / each):
             if abs(scale / cut.values / each - cut.parts) > WHOLE * cut.parts:
                 continue
             for step, onto in product(
                 (STEP * slices, *DEPTH_STEPS, 1), sorted({0, cut.parts - 1, cut.parts})
             ):
                 stepped = replace(cut, step=step)
-                apart = distance(kernel.multiplies, cut.values * (stepped.depth + onto))
+                apart = log_distance(kernel.multiplies, cut.values * (stepped.depth + onto))
                 if apart < (WHOLE if onto else EXACT):
-                    matches.append((apart, Match(stepped, onto=cut.values * onto)))
+                    matches.append((apart, TileMatch(stepped, onto=cut.values * onto)))
     return min(matches, key=lambda item: item[0])[1] if matches else None
 
 
-def _match(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> Match | None:
+def _match_tiles(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> TileMatch | None:
     """Return what a shape asks of a kernel if its count fits that: the batch may be split over the
     launches."""
-    if by_groups(kernel, shape) is None and (scaled := _scaled(kernel, shape)) is not None:
+    if (
+        tile_grouped_convolution(kernel, shape) is None
+        and (scaled := _match_tiles_by_scaling(kernel, shape)) is not None
+    ):
         return scaled
     is_gemm = isinstance(shape, GemmShape)
     if is_gemm and not kernel.grid and kernel.counts.get("fmul") and "sgemm" in kernel.name:
         return None  # FMUL contradicts the tiles of this shape
     rows = shape.m if isinstance(shape, GemmShape) else shape.batch
     for parts in dict.fromkeys((1, max(launches, 1))):
-        for tiling in () if rows % parts else tiled(kernel, _part_of(shape, parts)):
-            fewer = list_parts(parts)[:-1]
-            if any(_may_be_parts(kernel, shape, count, tiling.multiplies) for count in fewer):
+        for tiling in (
+            () if rows % parts else list_fitting_tilings(kernel, _cut_shape(shape, parts))
+        ):
+            fewer = list_part_counts(parts)[:-1]
+            if any(_can_launch_be_part(kernel, shape, count, tiling.multiplies) for count in fewer):
                 return None  # some of the launches may be further calls
             bound = near if kernel.grid else EXACT
             onto = tiling.values if tiling.is_xmma else 0  # a multiply-add scales each value
-            if distance(kernel.multiplies, tiling.multiplies + onto) <= bound:
-                return Match(tiling, parts, onto=onto)
+            if log_distance(kernel.multiplies, tiling.multiplies + onto) <= bound:
+                return TileMatch(tiling, parts, onto=onto)
     return None
 
 
-def from_grids(
+def predict_from_grids(
     evidence: RowEvidence, products: Sequence[KernelGroup], other_layers: int | None = None
 ) -> PredictedProducts | None:
     """Return the FLOPs of the step's products by their tiles; None if none matches.
@@ -240,7 +243,10 @@ def from_grids(
     for kernel in products:
         if kernel.launches % calls or not kernel.launches or not kernel.products:
             continue
-        if kernel.launches == calls and (ruled := _find_ruled(kernel, open_works)) is not None:
+        if (
+            kernel.launches == calls
+            and (ruled := _find_ruled_product(kernel, open_works)) is not None
+        ):
             base += (ruled.executed - ruled.estimated) * calls
             onto += kernel.products - ruled.executed * calls
             rules.append(ruled.rule + (f"; {calls} calls" if calls > 1 else ""))
@@ -248,31 +254,35 @@ def from_grids(
             open_shapes = [shape for shape in open_shapes if shape != ruled.work.shape]
             continue
         for shape in open_shapes:
-            match = _match(kernel, shape, int(kernel.launches) // calls, near)
+            match = _match_tiles(kernel, shape, int(kernel.launches) // calls, near)
             if match is None:
                 continue
             multiplies = match.tiling.multiplies
             extra = kernel.launches / calls / (other_layers or 1)
-            parts = list_parts(ceil(extra)) if other_layers and match.launches == 1 else ()
-            if any(_may_be_parts(kernel, shape, count, multiplies) for count in parts):
+            parts = list_part_counts(ceil(extra)) if other_layers and match.launches == 1 else ()
+            if any(_can_launch_be_part(kernel, shape, count, multiplies) for count in parts):
                 break
             base += 2 * (multiplies * match.launches - shape.macs) * calls
             called += 2 * multiplies * (kernel.launches - match.launches * calls)
             onto += 2 * match.onto * kernel.launches
-            rules.append(_describe(match, kernel, shape, calls))
+            rules.append(_describe_tile_match(match, kernel, shape, calls))
             open_shapes.remove(shape)
             break
     return PredictedProducts(base, tuple(rules), called, onto) if rules else None
 
 
-def from_rules(evidence: RowEvidence, products: Sequence[KernelGroup]) -> PredictedProducts | None:
+def predict_from_rules(
+    evidence: RowEvidence, products: Sequence[KernelGroup]
+) -> PredictedProducts | None:
     """Return the FLOPs of products between transforms, if rules of counts/ give exactly what each
     of them counted; else None."""
     flops, rules, open_works = 0.0, [], [*evidence.works]
     if evidence.derived or len(products) != evidence.paper_products:
         return None
     for kernel in products:
-        ruled = _find_ruled(kernel, open_works) or _find_ruled(kernel, open_works, "ffma")
+        ruled = _find_ruled_product(kernel, open_works) or _find_ruled_product(
+            kernel, open_works, "ffma"
+        )
         if kernel.launches != evidence.calls or ruled is None:
             return None
         flops += ruled.executed * kernel.launches
@@ -284,14 +294,14 @@ def from_rules(evidence: RowEvidence, products: Sequence[KernelGroup]) -> Predic
 class RuledProduct(NamedTuple):
     """A product of which a rule of counts/ gives exactly what was counted; FLOPs of one launch."""
 
-    work: Work
+    work: LaunchWork
     executed: float
     estimated: int
     rule: str
 
 
-def _find_ruled(
-    kernel: KernelGroup, works: Sequence[Work], path: str = "tensor"
+def _find_ruled_product(
+    kernel: KernelGroup, works: Sequence[LaunchWork], path: str = "tensor"
 ) -> RuledProduct | None:
     """Return the product whose derived FLOPs are those counted on tensor cores, or as FFMA.
 
@@ -302,7 +312,7 @@ def _find_ruled(
     total = kernel.tensor.value if is_tensor else kernel.counts.get(path)
     launch = Launch(kernel.name, kernel.grid, cluster=kernel.cluster)
     for work in works if total and kernel.algorithm.tensor_core is is_tensor else ():
-        derived = derive(launch, work)
+        derived = derive_instructions(launch, work)
         count = None if derived is None else derived.tensor if is_tensor else derived.ffma
         if derived and count and total and abs(count * kernel.launches / total - 1) < WHOLE:
             estimated = 2 * (work.forward or work.shape).macs
@@ -311,7 +321,7 @@ def _find_ruled(
     return None
 
 
-def _describe(match: Match, kernel: KernelGroup, shape: Shape, calls: int) -> str:
+def _describe_tile_match(match: TileMatch, kernel: KernelGroup, shape: Shape, calls: int) -> str:
     """Return how the multiplies of a matched kernel come about."""
     is_implicit = isinstance(shape, ConvShape) and match.tiling.shape.k == shape.depth
     names = ("output positions", "channels") if is_implicit else ("", "")
@@ -323,7 +333,7 @@ def _describe(match: Match, kernel: KernelGroup, shape: Shape, calls: int) -> st
     return rule + (f"; {calls} calls" if calls > 1 else "")
 
 
-def sums_inside(kernel: KernelGroup, shapes: Sequence[Shape]) -> float:
+def count_split_sum_additions(kernel: KernelGroup, shapes: Sequence[Shape]) -> float:
     """Return the FADD by which a kernel adds up the parts of its split sum itself; 0 if FADD does
     not follow from values and parts.
 
@@ -332,11 +342,11 @@ def sums_inside(kernel: KernelGroup, shapes: Sequence[Shape]) -> float:
     """
     added = kernel.counts.get("fadd", 0) / kernel.launches
     for shape in shapes if kernel.algorithm.tile and kernel.grid and added else ():
-        fitting = tiled(kernel, shape) if isinstance(shape, GemmShape) else []
+        fitting = list_fitting_tilings(kernel, shape) if isinstance(shape, GemmShape) else []
         if not fitting or fitting[0].parts < 2:
             continue
         cut = fitting[0]
-        slices = (slices_of(kernel.name) - 1) * cut.parts * cut.values
+        slices = (parse_slice_count(kernel.name) - 1) * cut.parts * cut.values
         outputs = cut.shape.batch * cut.shape.m * cut.shape.n
         for parts, values in product((cut.parts - 1, cut.parts), (cut.values, outputs)):
             if abs(added - slices - parts * values) <= WHOLE * added:
@@ -344,24 +354,26 @@ def sums_inside(kernel: KernelGroup, shapes: Sequence[Shape]) -> float:
     return 0.0
 
 
-def fits_grids(evidence: RowEvidence) -> bool:
+def can_grids_fit_shape(evidence: RowEvidence) -> bool:
     """Return whether no product's grid contradicts the row's shape."""
-    results = _grid_results(evidence)
+    results = _compare_grids_with_shapes(evidence)
     return not results or any(results)
 
 
-def has_own_grids(evidence: RowEvidence) -> bool:
+def has_grid_of_shape(evidence: RowEvidence) -> bool:
     """Return whether a product's grid follows from the row's shape, which no other part of the
     layer's work has."""
-    return any(_grid_results(evidence))
+    return any(_compare_grids_with_shapes(evidence))
 
 
-def _grid_results(evidence: RowEvidence) -> list[bool]:
+def _compare_grids_with_shapes(evidence: RowEvidence) -> list[bool]:
     """Return, for each pair of a product's grid and a shape with a formula, whether they agree. A
     kernel that a rule of counts/ gives exactly agrees, whatever its grid."""
     works = () if evidence.derived else evidence.works
     ruled = [
-        kernel for kernel in evidence.product_kernels if _find_ruled(kernel, works) is not None
+        kernel
+        for kernel in evidence.product_kernels
+        if _find_ruled_product(kernel, works) is not None
     ]
     predictions = [
         predict_tiles(kernel.algorithm, kernel.grid, shape)
@@ -373,17 +385,18 @@ def _grid_results(evidence: RowEvidence) -> list[bool]:
     return [True] * len(ruled) + agree
 
 
-def fills_tiles(evidence: RowEvidence) -> bool:
+def is_tiling_predicted(evidence: RowEvidence) -> bool:
     """Return whether a product's grid or count follows from the row's own batch size. Transforms
     follow it more closely."""
     if any(kernel.algorithm.family in TRANSFORMED for kernel in evidence.kernels):
         return False
     return (
-        any(_grid_results(evidence)) or from_grids(evidence, evidence.product_kernels) is not None
+        any(_compare_grids_with_shapes(evidence))
+        or predict_from_grids(evidence, evidence.product_kernels) is not None
     )
 
 
-def one_row_of_tiles(evidence: RowEvidence) -> bool:
+def has_one_row_of_tiles(evidence: RowEvidence) -> bool:
     """Return whether its grids have no more blocks than its columns need: how many rows they hold
     is not known."""
     kernels, shapes = evidence.product_kernels, evidence.shapes
@@ -391,7 +404,7 @@ def one_row_of_tiles(evidence: RowEvidence) -> bool:
         kernel.grid
         and kernel.algorithm.tile
         and any(
-            prod(kernel.grid[:2]) <= ceil(product_of(shape).n / side)
+            prod(kernel.grid[:2]) <= ceil(convert_to_gemm(shape).n / side)
             for shape in shapes
             for side in kernel.algorithm.tile[:2]
         )
@@ -399,7 +412,7 @@ def one_row_of_tiles(evidence: RowEvidence) -> bool:
     )
 
 
-def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
+def list_possible_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
     """Return the tiles that a product may have, by its name or its count: fewer rows may have
     needed as many tiles."""
     products = evidence.product_kernels
@@ -409,35 +422,42 @@ def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
     tiles = {pair for m, n in named_tiles for pair in ((m, n), (n, m))} or set(
         product(TILES, TILES)
     )
-    gemm = product_of(evidence.forward)
+    gemm = convert_to_gemm(evidence.forward)
     depth = evidence.estimated / (gemm.m * gemm.n)
-    counted = sum_products(products)
+    counted = sum_multiply_add_flops(products)
     if not depth or not counted:
         return frozenset()
     needed = evidence.calls * max(evidence.paper_products, 1)
     areas = {counted / depth / parts for parts in (1, max(count_launches(products) / needed, 1))}
     # padded to steps, too
-    areas = {area * gemm.k / up(gemm.k, step) for area in areas for step in (1, *DEPTH_STEPS, 64)}
+    areas = {
+        area * gemm.k / round_up(gemm.k, step) for area in areas for step in (1, *DEPTH_STEPS, 64)
+    }
     return frozenset(
         (m, n)
         for m, n in tiles
-        if any(distance(area, up(gemm.m, m) * up(gemm.n, n)) < EXACT for area in areas)
+        if any(
+            log_distance(area, round_up(gemm.m, m) * round_up(gemm.n, n)) < EXACT for area in areas
+        )
     )
 
 
-def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: int) -> bool:
+def can_parts_need_all_tiles(
+    evidence: RowEvidence, products: Sequence[KernelGroup], parts: int
+) -> bool:
     """Return whether one of ``parts`` parts of a product may need as many tiles as all of it: by
     grid, tile, or any usual tile."""
     for kernel in products:
         for shape in (*evidence.shapes, *evidence.unverified_shapes):
             fits, part_fits = (
                 any(
-                    not kernel.multiplies or distance(kernel.multiplies, tiling.multiplies) < CLOSE
-                    for tiling in (tiled(kernel, candidate) if kernel.grid else ())
+                    not kernel.multiplies
+                    or log_distance(kernel.multiplies, tiling.multiplies) < CLOSE
+                    for tiling in (list_fitting_tilings(kernel, candidate) if kernel.grid else ())
                 )
-                for candidate in (shape, _part_of(shape, parts))
+                for candidate in (shape, _cut_shape(shape, parts))
             )
-            if part_fits or (not fits and _fills_alike(kernel, shape, parts)):
+            if part_fits or (not fits and _is_part_as_large(kernel, shape, parts)):
                 return True
     if evidence.row.direction == "forward":
         return False
@@ -454,49 +474,53 @@ def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: 
     return any(
         ceil(length / step) == ceil(length / parts / step) for length, step in lengths
     ) or any(
-        _fills_alike(kernel, shape, parts, of_sum=True) for kernel in products for shape in sums
+        _is_part_as_large(kernel, shape, parts, of_sum=True)
+        for kernel in products
+        for shape in sums
     )
 
 
-def list_parts(launches: int) -> Sequence[int]:
+def list_part_counts(launches: int) -> Sequence[int]:
     """Return into how many parts a product may be split that was launched so often, by as many
     calls each."""
     return [parts for parts in range(2, launches + 1) if launches % parts == 0]
 
 
-def _part_of(shape: Shape, parts: int) -> Shape:
+def _cut_shape(shape: Shape, parts: int) -> Shape:
     """Return the largest of ``parts`` parts of the rows."""
     if isinstance(shape, ConvShape):
         return replace(shape, batch=ceil(shape.batch / parts))
     return replace(shape, m=ceil(shape.m / parts))
 
 
-def _fills_alike(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = False) -> bool:
+def _is_part_as_large(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = False) -> bool:
     """Return whether one of ``parts`` parts in complete tiles, its columns padded too, is about as
     much as the estimate of ``shape``."""
-    tile, gemm = kernel.algorithm.tile, product_of(shape)
+    tile, gemm = kernel.algorithm.tile, convert_to_gemm(shape)
     rows, cut = (gemm.m, parts) if of_sum else (ceil(gemm.m / parts), 1)
     if kernel.algorithm.method in UNTILED:
         return rows == gemm.m
     steps = (tile[2],) if tile and tile[2] else (1, *DEPTH_STEPS)
-    depths = [gemm.k / up(ceil(gemm.k / cut), step) for step in steps]
+    depths = [gemm.k / round_up(ceil(gemm.k / cut), step) for step in steps]
     groups = shape.groups if isinstance(shape, ConvShape) else 1
     areas = (
-        (up(rows, m) * up(width, n), gemm.m * width)
+        (round_up(rows, m) * round_up(width, n), gemm.m * width)
         for m, n in ((tile[:2], tile[1::-1]) if tile else product(TILES, WIDTHS))
         for width in (gemm.n, gemm.n // groups)
     )
-    return any(distance(area, paper * depth) < CLOSE for area, paper in areas for depth in depths)
+    return any(
+        log_distance(area, paper * depth) < CLOSE for area, paper in areas for depth in depths
+    )
 
 
-def _may_be_parts(kernel: KernelGroup, shape: Shape, parts: int, multiplies: float) -> bool:
+def _can_launch_be_part(kernel: KernelGroup, shape: Shape, parts: int, multiplies: float) -> bool:
     """Return whether one launch for a part of the batch would need as many tiles as the one that
     was predicted."""
-    smaller = [_part_of(shape, parts)]
+    smaller = [_cut_shape(shape, parts)]
     if isinstance(shape, GemmShape):  # the sum of a weight's gradient runs over the batch
         smaller.append(replace(shape, k=ceil(shape.k / parts)))
     return any(
         tiling.multiplies >= ENOUGH * multiplies
         for part in smaller
-        for tiling in tiled(kernel, part)
+        for tiling in list_fitting_tilings(kernel, part)
     )

@@ -15,11 +15,11 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     Loose,
     RowEvidence,
     count_launches,
-    sum_executed,
+    sum_executed_flops,
 )
-from perfctl.orchestrator.ledger.causes.row_rules import shared_kernel
-from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Facts, RuleInput
-from perfctl.orchestrator.ledger.causes.tensor_rules import tensor_cores
+from perfctl.orchestrator.ledger.causes.row_rules import detect_shared_kernel
+from perfctl.orchestrator.ledger.causes.rule import Cause, CauseFacts, Confidence, RowCase
+from perfctl.orchestrator.ledger.causes.tensor_rules import detect_tensor_cores
 from perfctl.orchestrator.statistics import group_by
 
 METRICS = {
@@ -42,7 +42,7 @@ LAYERS_LISTED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
-class FaddFacts(Facts):
+class FaddFacts(CauseFacts):
     """FADD without FFMA; outside of layers, of which layer and batch size they may be."""
 
     fadd: float
@@ -56,7 +56,7 @@ class FaddFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class CounterFacts(Facts):
+class MissingCounterFacts(CauseFacts):
     """Parts of the sum that lack their counters, and the launches that have a figure."""
 
     flops: float | None
@@ -70,7 +70,7 @@ class CounterFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class NothingFacts(Facts):
+class UncountedFacts(CauseFacts):
     """Kernels that ran without a FLOP; ``outside``: others did, outside of layers."""
 
     ran: float
@@ -79,7 +79,7 @@ class NothingFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class MissingFacts(Facts):
+class MissingKernelFacts(CauseFacts):
     """Work without kernels: of one row, or of one direction of the sweep."""
 
     left_out: str | None
@@ -100,7 +100,7 @@ class MissingFacts(Facts):
     executed_share: float = 0.0
 
 
-def fadd_alone(case: RuleInput) -> Cause | None:
+def detect_fadd_alone(case: RowCase) -> Cause | None:
     """FADD was collected without FFMA, which is what a multiply-add is.
 
     Evidence  which counters were collected.
@@ -111,7 +111,7 @@ def fadd_alone(case: RuleInput) -> Cause | None:
     evidence = case.evidence
     if not _has_only_additions(evidence.kernels):
         return None
-    return case.propose(
+    return case.propose_cause(
         "FADD alone",
         None,
         FaddFacts(evidence.total("fadd") or 0, macs=evidence.estimated / 2),
@@ -125,7 +125,7 @@ def _has_only_additions(kernels: tuple[KernelGroup, ...]) -> bool:
     return "fadd" in counted and not has_tensor and counted.isdisjoint(("ffma", "fmul"))
 
 
-def not_collected(case: RuleInput) -> Cause | None:
+def detect_missing_counters(case: RowCase) -> Cause | None:
     """Counters that the row's FLOPs need were not collected, or no FLOPs follow from them.
 
     Evidence  the counters of each kernel, and why a figure has no value.
@@ -162,16 +162,16 @@ def not_collected(case: RuleInput) -> Cause | None:
         variant = "for some launches"
     elif any(kernel.flops.moves_constants for kernel in kernels):
         return None
-    elif (tensor := tensor_cores(case)) is not None and tensor.variant != "executed":
+    elif (tensor := detect_tensor_cores(case)) is not None and tensor.variant != "executed":
         return None  # tensor cores did the products, and their FLOPs were not counted
     else:
         figure = unread[0].flops if unread else counted
         variant, parts = "no value", figure.missing
         reason = figure.reason or "ncu printed no value"
-    return case.propose(
+    return case.propose_cause(
         "counter not collected",
         None,
-        CounterFacts(
+        MissingCounterFacts(
             counted.value,
             parts,
             tuple(METRICS[part] for part in parts if part in METRICS),
@@ -193,7 +193,7 @@ def _is_partly_collected(kernels: Sequence[KernelGroup]) -> bool:
     return 0 < len(fp32) < len(PATHS["fp32"]) and ("ffma" not in fp32 or counted == fp32)
 
 
-def nothing_counted(case: RuleInput) -> Cause | None:
+def detect_zero_flops(case: RowCase) -> Cause | None:
     """Kernels ran with all their counters, and none of them executed a FLOP.
 
     Evidence  a complete count of 0.
@@ -206,10 +206,10 @@ def nothing_counted(case: RuleInput) -> Cause | None:
         return None
     products = evidence.product_kernels
     integer = any(kernel.algorithm.math == "int8" for kernel in products)
-    return case.propose(
+    return case.propose_cause(
         "nothing counted",
         None,
-        NothingFacts(
+        UncountedFacts(
             count_launches(evidence.kernels),
             evidence.estimated,
             any(kernel.products for kernel in case.unattributed_kernels),
@@ -219,7 +219,7 @@ def nothing_counted(case: RuleInput) -> Cause | None:
     )
 
 
-def direction_missing(case: RuleInput) -> Cause | None:
+def detect_missing_direction(case: RowCase) -> Cause | None:
     """The step has this work, and the recording has kernels of other rows but none of this one.
 
     Evidence  the estimate, the kernels of other rows at this batch size, and kernels outside of
@@ -235,43 +235,45 @@ def direction_missing(case: RuleInput) -> Cause | None:
     evidence = case.evidence
     if evidence.kernels or not evidence.profiled or not evidence.estimated:
         return None
-    if shared_kernel(case) is not None:
+    if detect_shared_kernel(case) is not None:
         return None
-    return case.propose(
+    return case.propose_cause(
         "direction missing",
         None,
-        MissingFacts(
+        MissingKernelFacts(
             evidence.left_out,
-            _find_reason(evidence, case.unattributed_kernels, evidence.estimated),
+            _explain_missing_kernels(evidence, case.unattributed_kernels, evidence.estimated),
             evidence.row.whole_estimate or 0,
         ),
     )
 
 
-def _find_reason(evidence: RowEvidence, outside: Sequence[KernelGroup], owed: float) -> str:
+def _explain_missing_kernels(
+    evidence: RowEvidence, outside: Sequence[KernelGroup], owed: float
+) -> str:
     """Return why a row's kernels may be missing; ``owed``: their estimated FLOPs."""
     if evidence.left_out:
         return "left out"
     if evidence.row.direction != "forward" and evidence.mode in ("infer", "eval"):
         return "inference"
-    if not _may_be_missing(outside, owed):
+    if not _can_hold_missing_work(outside, owed):
         return "did not run"
     return "in backward" if evidence.row.direction in BACKWARD else "outside"
 
 
-def _may_be_missing(outside: Sequence[KernelGroup], owed: float) -> bool:
+def _can_hold_missing_work(outside: Sequence[KernelGroup], owed: float) -> bool:
     """Return whether kernels outside of layers may be the missing ones: products with enough
     FLOPs, or not counted."""
     products = [kernel for kernel in outside if kernel.main]
     unknown = any(kernel.flops.value is None or kernel.flops.lower_bound for kernel in products)
-    executed = sum_executed(products)
+    executed = sum_executed_flops(products)
     return bool(products) and (unknown or executed >= MISSING_SHARE_MIN * owed)
 
 
-def directions_missing(table: EvidenceTable, loose: Loose) -> list[Cause]:
+def list_missing_direction_causes(table: EvidenceTable, loose: Loose) -> list[Cause]:
     """Return one cause for all rows of a direction without kernels.
 
-    Evidence  the rows for which ``direction_missing`` holds.
+    Evidence  the rows for which ``detect_missing_direction`` holds.
     Factor    none.
     Silent    if no row lacks its kernels.
     Fix       that of the rows.
@@ -279,7 +281,7 @@ def directions_missing(table: EvidenceTable, loose: Loose) -> list[Cause]:
     missing = [
         evidence
         for evidence in table.values()
-        if direction_missing(RuleInput(evidence, table, loose.get(evidence.row.size, ())))
+        if detect_missing_direction(RowCase(evidence, table, loose.get(evidence.row.size, ())))
     ]
     by_direction = group_by(
         missing,
@@ -288,11 +290,12 @@ def directions_missing(table: EvidenceTable, loose: Loose) -> list[Cause]:
         ),
     )
     return [
-        _join_missing(direction, rows, table, loose) for direction, rows in by_direction.items()
+        _build_missing_direction_cause(direction, rows, table, loose)
+        for direction, rows in by_direction.items()
     ]
 
 
-def _join_missing(
+def _build_missing_direction_cause(
     direction: str, missing: Sequence[RowEvidence], table: EvidenceTable, loose: Loose
 ) -> Cause:
     batch = max(evidence.row.size for evidence in missing)
@@ -308,13 +311,13 @@ def _join_missing(
     elif backward and not left_out and layers == (first_layer,):
         scope = "first"
     outside = loose.get(batch, ())
-    owed, executed = sum(evidence.estimated for evidence in missing), sum_executed(outside)
-    state = _find_reason(missing[0], outside, owed)
+    owed, executed = sum(evidence.estimated for evidence in missing), sum_executed_flops(outside)
+    state = _explain_missing_kernels(missing[0], outside, owed)
     if state in ("in backward", "outside"):
         state = scope
-    facts = MissingFacts(
+    facts = MissingKernelFacts(
         left_out,
-        _find_reason(missing[0], outside, missing[0].estimated),
+        _explain_missing_kernels(missing[0], outside, missing[0].estimated),
         owed,
         direction=direction.capitalize(),
         layers=() if scope == "all" else layers[:LAYERS_LISTED_MAX],

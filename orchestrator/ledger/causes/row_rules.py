@@ -9,38 +9,41 @@ from itertools import accumulate, takewhile
 from math import gcd, log
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
-from perfctl.orchestrator.counts.kernels.short_names import shorten, spoken
+from perfctl.orchestrator.counts.kernels.short_names import (
+    shorten_kernel_name,
+    shorten_kernel_names,
+)
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import (
     SPARSE,
-    breakdown,
-    is_of_another_layer,
+    break_down_count,
+    shows_other_channels,
 )
-from perfctl.orchestrator.ledger.causes.call_rules import RECURRENT, products_needed
+from perfctl.orchestrator.ledger.causes.call_rules import RECURRENT, count_estimated_products
 from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
     RowEvidence,
     count_launches,
-    sum_executed,
-    sum_products,
+    sum_executed_flops,
+    sum_multiply_add_flops,
 )
 from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     EXACT,
-    distance,
-    from_grids,
-    has_own_grids,
+    has_grid_of_shape,
+    log_distance,
+    predict_from_grids,
 )
 from perfctl.orchestrator.ledger.causes.rule import (
     DEVIATION_MIN,
     UNSTATED,
     Cause,
-    Facts,
+    CauseFacts,
+    ExpectedNumber,
     FlopsFacts,
-    Implies,
-    RuleInput,
-    Same,
-    deviates,
+    Implications,
+    RowCase,
+    deviates_from_one,
 )
 from perfctl.orchestrator.ledger.causes.tensor_rules import THRICE
 
@@ -81,7 +84,7 @@ _VECTOR_KERNEL = re.compile("gemv|gemmsn|dot_kernel")
 
 
 @dataclass(frozen=True, slots=True)
-class AlgorithmFacts(Facts):
+class AlgorithmFacts(CauseFacts):
     """Kernels that each do the complete layer, or how often each gradient was computed."""
 
     number: int = 0
@@ -94,7 +97,7 @@ class AlgorithmFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class TileFacts(Facts):
+class TileFacts(CauseFacts):
     """Tiles of a product."""
 
     tiles: tuple[str, ...]
@@ -123,7 +126,7 @@ class PersistentFacts(FlopsFacts):
 
 
 @dataclass(frozen=True, slots=True)
-class WorkFacts(Facts):
+class ExtraWorkFacts(CauseFacts):
     """FLOPs beside the products; ``extra``: their share of what they are added to."""
 
     flops: float = 0.0
@@ -134,7 +137,7 @@ class WorkFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class SharedFacts(Facts):
+class SharedKernelFacts(CauseFacts):
     """Rows whose work one kernel does."""
 
     name: str
@@ -144,7 +147,7 @@ class SharedFacts(Facts):
     others: tuple[str, ...] = ()
 
 
-def several_algorithms(case: RuleInput) -> Cause | None:
+def detect_several_algorithms(case: RowCase) -> Cause | None:
     """More than one kernel did the complete layer: cuDNN was trying them out.
 
     Evidence  two or more kernels whose grids each do the complete layer, or whose algorithms do, if
@@ -160,27 +163,27 @@ def several_algorithms(case: RuleInput) -> Cause | None:
     if not several or not parts.estimated:
         return None
     is_partial = evidence.row.executed.lower_bound
-    other_flops = sum_executed(kernel for kernel in evidence.kernels if kernel not in several)
+    other_flops = sum_executed_flops(kernel for kernel in evidence.kernels if kernel not in several)
     within = sum(max(kernel.executed - kernel.products, 0) for kernel in several)
     # a trial runs once: the number of launches that all layers have in common is another cause
     common = gcd(
         case.table.launched(*evidence.place[:2]),
         *(round(kernel.launches) for kernel in several),
     )
-    names = ", ".join(shorten(kernel.name for kernel in several).values())
-    return case.propose(
+    names = ", ".join(shorten_kernel_names(kernel.name for kernel in several).values())
+    return case.propose_cause(
         "several algorithms",
         None
         if is_partial
         else (parts.base + other_flops + within) / parts.estimated / (common or 1),
         AlgorithmFacts(len(several), names, products=isinstance(evidence.forward, GemmShape)),
         several,
-        Implies(is_counted=is_partial, trials=True),
+        Implications(is_counted=is_partial, trials=True),
         "partly counted" if is_partial else "",
     )
 
 
-def tile_padding(case: RuleInput) -> Cause | None:
+def detect_tile_padding(case: RowCase) -> Cause | None:
     """Kernels compute complete tiles, which cover more than the layer has.
 
     Evidence  the grid, the tile in the kernel's name, and the layer's shape, within 20% of the
@@ -207,32 +210,32 @@ def tile_padding(case: RuleInput) -> Cause | None:
     runs = 1.0
     if parts.called:
         runs = gcd(*(round(kernel.launches) for kernel in parts.products)) / evidence.calls
-    counted = Same(parts.seen / max(runs, 1.0), parts.base, CLOSE if forward else EXACT)
+    counted = ExpectedNumber(parts.seen / max(runs, 1.0), parts.base, CLOSE if forward else EXACT)
     executed = (parts.seen - parts.called) / parts.base if parts.base else 1.0
     other_batch = _find_other_batch(case)
     is_chosen_by_count = any(
         kernel.algorithm.tile is None and kernel.algorithm.library == "triton"
         for kernel in parts.products
     )
-    return case.propose(
+    return case.propose_cause(
         "tile padding",
         factor,
         TileFacts(
             parts.rules,
-            executed if deviates(executed) else None,
+            executed if deviates_from_one(executed) else None,
             other_batch,
             in_all=not forward or len(parts.products) > 1,
         ),
         parts.products,
-        Implies(
+        Implications(
             flops=counted if parts.seen else None,
-            batches=_batches(evidence, other_batch),
+            batches=_list_possible_batches(evidence, other_batch),
             is_stated=not is_chosen_by_count,
         ),
     )
 
 
-def derived_tiles(case: RuleInput) -> Cause | None:
+def detect_derived_tile_padding(case: RowCase) -> Cause | None:
     """A derived count is made of complete tiles, by the rules of its kernels.
 
     Evidence  the rules that derive the count, if no grid was matched.
@@ -242,7 +245,7 @@ def derived_tiles(case: RuleInput) -> Cause | None:
     """
     evidence = case.evidence
     kernels = evidence.product_kernels
-    if not evidence.derived or not evidence.estimated or tile_padding(case) is not None:
+    if not evidence.derived or not evidence.estimated or detect_tile_padding(case) is not None:
         return None
     calls = sum(call.calls for call in evidence.row.calls if call.flops)
     launched = count_launches(kernels)
@@ -254,8 +257,8 @@ def derived_tiles(case: RuleInput) -> Cause | None:
     if factor <= 1 or not rules or not case.is_worth_naming(factor):
         return None
     tiles = tuple(rules)[:DERIVATIONS_LISTED_MAX]
-    implies = Implies(launches=Same(launched, calls))
-    return case.propose("tile padding", factor, TileFacts(tiles), kernels, implies)
+    implies = Implications(launches=ExpectedNumber(launched, calls))
+    return case.propose_cause("tile padding", factor, TileFacts(tiles), kernels, implies)
 
 
 def _has_estimated_count(evidence: RowEvidence) -> bool:
@@ -268,23 +271,23 @@ def _has_estimated_count(evidence: RowEvidence) -> bool:
     return (
         not does_fewer
         and not evidence.left_out
-        and launches >= products_needed(evidence)
+        and launches >= count_estimated_products(evidence)
         and abs((evidence.row.ratio or 0) - 1) <= SAME_WORK_ERROR_MAX
         and not evidence.row.executed.lower_bound
     )
 
 
-def _find_other_batch(case: RuleInput) -> int | None:
+def _find_other_batch(case: RowCase) -> int | None:
     """Return another batch that runs the same blocks: the one that other layers show, or twice the
     row's if none shows which batch ran."""
-    evidence, forward = case.evidence, case.row_of("forward")
+    evidence, forward = case.evidence, case.get_other_direction("forward")
     batch = evidence.row.size
     rows = (
         row
         for direction in ("forward", *BACKWARD)
-        for row in case.table.network_order.get((batch, direction), ())
+        for row in case.table.rows_in_network_order.get((batch, direction), ())
     )
-    shared = case.table.shared_batch(evidence.place)
+    shared = case.table.find_shared_batch(evidence.place)
     if evidence.seen_batch or not (
         shared or not any(row is not evidence and _has_estimated_count(row) for row in rows)
     ):
@@ -293,28 +296,32 @@ def _find_other_batch(case: RuleInput) -> int | None:
     halves = any(kernel.counts.get("hfma") for kernel in case.breakdown.products)
     if shared and halves:
         return shared  # how many lanes of an HFMA2 were used is not known
-    read = breakdown(evidence.with_batch(other), forward.with_batch(other) if forward else None)
+    read = break_down_count(
+        evidence.read_as_batch(other), forward.read_as_batch(other) if forward else None
+    )
     same = read.rules and abs(read.base / case.breakdown.base - 1) < DEVIATION_MIN
     return other if same else None
 
 
-def _differs_at_shared_batch(case: RuleInput) -> bool:
+def _differs_at_shared_batch(case: RowCase) -> bool:
     """Return whether the batch that other layers show needs another share of the estimate."""
-    shared = case.table.shared_batch(case.evidence.place)
+    shared = case.table.find_shared_batch(case.evidence.place)
     if not shared:
         return False
-    read = breakdown(case.evidence.with_batch(shared), case.row_of("forward"))
+    read = break_down_count(
+        case.evidence.read_as_batch(shared), case.get_other_direction("forward")
+    )
     needed = case.breakdown.base / case.breakdown.estimated
-    return not read.rules or distance(read.base / read.estimated, needed) > EXACT
+    return not read.rules or log_distance(read.base / read.estimated, needed) > EXACT
 
 
-def _batches(evidence: RowEvidence, other: int | None) -> tuple[int, ...]:
+def _list_possible_batches(evidence: RowEvidence, other: int | None) -> tuple[int, ...]:
     """Return the batch sizes that fit the row's blocks."""
     batch = evidence.seen_batch or evidence.row.size
     return (batch, other) if other else (batch,)
 
 
-def persistent(case: RuleInput) -> Cause | None:
+def detect_persistent_rnn(case: RowCase) -> Cause | None:
     """A recurrent layer's steps run in one kernel, which keeps the weights on chip.
 
     Evidence  the kernel's name (``RNN_blockPersist_fp_LSTM``, ``RNN_persist_fp``), and a gap.
@@ -322,11 +329,13 @@ def persistent(case: RuleInput) -> Cause | None:
     Silent    without a gap.
     Fix       none; larger batches fill its groups.
     """
-    if not case.executed or not deviates(case.ratio or 1):
+    if not case.executed or not deviates_from_one(case.ratio or 1):
         return None
     if not RECURRENT.search(case.evidence.row.kind or ""):
         return None
-    forward = case.row_of("forward") if case.evidence.row.direction != "forward" else None
+    forward = (
+        case.get_other_direction("forward") if case.evidence.row.direction != "forward" else None
+    )
     repeated = {kernel.name for kernel in forward.kernels} if forward is not None else set()
     kernels = tuple(
         kernel
@@ -337,21 +346,21 @@ def persistent(case: RuleInput) -> Cause | None:
     )
     if not kernels:
         return None
-    return case.propose(
+    return case.propose_cause(
         "persistent RNN",
         None,
         PersistentFacts(
-            sum_executed(kernels),
+            sum_executed_flops(kernels),
             case.evidence.estimated,
             executed=case.executed,
-            kernel=spoken(kernels[0].name),
+            kernel=shorten_kernel_name(kernels[0].name),
         ),
         kernels,
         UNSTATED,
     )
 
 
-def winograd(case: RuleInput) -> Cause | None:
+def detect_winograd(case: RowCase) -> Cause | None:
     """Winograd needs fewer multiplies for 3x3 and 5x5 filters, with additions in the transforms.
 
     Evidence  kernel names, the grid (whose side with the channels says how the tile lies) or the
@@ -364,10 +373,10 @@ def winograd(case: RuleInput) -> Cause | None:
     Fix       none; ``torch.backends.cudnn.deterministic = True`` leaves fewer algorithms to choose
               from.
     """
-    return _transformed(case, "Winograd", "winograd")
+    return _propose_transformed_convolution(case, "Winograd", "winograd")
 
 
-def fourier(case: RuleInput) -> Cause | None:
+def detect_fourier(case: RowCase) -> Cause | None:
     """The convolution runs as a product of Fourier transforms.
 
     Evidence  kernel names, the grids or the shape, and the counts of the transforms. The gradient
@@ -377,10 +386,10 @@ def fourier(case: RuleInput) -> Cause | None:
     Silent    if its products were not counted.
     Fix       as for Winograd.
     """
-    return _transformed(case, "FFT", "fft")
+    return _propose_transformed_convolution(case, "FFT", "fft")
 
 
-def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
+def _propose_transformed_convolution(case: RowCase, rule: str, family: str) -> Cause | None:
     if case.executed is None:
         return None
     parts, evidence = case.breakdown, case.evidence
@@ -388,42 +397,42 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
         return None  # its products were not counted, or did not run
     forward = evidence.row.direction == "forward"
     error = abs(log(parts.seen / parts.base))
-    if not _may_transform(evidence):
+    if not _can_be_transformed(evidence):
         return None
     has_other_layers = any(
-        is_of_another_layer(kernel, evidence.forward) for kernel in parts.products
+        shows_other_channels(kernel, evidence.forward) for kernel in parts.products
     )
     error_max = EXACT if forward and has_other_layers else OTHER_LAYER_LOG_MIN
     multiplies, transforms = parts.base / parts.estimated, parts.transforms / parts.estimated
     runs = min((kernel.launches for kernel in parts.transforming), default=0) / evidence.calls
     # more launches of both, or a larger batch, are another cause
-    enough = count_launches(parts.products) >= products_needed(evidence)
+    enough = count_launches(parts.products) >= count_estimated_products(evidence)
     if (len(parts.products) == 1 if forward else enough) and error > CLOSE:
         transforms = multiplies * parts.transforms / parts.seen
     elif forward and runs > 1:
         transforms /= runs
     other_batch = _find_other_batch(case)
-    return case.propose(
+    return case.propose_cause(
         rule,
         multiplies + transforms,
         TransformFacts(
             parts.rules,
-            parts.seen / parts.estimated if deviates(parts.seen / parts.base) else None,
+            parts.seen / parts.estimated if deviates_from_one(parts.seen / parts.base) else None,
             other_batch,
             method=(parts.method or rule) if family == "winograd" else rule,
             multiplies=multiplies,
             transforms=transforms,
         ),
         (*parts.products, *parts.transforming),
-        Implies(
-            flops=Same(parts.seen, parts.base, error_max),
-            batches=_batches(evidence, other_batch),
+        Implications(
+            flops=ExpectedNumber(parts.seen, parts.base, error_max),
+            batches=_list_possible_batches(evidence, other_batch),
             is_stated=error <= CLOSE or not _differs_at_shared_batch(case),
         ),
     )
 
 
-def _may_transform(evidence: RowEvidence) -> bool:
+def _can_be_transformed(evidence: RowEvidence) -> bool:
     """Return whether the row is a convolution whose filter the algorithm can have, as far as both
     are known."""
     shape = evidence.forward
@@ -436,7 +445,7 @@ def _may_transform(evidence: RowEvidence) -> bool:
     return filter_sides == sides if sides else shape.kernel_h * shape.kernel_w > 1
 
 
-def split_k(case: RuleInput) -> Cause | None:
+def detect_split_k(case: RowCase) -> Cause | None:
     """A long sum is cut into slices, which are added up afterwards, or by the kernel itself.
 
     Evidence  a kernel that adds up slices, or the product's own FADD: one for each value and part
@@ -450,21 +459,21 @@ def split_k(case: RuleInput) -> Cause | None:
         return None
     parts = case.breakdown
     named_kernels = [kernel for kernel in parts.products if kernel.algorithm.split_k]
-    unknown = not parts.summed and not parts.rules and deviates(case.ratio or 1)
+    unknown = not parts.summed and not parts.rules and deviates_from_one(case.ratio or 1)
     if case.executed and named_kernels and unknown:
         name = named_kernels[0].name[:60]
-        return case.propose(
-            "split-K", None, WorkFacts(kernel=name), named_kernels, UNSTATED, "by its name"
+        return case.propose_cause(
+            "split-K", None, ExtraWorkFacts(kernel=name), named_kernels, UNSTATED, "by its name"
         )
-    factor = parts.grown("summed")
+    factor = parts.compute_growth_factor("summed")
     if not parts.summed or not case.is_worth_naming(factor):
         return None
     depths = (kernel.grid[2] for kernel in parts.products if kernel.grid and kernel.grid[2] > 1)
     adder = parts.summing[0]
-    return case.propose(
+    return case.propose_cause(
         "split-K",
         factor,
-        WorkFacts(
+        ExtraWorkFacts(
             parts.summed,
             factor - 1,
             kernel=None if adder in parts.products else adder.name[:60],
@@ -474,7 +483,7 @@ def split_k(case: RuleInput) -> Cause | None:
     )
 
 
-def layout_and_epilogue(case: RuleInput) -> Cause | None:
+def detect_layout_and_epilogue(case: RowCase) -> Cause | None:
     """Kernels do work in addition to the products: change layouts, add a bias, scale results.
 
     Evidence  FLOPs of the other kernels, and of the products beyond their multiply-adds.
@@ -485,22 +494,22 @@ def layout_and_epilogue(case: RuleInput) -> Cause | None:
     if case.executed is None:
         return None
     parts = case.breakdown
-    factor = parts.grown("extra")
+    factor = parts.compute_growth_factor("extra")
     if not parts.extra or not case.is_worth_naming(factor):
         return None
-    works = [_work_of(kernel) for kernel in parts.extras if kernel.executed]
+    works = [_describe_kernel_work(kernel) for kernel in parts.extras if kernel.executed]
     if parts.onto:
         beside = "activation or dequantisation on CUDA cores"
         works.append("sums onto its output" if parts.rules else beside)
-    return case.propose(
+    return case.propose_cause(
         "layout and epilogue",
         factor,
-        WorkFacts(parts.extra, factor - 1, works=tuple(dict.fromkeys(works))),
+        ExtraWorkFacts(parts.extra, factor - 1, works=tuple(dict.fromkeys(works))),
         parts.extras,
     )
 
 
-def _work_of(kernel: KernelGroup) -> str:
+def _describe_kernel_work(kernel: KernelGroup) -> str:
     """Return what a kernel does in addition to the products, by its name."""
     name = kernel.name.lower()
     if kernel.main and _STREAM_KERNEL.search(name):
@@ -519,7 +528,7 @@ def _work_of(kernel: KernelGroup) -> str:
     return _WORK_BY_FAMILY.get(kernel.algorithm.family or "") or by_role
 
 
-def shared_kernel(case: RuleInput) -> Cause | None:
+def detect_shared_kernel(case: RowCase) -> Cause | None:
     """One kernel does the work of this layer and of neighbors that have no kernel.
 
     Evidence  a count that is this layer's estimate plus that of the next layers, within 2%.
@@ -530,33 +539,33 @@ def shared_kernel(case: RuleInput) -> Cause | None:
     """
     evidence = case.evidence
     if evidence.kernels:
-        served = _served_layers(case, evidence)
+        served = _find_served_layers(case, evidence)
         if not served:
             return None
-        return case.propose(
+        return case.propose_cause(
             "shared kernel",
             (evidence.estimated + sum(other.estimated for other in served)) / evidence.estimated,
-            SharedFacts(evidence.row.name, others=tuple(other.row.name for other in served)),
+            SharedKernelFacts(evidence.row.name, others=tuple(other.row.name for other in served)),
             evidence.product_kernels,
-            Implies(served=served, is_stated=_has_joint_grid(evidence, served)),
+            Implications(served=served, is_stated=_has_joint_grid(evidence, served)),
         )
     # the layer before it that has kernels, and serves those up to the next with kernels
     batch, _, direction = evidence.place
-    forward = case.row_of("forward") or evidence
-    rows, index = _neighbors(case, forward)
+    forward = case.get_other_direction("forward") or evidence
+    rows, index = _find_neighbor_rows(case, forward)
     owners = (other for other in reversed(rows[:index]) if other.kernels)
     owner = next(owners, None)
     if owner is not None and direction in BACKWARD:
         owner = case.table.get((batch, owner.row.layer, "backward"))
-    cause = shared_kernel(replace(case, evidence=owner)) if owner and owner.kernels else None
-    if owner is None or cause is None or not isinstance(cause.facts, SharedFacts):
+    cause = detect_shared_kernel(replace(case, evidence=owner)) if owner and owner.kernels else None
+    if owner is None or cause is None or not isinstance(cause.facts, SharedKernelFacts):
         return None
     if evidence.row.name not in cause.facts.others:
         return None
     return replace(
         cause,
         factor=None,
-        facts=SharedFacts(evidence.row.name, owner.row.name, evidence.estimated),
+        facts=SharedKernelFacts(evidence.row.name, owner.row.name, evidence.estimated),
         variant="within another kernel",
         row=f"{evidence.row.name}{evidence.row.at}",
     )
@@ -569,18 +578,18 @@ def _has_joint_grid(owner: RowEvidence, served: Sequence[RowEvidence]) -> bool:
         return False
     products = [shape for shape in shapes if isinstance(shape, GemmShape)]
     joint = replace(products[0], n=sum(product.n for product in products))
-    return has_own_grids(replace(owner, forward=joint))
+    return has_grid_of_shape(replace(owner, forward=joint))
 
 
-def _served_layers(case: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ...]:
+def _find_served_layers(case: RowCase, owner: RowEvidence) -> tuple[RowEvidence, ...]:
     """Return the neighbors after ``owner`` whose estimates, added to its own, are its count."""
-    products = sum_products(owner.product_kernels)
+    products = sum_multiply_add_flops(owner.product_kernels)
     if not owner.estimated or products <= owner.estimated * (1 + SAME_WORK_ERROR_MAX):
         return ()
-    grids = from_grids(owner, owner.product_kernels)
+    grids = predict_from_grids(owner, owner.product_kernels)
     if grids is not None and abs(products / grids[0] - 1) <= SAME_WORK_ERROR_MAX:
         return ()
-    after = _following_without_kernels(case, owner)
+    after = _list_following_without_kernels(case, owner)
     if any(
         kernel.main
         and (kernel.products >= OUTSIDE_SHARE_MAX * owner.estimated or kernel.flops.value is None)
@@ -594,12 +603,12 @@ def _served_layers(case: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ..
     return ()
 
 
-def _following_without_kernels(case: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ...]:
+def _list_following_without_kernels(case: RowCase, owner: RowEvidence) -> tuple[RowEvidence, ...]:
     """Return the rows of the layers that follow in the network up to the next with kernels; of
     gradients, those of the layers without forward kernels."""
     batch, layer, direction = owner.place
     forward = case.table.get((batch, layer, "forward"), owner)
-    rows, index = _neighbors(case, forward)
+    rows, index = _find_neighbor_rows(case, forward)
     after = tuple(
         takewhile(
             lambda row: not row.kernels and row.profiled and not row.left_out, rows[index + 1 :]
@@ -615,8 +624,8 @@ def _following_without_kernels(case: RuleInput, owner: RowEvidence) -> tuple[Row
     )
 
 
-def _neighbors(case: RuleInput, evidence: RowEvidence) -> tuple[Sequence[RowEvidence], int]:
+def _find_neighbor_rows(case: RowCase, evidence: RowEvidence) -> tuple[Sequence[RowEvidence], int]:
     """Return the rows of the same batch size and direction in the network's order, and the index
     of the row among them."""
-    rows = case.table.network_order[evidence.row.key[0], evidence.row.direction]
+    rows = case.table.rows_in_network_order[evidence.row.key[0], evidence.row.direction]
     return rows, case.table.positions[evidence.place]

@@ -8,11 +8,16 @@ from functools import cached_property
 from math import log
 from typing import Literal
 
-from perfctl.orchestrator.counts.kernels.grids import GemmShape, up
+from perfctl.orchestrator.counts.kernels.grids import GemmShape, round_up
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
-from perfctl.orchestrator.ledger.causes.breakdown import Breakdown, breakdown
+from perfctl.orchestrator.ledger.causes.breakdown import CountBreakdown, break_down_count
 from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, KernelGroup, RowEvidence
-from perfctl.orchestrator.ledger.causes.matching import CLOSE, EXACT, distance, has_own_grids
+from perfctl.orchestrator.ledger.causes.matching import (
+    CLOSE,
+    EXACT,
+    has_grid_of_shape,
+    log_distance,
+)
 
 DEVIATION_MIN = 0.005
 """A factor closer to 1 is no cause, and a ratio closer to 1 is no gap: counts scatter by less."""
@@ -27,7 +32,7 @@ implies was not recorded. plausible: the cause fits, and so may another."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class CauseFacts:
     """Numbers and names of one cause, of which ``report`` makes its sentence and its fix.
 
     Each rule adds its own. None, False, 0 and "" leave out the part of a sentence that states them.
@@ -35,7 +40,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class FlopsFacts(Facts):
+class FlopsFacts(CauseFacts):
     """FLOPs that ran, next to those of the estimate."""
 
     flops: float
@@ -43,7 +48,7 @@ class FlopsFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class Same:
+class ExpectedNumber:
     """A recorded number that must be the one that a cause predicts."""
 
     recorded: float
@@ -53,7 +58,7 @@ class Same:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Implies:
+class Implications:
     """What else is recorded if a cause holds. None, False, (): the cause says nothing about it."""
 
     is_counted: bool = False
@@ -61,9 +66,9 @@ class Implies:
     is_stated: bool = True
     """True if names, grids and flags state all that the factor needs; False if something else may
     have the same count."""
-    flops: Same | None = None
+    flops: ExpectedNumber | None = None
     """Of the cause's kernels."""
-    launches: Same | None = None
+    launches: ExpectedNumber | None = None
     """Of the cause's kernels, per step."""
     is_complete: bool = False
     """True if ncu left no launch out."""
@@ -83,7 +88,7 @@ class Implies:
     """True if the steps of a run may differ."""
 
 
-COUNTED, UNSTATED = Implies(is_counted=True), Implies(is_stated=False)
+COUNTED, UNSTATED = Implications(is_counted=True), Implications(is_stated=False)
 """What causes imply that counters show, and that only fit."""
 
 
@@ -96,7 +101,7 @@ class Cause:
     factor: float | None
     """Executed / estimated that this cause alone predicts (0.44, 3.6); None if it predicts
     no number."""
-    facts: Facts = field(default_factory=Facts)
+    facts: CauseFacts = field(default_factory=CauseFacts)
     kernels: tuple[str, ...] = ()
     confidence: Confidence = "plausible"
     variant: str = ""
@@ -111,7 +116,7 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class RuleInput:
+class RowCase:
     """The evidence of one ledger row, with the rows and kernels around it."""
 
     evidence: RowEvidence
@@ -120,13 +125,13 @@ class RuleInput:
     """Kernels of the same batch size that no layer's range encloses."""
 
     @cached_property
-    def breakdown(self) -> Breakdown:
+    def breakdown(self) -> CountBreakdown:
         """Return the parts of the row's count."""
         batch, layer, _ = self.evidence.place
         other_layers = self.table.launched(batch, layer)
-        return breakdown(self.evidence, self.row_of("forward"), other_layers)
+        return break_down_count(self.evidence, self.get_other_direction("forward"), other_layers)
 
-    def row_of(self, direction: str) -> RowEvidence | None:
+    def get_other_direction(self, direction: str) -> RowEvidence | None:
         """Return the row of the same layer and batch size in another direction."""
         batch, layer, _ = self.evidence.place
         return self.table.get((batch, layer, direction))
@@ -143,16 +148,18 @@ class RuleInput:
 
     def is_worth_naming(self, factor: float) -> bool:
         """True if the factor deviates from 1, or is a large part of the row's small gap."""
-        gap = abs(log(self.ratio)) if self.ratio and deviates(self.ratio) else 0.0
-        return deviates(factor) or (factor > 0 and abs(log(factor)) > GAP_SHARE_MIN * gap > 0)
+        gap = abs(log(self.ratio)) if self.ratio and deviates_from_one(self.ratio) else 0.0
+        return deviates_from_one(factor) or (
+            factor > 0 and abs(log(factor)) > GAP_SHARE_MIN * gap > 0
+        )
 
-    def propose(
+    def propose_cause(
         self,
         rule: str,
         factor: float | None,
-        facts: Facts | None = None,
+        facts: CauseFacts | None = None,
         kernels: Iterable[KernelGroup] = (),
-        implies: Implies = COUNTED,
+        implies: Implications = COUNTED,
         variant: str = "",
     ) -> Cause | None:
         """Return the cause if nothing recorded contradicts what it implies; None otherwise."""
@@ -165,7 +172,7 @@ class RuleInput:
         return Cause(
             rule,
             factor,
-            facts or Facts(),
+            facts or CauseFacts(),
             names,
             confidence,
             variant,
@@ -174,7 +181,7 @@ class RuleInput:
         )
 
 
-def check_numbers(_: RuleInput, implies: Implies, __: Kernels) -> bool:
+def check_predicted_numbers(_: RowCase, implies: Implications, __: Kernels) -> bool:
     """Return whether launches and FLOPs are the predicted ones."""
     return all(
         same is None
@@ -183,12 +190,12 @@ def check_numbers(_: RuleInput, implies: Implies, __: Kernels) -> bool:
     )
 
 
-def check_complete(case: RuleInput, implies: Implies, _: Kernels) -> bool:
+def check_no_left_out_launches(case: RowCase, implies: Implications, _: Kernels) -> bool:
     """Return whether ncu left no launch out."""
     return not (implies.is_complete and case.evidence.left_out)
 
 
-def check_trials(case: RuleInput, implies: Implies, _: Kernels) -> bool | None:
+def check_cudnn_trials(case: RowCase, implies: Implications, _: Kernels) -> bool | None:
     """Return whether cuDNN tried algorithms, or did not, as it must; None if that is not
     recorded."""
     benchmark = case.evidence.environment.get("cudnn_benchmark")
@@ -201,7 +208,7 @@ def check_trials(case: RuleInput, implies: Implies, _: Kernels) -> bool | None:
     return {"off": True, "on": False}.get(benchmark or "")
 
 
-def check_batch(case: RuleInput, implies: Implies, _: Kernels) -> bool | None:
+def check_needed_batch(case: RowCase, implies: Implications, _: Kernels) -> bool | None:
     """Return whether the batch ran that the cause needs; None if others fit as well."""
     seen_batch = case.evidence.seen_batch
     if not implies.batches:
@@ -211,32 +218,32 @@ def check_batch(case: RuleInput, implies: Implies, _: Kernels) -> bool | None:
     )
 
 
-def check_forward(case: RuleInput, implies: Implies, _: Kernels) -> bool:
+def check_forward_differs(case: RowCase, implies: Implications, _: Kernels) -> bool:
     """Return False if forward deviates as its gradients do: another batch ran, or another layer's
     kernels."""
-    forward = case.row_of("forward")
+    forward = case.get_other_direction("forward")
     ratio = forward.row.ratio if forward is not None else None
     if implies.gradients_only is None or not ratio or abs(log(ratio)) <= EXACT:
         return True
     return abs(log(ratio / implies.gradients_only)) >= CLOSE
 
 
-def check_stated(_: RuleInput, implies: Implies, __: Kernels) -> bool | None:
+def check_factor_is_stated(_: RowCase, implies: Implications, __: Kernels) -> bool | None:
     """Return None if something else may have the same count."""
     return implies.is_stated or None
 
 
-def check_steps(case: RuleInput, implies: Implies, _: Kernels) -> bool:
+def check_equal_steps(case: RowCase, implies: Implications, _: Kernels) -> bool:
     """Return whether all steps executed the same, unless the cause may change."""
     return (
         implies.is_counted
         or implies.changes
         or bool(implies.trials)
-        or not case.evidence.launched.differs
+        or not case.evidence.launched.has_unequal_steps
     )
 
 
-def check_tile(_: RuleInput, implies: Implies, kernels: Kernels) -> bool | None:
+def check_complete_tiles(_: RowCase, implies: Implications, kernels: Kernels) -> bool | None:
     """Return whether the count is that of the product in complete tiles; None without a tile."""
     product = implies.product
     if product is None:
@@ -246,7 +253,10 @@ def check_tile(_: RuleInput, implies: Implies, kernels: Kernels) -> bool | None:
         return None
     return all(
         any(
-            distance(kernel.multiplies, up(product.m, m) * up(product.n, n) * product.k) < CLOSE
+            log_distance(
+                kernel.multiplies, round_up(product.m, m) * round_up(product.n, n) * product.k
+            )
+            < CLOSE
             for m, n in (kernel.algorithm.tile[:2], kernel.algorithm.tile[1::-1])
         )
         for kernel in kernels
@@ -254,19 +264,19 @@ def check_tile(_: RuleInput, implies: Implies, kernels: Kernels) -> bool | None:
     )
 
 
-def check_partner(case: RuleInput, implies: Implies, _: Kernels) -> bool:
+def check_partner_grids(case: RowCase, implies: Implications, _: Kernels) -> bool:
     """Return False if kernels of either row have grids that only its own shape has."""
     if implies.partner is None:
         return True
     pair = (case.evidence, implies.partner)
     return not any(
-        has_own_grids(row) and not has_own_grids(replace(row, forward=other.forward))
+        has_grid_of_shape(row) and not has_grid_of_shape(replace(row, forward=other.forward))
         for row, other in (pair, pair[::-1])
         if other.forward is not None
     )
 
 
-def check_served(case: RuleInput, implies: Implies, _: Kernels) -> bool:
+def check_served_gradients(case: RowCase, implies: Implications, _: Kernels) -> bool:
     """Return False if a layer whose forward this kernel is to compute has no gradients either, nor
     has this row's layer: it did not run."""
     batch, layer, direction = case.evidence.place
@@ -286,63 +296,65 @@ def check_served(case: RuleInput, implies: Implies, _: Kernels) -> bool:
 
 
 CHECKS = (
-    check_numbers,
-    check_complete,
-    check_trials,
-    check_batch,
-    check_forward,
-    check_stated,
-    check_steps,
-    check_tile,
-    check_partner,
-    check_served,
+    check_predicted_numbers,
+    check_no_left_out_launches,
+    check_cudnn_trials,
+    check_needed_batch,
+    check_forward_differs,
+    check_factor_is_stated,
+    check_equal_steps,
+    check_complete_tiles,
+    check_partner_grids,
+    check_served_gradients,
 )
 """What is recorded against what a cause implies: False contradicts it, None was not recorded. One
 False drops the cause. With a None it is only plausible, or likely if no more than a tile is
 unknown."""
 
 
-def find_confidence(case: RuleInput, implies: Implies, kernels: Kernels = ()) -> Confidence | None:
+def find_confidence(
+    case: RowCase, implies: Implications, kernels: Kernels = ()
+) -> Confidence | None:
     """Return the confidence that the record allows; None if it contradicts the cause. Of a derived
     count, nothing was observed."""
     results = {check: check(case, implies, kernels) for check in CHECKS}
     if False in results.values():
         return None
     if unknown := {check for check, result in results.items() if result is None}:
-        return "likely" if unknown == {check_tile} else "plausible"
+        return "likely" if unknown == {check_complete_tiles} else "plausible"
     is_observed = implies.is_counted and not case.evidence.derived
     return "observed" if is_observed else "predicted and matched"
 
 
-def deviates(factor: float) -> bool:
+def deviates_from_one(factor: float) -> bool:
     """Return whether the factor differs from 1 by more than DEVIATION_MIN."""
     return factor > 0 and abs(log(factor)) > log(1 + DEVIATION_MIN)
 
 
-def ratio_of(evidence: RowEvidence) -> float | None:
+def get_gap_ratio(evidence: RowEvidence) -> float | None:
     """Return executed / estimated if it is the gap; None without a count, or if the count may only
     be too low."""
     row = evidence.row
     return None if row.ratio is None or (row.executed.lower_bound and row.ratio <= 1) else row.ratio
 
 
-def explained_share(ratio: float | None, factor: float | None) -> float | None:
+def compute_explained_share(ratio: float | None, factor: float | None) -> float | None:
     """Return the share (0..1) of the gap log(ratio) that the factor explains; None without a gap,
     a ratio or a factor."""
-    if ratio is None or ratio < 0 or factor is None or (ratio and not deviates(ratio)):
+    if ratio is None or ratio < 0 or factor is None or (ratio and not deviates_from_one(ratio)):
         return None
     if not ratio:
         return 1.0 if factor == 0 else 0.0
     return min(max(1 - abs(log(ratio / factor)) / abs(log(ratio)), 0.0), 1.0) if factor > 0 else 0.0
 
 
-def count_things(number: int, noun: str) -> str:
+def pluralize_count(number: int, noun: str) -> str:
     """Return "1 launch", "2,000 launches"."""
     ending = "" if number == 1 else "es" if noun.endswith(("ch", "ss")) else "s"
     return f"{number:,} {noun}{ending}"
 
 
-def times(factor: float) -> str:
+def format_ratio(factor: float) -> str:
     """Return a factor as text: 0.444 -> "0.444", 3.5556 -> "3.56", 1.0156 -> "1.016", 20480 ->
     "20,480", 0.0000488 -> "4.88e-05"."""
     if factor and not 0.0005 <= factor < 1000:
@@ -350,7 +362,7 @@ def times(factor: float) -> str:
     return f"{factor:.2f}" if factor >= 2 else f"{factor:.3f}"
 
 
-def percent(share: float) -> str:
+def format_share(share: float) -> str:
     """Return a share as text: 0.0156 -> "1.6%"; "< 0.1%" and "> 99.9%" instead of 0 and 100 for
     a part."""
     if 0 < share < 0.0005:
@@ -358,7 +370,7 @@ def percent(share: float) -> str:
     return "> 99.9%" if 0.9995 <= share < 1 else f"{100 * share:.1f}%"
 
 
-def amount(flops: float) -> str:
+def format_with_prefix(flops: float) -> str:
     """Return a number with its prefix, ready for a unit: 1358954496 -> "1.36 G"."""
     sizes = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
     size, prefix = next((item for item in sizes if abs(flops) >= item[0]), (1, ""))

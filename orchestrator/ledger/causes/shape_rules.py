@@ -6,19 +6,27 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
-from perfctl.orchestrator.counts.derived.records import Launch, Work
-from perfctl.orchestrator.counts.derived.rules import derive
-from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, up
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence, sum_products
-from perfctl.orchestrator.ledger.causes.matching import EXACT, by_groups, tiled
+from perfctl.orchestrator.counts.derived.records import Launch, LaunchWork
+from perfctl.orchestrator.counts.derived.rules import derive_instructions
+from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, round_up
+from perfctl.orchestrator.ledger.causes.evidence import (
+    KernelGroup,
+    RowEvidence,
+    sum_multiply_add_flops,
+)
+from perfctl.orchestrator.ledger.causes.matching import (
+    EXACT,
+    list_fitting_tilings,
+    tile_grouped_convolution,
+)
 from perfctl.orchestrator.ledger.causes.row_rules import TileFacts
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
-    Facts,
-    Implies,
-    RuleInput,
-    Same,
-    deviates,
+    CauseFacts,
+    ExpectedNumber,
+    Implications,
+    RowCase,
+    deviates_from_one,
 )
 from perfctl.orchestrator.ledger.causes.tensor_rules import THRICE
 
@@ -29,7 +37,7 @@ SWAPPED_RATIO_MIN = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class MaskFacts(Facts):
+class MaskFacts(CauseFacts):
     """Queries and keys under a causal mask, and the scores of one tile."""
 
     rows: int
@@ -39,7 +47,7 @@ class MaskFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupFacts(Facts):
+class DenseGroupsFacts(CauseFacts):
     """Groups of a convolution, and the multiply-adds of all as one and of the estimate."""
 
     groups: int
@@ -48,7 +56,7 @@ class GroupFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class SizeFacts(Facts):
+class ProductSizeFacts(CauseFacts):
     """A side of a product, as its grid and as the layer has it, and the grid's tiles."""
 
     side: str
@@ -61,7 +69,7 @@ class SizeFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class SwapFacts(Facts):
+class SwappedLayersFacts(CauseFacts):
     """The row that lacks or has this one's FLOPs, both layers, and how much it is."""
 
     other: str
@@ -71,7 +79,7 @@ class SwapFacts(Facts):
     is_more: bool
 
 
-def causal_mask(case: RuleInput) -> Cause | None:
+def detect_causal_mask(case: RowCase) -> Cause | None:
     """A fused attention skips the tiles that the causal mask empties.
 
     Evidence  ``is_causal``, the queries and keys, and the tile in the kernel's name.
@@ -88,22 +96,22 @@ def causal_mask(case: RuleInput) -> Cause | None:
     if kernel is None or square is None or case.executed is None:
         return None
     (rows, columns), (m, n) = square, (kernel.algorithm.tile or (1, 1))[:2]
-    if rows % m or columns % n or _derive_attention(case) is not None:
+    if rows % m or columns % n or _derive_attention_flops(case) is not None:
         return None
     tiles = sum(
         min(ceil(((block + 1) * m + columns - rows) / n), columns // n)
         for block in range(rows // m)
     )
     share = tiles * m * n / (rows * columns)
-    if not deviates(share):
+    if not deviates_from_one(share):
         return None
     facts = MaskFacts(rows, columns, m, n)
     executed = (kernel.tensor.value or 0) / case.evidence.estimated
-    implies = Implies(flops=Same(executed, share, EXACT))
-    return case.propose("causal mask", share, facts, (kernel,), implies)
+    implies = Implications(flops=ExpectedNumber(executed, share, EXACT))
+    return case.propose_cause("causal mask", share, facts, (kernel,), implies)
 
 
-def attention_tiles(case: RuleInput) -> Cause | None:
+def detect_attention_tiles(case: RowCase) -> Cause | None:
     """A fused attention computes complete tiles of queries, keys and head sizes, without those that
     a causal mask empties.
 
@@ -114,7 +122,7 @@ def attention_tiles(case: RuleInput) -> Cause | None:
     Silent    if the name does not state the tile, or the count contradicts it: a window hides more.
     Fix       none; the estimate counts the complete square.
     """
-    derived = _derive_attention(case)
+    derived = _derive_attention_flops(case)
     if derived is None or case.executed is None:
         return None
     kernel, flops, rule, is_masked = derived
@@ -122,17 +130,19 @@ def attention_tiles(case: RuleInput) -> Cause | None:
     factor = flops / case.evidence.estimated / (3 if THRICE.search(kernel.name) else 1)
     if not case.is_worth_naming(factor):
         return None
-    return case.propose(
+    return case.propose_cause(
         "causal mask" if is_masked else "tile padding",
         factor,
         TileFacts((rule,)),
         (kernel,),
-        Implies(flops=Same((kernel.tensor.value or 0) / kernel.launches, flops, EXACT)),
+        Implications(
+            flops=ExpectedNumber((kernel.tensor.value or 0) / kernel.launches, flops, EXACT)
+        ),
         "by tiles" if is_masked else "",
     )
 
 
-def _derive_attention(case: RuleInput) -> tuple[KernelGroup, float, str, bool] | None:
+def _derive_attention_flops(case: RowCase) -> tuple[KernelGroup, float, str, bool] | None:
     """Return the kernel of a fused attention, the FLOPs of a launch and the rule of its tiles, and
     whether a mask empties some; None if no rule of counts/ gives them."""
     evidence = case.evidence
@@ -140,13 +150,13 @@ def _derive_attention(case: RuleInput) -> tuple[KernelGroup, float, str, bool] |
     for shape in evidence.attention if evidence.estimated else ():
         for kernel in evidence.product_kernels if shape.backward is is_backward else ():
             launch = Launch(kernel.name, kernel.grid, cluster=kernel.cluster)
-            derived = derive(launch, Work(shape))
+            derived = derive_instructions(launch, LaunchWork(shape))
             if derived and derived.tensor and kernel.algorithm.family == "attention":
                 return kernel, derived.tensor, derived.rule, shape.causal
     return None
 
 
-def groups_as_dense(case: RuleInput) -> Cause | None:
+def detect_groups_as_dense(case: RowCase) -> Cause | None:
     """A kernel multiplies all channels of a grouped convolution, the zeros between groups included.
 
     Evidence  one kernel with the grid, or within 2% the count, of the convolution without groups.
@@ -163,27 +173,27 @@ def groups_as_dense(case: RuleInput) -> Cause | None:
     (kernel,) = kernels
     if kernel.algorithm.family not in ("conv", "gemm"):
         return None
-    if by_groups(kernel, shape) is not None:
+    if tile_grouped_convolution(kernel, shape) is not None:
         return None
     dense = replace(shape, groups=1)
-    matches = tiled(kernel, dense) if kernel.grid else []
+    matches = list_fitting_tilings(kernel, dense) if kernel.grid else []
     if kernel.grid and not matches and kernel.grid[2] % shape.groups == 0:
         return None
     multiplies = matches[0].multiplies if matches else dense.macs
-    return case.propose(
+    return case.propose_cause(
         "groups run as dense",
         multiplies / shape.macs,
-        GroupFacts(shape.groups, multiplies, shape.macs),
+        DenseGroupsFacts(shape.groups, multiplies, shape.macs),
         kernels,
-        Implies(
-            flops=Same(kernel.multiplies, multiplies, EXACT),
-            launches=Same(kernel.launches, evidence.calls),
+        Implications(
+            flops=ExpectedNumber(kernel.multiplies, multiplies, EXACT),
+            launches=ExpectedNumber(kernel.launches, evidence.calls),
             is_stated=bool(matches),
         ),
     )
 
 
-def other_size(case: RuleInput) -> Cause | None:
+def detect_other_size(case: RowCase) -> Cause | None:
     """A kernel computes a product with other rows, or columns, than the layer's.
 
     Evidence  one kernel, whose grid has the tiles of one side of the layer's product and not of the
@@ -208,26 +218,28 @@ def other_size(case: RuleInput) -> Cause | None:
         for rows, columns in dict.fromkeys((grid[:2], grid[1::-1])) if is_gemm else (grid[:2],):
             has_rows, has_columns = rows == ceil(product.m / m), columns == ceil(product.n / n)
             if has_rows and not has_columns:
-                sizes.append(SizeFacts("columns", columns * n, product.n, rows, columns, m, n))
+                sizes.append(
+                    ProductSizeFacts("columns", columns * n, product.n, rows, columns, m, n)
+                )
             elif has_columns and not has_rows:
-                sizes.append(SizeFacts("rows", rows * m, product.m, rows, columns, m, n))
+                sizes.append(ProductSizeFacts("rows", rows * m, product.m, rows, columns, m, n))
     if len(sizes) != 1:
         return None
-    multiplies = prod(grid) * prod(tile[:2]) * up(product.k, tile[2])
-    return case.propose(
+    multiplies = prod(grid) * prod(tile[:2]) * round_up(product.k, tile[2])
+    return case.propose_cause(
         "other size",
         multiplies / product.macs,
         sizes[0],
         kernels,
-        Implies(
-            flops=Same(kernel.multiplies, multiplies, EXACT),
-            launches=Same(kernel.launches, evidence.calls),
+        Implications(
+            flops=ExpectedNumber(kernel.multiplies, multiplies, EXACT),
+            launches=ExpectedNumber(kernel.launches, evidence.calls),
             is_stated=False,
         ),
     )
 
 
-def swapped(case: RuleInput) -> Cause | None:
+def detect_swapped_layers(case: RowCase) -> Cause | None:
     """What one layer executed beyond its estimate is what another lacks: a range, or a name, is at
     the wrong layer.
 
@@ -238,43 +250,47 @@ def swapped(case: RuleInput) -> Cause | None:
     Fix       check the ranges and names of both layers.
     """
     evidence = case.evidence
-    rows = case.table.network_order[evidence.row.key[0], evidence.row.direction]
-    matches = [row for row in rows if row is not evidence and _cancel_out(evidence, row)]
+    rows = case.table.rows_in_network_order[evidence.row.key[0], evidence.row.direction]
+    matches = [row for row in rows if row is not evidence and _do_excesses_cancel(evidence, row)]
     if len(matches) != 1:
         return None
     (other,) = matches
-    moved = -_excess(other)
+    moved = -_compute_excess_flops(other)
     is_swap = abs(moved / (other.estimated - evidence.estimated or 1) - 1) < SWAPPED_ERROR_MAX
-    return case.propose(
+    return case.propose_cause(
         "swapped layers",
         (other.estimated if is_swap else evidence.estimated + moved) / evidence.estimated,
-        SwapFacts(other.row.name, evidence.row.layer, other.row.layer, abs(moved), moved > 0),
+        SwappedLayersFacts(
+            other.row.name, evidence.row.layer, other.row.layer, abs(moved), moved > 0
+        ),
         evidence.product_kernels,
-        Implies(is_stated=False, partner=other),
+        Implications(is_stated=False, partner=other),
         "" if is_swap else "a part",
     )
 
 
-def _cancel_out(row: RowEvidence, other: RowEvidence) -> bool:
+def _do_excesses_cancel(row: RowEvidence, other: RowEvidence) -> bool:
     """Return whether one row has as many FLOPs too many as the other has too few."""
     if any(not item.row.executed.value or item.row.executed.lower_bound for item in (row, other)):
         return False
     error, least = SWAPPED_ERROR_MAX, (SWAPPED_RATIO_MIN - 1) * max(row.estimated, other.estimated)
     is_swap = all(
-        abs(counted.estimated + _excess(counted) - estimated.estimated)
+        abs(counted.estimated + _compute_excess_flops(counted) - estimated.estimated)
         < error * estimated.estimated
         for counted, estimated in ((row, other), (other, row))
     )
-    cancels = abs(_excess(row) + _excess(other)) < error * min(row.estimated, other.estimated)
-    return (is_swap or cancels) and abs(_excess(row)) > least
+    cancels = abs(_compute_excess_flops(row) + _compute_excess_flops(other)) < error * min(
+        row.estimated, other.estimated
+    )
+    return (is_swap or cancels) and abs(_compute_excess_flops(row)) > least
 
 
-def _excess(evidence: RowEvidence) -> float:
+def _compute_excess_flops(evidence: RowEvidence) -> float:
     """Return the executed FLOPs beyond the estimate."""
     return (evidence.row.executed.value or 0) - evidence.estimated
 
 
-def skipped_border(case: RuleInput) -> Cause | None:
+def detect_skipped_border(case: RowCase) -> Cause | None:
     """A depthwise kernel skips the taps that fall on the padding.
 
     Evidence  depthwise kernels with the count of the taps inside the image, within 2%; plausible
@@ -284,13 +300,13 @@ def skipped_border(case: RuleInput) -> Cause | None:
     Fix       none; the estimate counts every tap of every output.
     """
     evidence, share = case.evidence, case.evidence.inside
-    if share is None or case.executed is None or not deviates(share):
+    if share is None or case.executed is None or not deviates_from_one(share):
         return None
     kernels = evidence.product_kernels
     depthwise = all(kernel.algorithm.family == "depthwise" for kernel in kernels)
     if evidence.row.direction != "forward" or not kernels or not depthwise:
         return None
-    executed = sum_products(kernels) / evidence.estimated
+    executed = sum_multiply_add_flops(kernels) / evidence.estimated
     is_stated = all("conv_depthwise" in kernel.name for kernel in kernels)
-    implies = Implies(flops=Same(executed, share, EXACT), is_stated=is_stated)
-    return case.propose("skipped border", share, None, kernels, implies)
+    implies = Implications(flops=ExpectedNumber(executed, share, EXACT), is_stated=is_stated)
+    return case.propose_cause("skipped border", share, None, kernels, implies)

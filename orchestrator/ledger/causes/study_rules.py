@@ -8,24 +8,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, permutations
 
-from perfctl.orchestrator.counts.hardware.peaks import SeenGpu, contradict, peaks_of, seen_gpu
-from perfctl.orchestrator.counts.kernels.names import Algorithm, of_layer
-from perfctl.orchestrator.estimate.sheets.sheet import sheet_for
+from perfctl.orchestrator.counts.hardware.peaks import (
+    RecordedGpu,
+    find_peaks,
+    find_recorded_gpu,
+    has_contradicting_records,
+)
+from perfctl.orchestrator.counts.kernels.names import Algorithm, choose_layer_algorithm
+from perfctl.orchestrator.estimate.sheets.sheet import build_layer_sheet
 from perfctl.orchestrator.estimate.sheets.slips import (
     UNITS,
-    Finding,
-    Stated,
-    check,
-    explain,
-    in_its_unit,
-    read_stated,
+    CheckFinding,
+    StatedValue,
+    check_stated_value,
+    explain_finding,
+    format_with_unit,
+    parse_stated_value,
 )
 from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, RowEvidence
-from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Facts, deviates
-from perfctl.orchestrator.ledger.causes.window_rules import Window, is_constant
+from perfctl.orchestrator.ledger.causes.rule import Cause, CauseFacts, Confidence, deviates_from_one
+from perfctl.orchestrator.ledger.causes.window_rules import ConstantWindow, is_constant_count
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study
-from perfctl.orchestrator.ledger.timing import HostTime, host_times
+from perfctl.orchestrator.ledger.timing import HostTime, list_host_times
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
@@ -42,7 +47,7 @@ _DIRECT = {"depthwise": "direct convolution"}
 
 
 @dataclass(frozen=True, slots=True)
-class GpuFacts(Facts):
+class DifferentGpuFacts(CauseFacts):
     """GPUs that differ, and the runs of each."""
 
     gpus: tuple[str, ...]
@@ -50,7 +55,7 @@ class GpuFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LessTimeFacts(GpuFacts):
+class LessTimeFacts(DifferentGpuFacts):
     """Two variants of a layer; the one with more work took less time."""
 
     layer: str
@@ -67,7 +72,7 @@ class LessTimeFacts(GpuFacts):
 
 
 @dataclass(frozen=True, slots=True)
-class TimeFacts(Facts):
+class FlatTimeFacts(CauseFacts):
     """Times at the smallest and the largest batch size, while the work grows ``growth``-fold."""
 
     low: int
@@ -87,7 +92,7 @@ class TimeFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class HandFacts(Facts):
+class HandEstimateFacts(CauseFacts):
     """A manual estimate that is wrong, and why."""
 
     layer: str
@@ -99,7 +104,7 @@ class HandFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class SwitchFacts(Facts):
+class AlgorithmSwitchFacts(CauseFacts):
     """Algorithms, and FLOPs per sample, on either side of a batch size."""
 
     name: str
@@ -112,7 +117,7 @@ class SwitchFacts(Facts):
     more: float
 
 
-def other_gpu(parts: Sequence[Study]) -> list[Cause]:
+def list_different_gpu_causes(parts: Sequence[Study]) -> list[Cause]:
     """Return the cause that runs with times cannot have used the same GPU.
 
     Evidence  names and compute capability of the GPUs in the records, and total memory that differs
@@ -121,35 +126,39 @@ def other_gpu(parts: Sequence[Study]) -> list[Cause]:
     Silent    for runs without times, if no record names the GPU, and for the ranks of one job.
     Fix       time every part on one GPU.
     """
-    groups: list[tuple[SeenGpu, list[Run]]] = []
-    for run in (run for study in parts for run in study.runs if _has_times(run)):
-        if (gpu_seen := seen_gpu(run)) is None:
+    groups: list[tuple[RecordedGpu, list[Run]]] = []
+    for run in (run for study in parts for run in study.runs if _has_measured_times(run)):
+        if (gpu_seen := find_recorded_gpu(run)) is None:
             continue
-        matching = (index for index, (gpu, _) in enumerate(groups) if not contradict(gpu, gpu_seen))
+        matching = (
+            index
+            for index, (gpu, _) in enumerate(groups)
+            if not has_contradicting_records(gpu, gpu_seen)
+        )
         index = next(matching, None)
         if index is None:
             groups.append((gpu_seen, [run]))
         else:
             gpu, runs = groups[index]
-            groups[index] = (gpu.joined(gpu_seen), [*runs, run])
+            groups[index] = (gpu.merge_facts(gpu_seen), [*runs, run])
     if len(groups) < 2:
         return []
     gpus = tuple(str(gpu) for gpu, _ in groups)
-    runs_of_gpus = "; ".join(_name_runs(runs) for _, runs in groups)
-    return [Cause("other GPU", None, GpuFacts(gpus, runs_of_gpus), confidence="observed")]
+    runs_of_gpus = "; ".join(_describe_runs_by_tool(runs) for _, runs in groups)
+    return [Cause("other GPU", None, DifferentGpuFacts(gpus, runs_of_gpus), confidence="observed")]
 
 
-def _has_times(run: Run) -> bool:
+def _has_measured_times(run: Run) -> bool:
     report = run.report
     return (
         any(step.duration_ns is not None for step in report.steps)
         or any(kernel.duration_ns is not None for kernel in report.kernels)
         or bool(report.layer_times)
-        or any(host_times((run,)))
+        or any(list_host_times((run,)))
     )
 
 
-def _name_runs(runs: Sequence[Run]) -> str:
+def _describe_runs_by_tool(runs: Sequence[Run]) -> str:
     """Return which runs these are, by tool: "ncu at batch 16 to 256"."""
     by_tool = group_by(
         runs, lambda run: run.profiler if run.profiler != "none" else "runs without a profiler"
@@ -163,7 +172,7 @@ def _name_runs(runs: Sequence[Run]) -> str:
     return ", ".join(names)
 
 
-def less_time_for_more(parts: Sequence[Study]) -> list[Cause]:
+def list_less_time_causes(parts: Sequence[Study]) -> list[Cause]:
     """Return the layers that took less time in the variant in which they have more work.
 
     Evidence  times of the CPU timer, and at least 1.5 times the multiply-adds.
@@ -172,7 +181,7 @@ def less_time_for_more(parts: Sequence[Study]) -> list[Cause]:
     Fix       synchronize before each clock reading, or time with a profiler.
     """
     timings = group_by(
-        ((study, item) for study in parts for item in host_times(study.runs) if item.macs),
+        ((study, item) for study in parts for item in list_host_times(study.runs) if item.macs),
         lambda timing: (timing[1].layer, timing[1].direction, timing[1].run.batch_size),
     )
     causes = []
@@ -189,11 +198,11 @@ def less_time_for_more(parts: Sequence[Study]) -> list[Cause]:
             larger, less = min(
                 pairs, key=lambda pair: pair[0][1].run.profiler != pair[1][1].run.profiler
             )
-            causes.append(_less_time(layer, direction, batch, larger, less))
+            causes.append(_build_less_time_cause(layer, direction, batch, larger, less))
     return causes
 
 
-def _less_time(
+def _build_less_time_cause(
     layer: str,
     direction: str,
     batch: int | None,
@@ -203,9 +212,11 @@ def _less_time(
     names = [
         f"with {study.variant}" if study.variant else "by default" for study, _ in (larger, less)
     ]
-    gpus = [seen_gpu(item.run) for _, item in (larger, less)]
+    gpus = [find_recorded_gpu(item.run) for _, item in (larger, less)]
     unknown = [name for name, gpu in zip(names, gpus, strict=True) if gpu is None]
-    differ = gpus[0] is not None and gpus[1] is not None and contradict(gpus[0], gpus[1])
+    differ = (
+        gpus[0] is not None and gpus[1] is not None and has_contradicting_records(gpus[0], gpus[1])
+    )
     facts = LessTimeFacts(
         tuple(map(str, gpus)) if differ else (),
         layer=layer,
@@ -222,7 +233,9 @@ def _less_time(
     return Cause("more work in less time", None, facts)
 
 
-def times_flat(study: Study, ledger: Ledger, window: Window | None) -> list[Cause]:
+def list_flat_time_causes(
+    study: Study, ledger: Ledger, window: ConstantWindow | None
+) -> list[Cause]:
     """Return times that stay while the work grows: of the CPU timer always, of kernels if their
     counts stay too.
 
@@ -236,17 +249,17 @@ def times_flat(study: Study, ledger: Ledger, window: Window | None) -> list[Caus
         (row.size, row.layer, row.direction): row.whole_estimate or 0 for row in ledger.rows
     }
     peak = max(
-        (rate for run in study.runs for rate in peaks_of(run.device).flops.values()), default=0
+        (rate for run in study.runs for rate in find_peaks(run.device).flops.values()), default=0
     )
     clocked: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    for item in host_times(study.runs):
+    for item in list_host_times(study.runs):
         if item.run.batch_size is not None:
             clocked[item.layer, item.direction][item.run.batch_size] = item.nanoseconds
     causes = []
     for (layer, direction), points in clocked.items():
         work = {batch: estimates.get((batch, layer, direction), 0) for batch in points}
         growing = [work[batch] or batch for batch in points]
-        if not is_constant(growing, points.values(), SAME_TIME_RATIO_MAX):
+        if not is_constant_count(growing, points.values(), SAME_TIME_RATIO_MAX):
             continue
         low, high = min(points), max(points)
         rates = {batch: work[batch] / points[batch] * 1e9 for batch in points}
@@ -254,24 +267,24 @@ def times_flat(study: Study, ledger: Ledger, window: Window | None) -> list[Caus
         # only that the times stay is measured; a rate that no kernel reaches proves that they are
         # a launch's
         proven = 0 < peak < max(rates.values())
-        facts = TimeFacts(
+        facts = FlatTimeFacts(
             low,
             high,
             high / low,
             layer=layer,
             direction=direction,
             also=window is not None,
-            times=_list_times([points[batch] for batch in sorted(points)]),
+            times=_format_times([points[batch] for batch in sorted(points)]),
             low_rate=rates[low] if rated else None,
             high_rate=rates[high] if rated else None,
             peak=peak if proven else None,
         )
         confidence: Confidence = "observed" if proven else "plausible"
         causes.append(Cause("time does not follow", None, facts, (), confidence))
-    return causes or (_kernel_times_flat(ledger) if window is not None else [])
+    return causes or (_list_flat_kernel_times(ledger) if window is not None else [])
 
 
-def _list_times(nanoseconds: Sequence[float]) -> str:
+def _format_times(nanoseconds: Sequence[float]) -> str:
     """Return up to three times in ms, or the shortest and the longest."""
     texts = [f"{item / 1e6:.3g}" for item in nanoseconds]
     if len(texts) <= 3:
@@ -279,31 +292,31 @@ def _list_times(nanoseconds: Sequence[float]) -> str:
     return f"{min(texts, key=float)} to {max(texts, key=float)}"
 
 
-def _kernel_times_flat(ledger: Ledger) -> list[Cause]:
+def _list_flat_kernel_times(ledger: Ledger) -> list[Cause]:
     timed = group_by(
         (row for row in ledger.rows if row.time and row.whole_estimate), lambda row: row.size
     )
     times = {size: sum(row.time.median for row in rows if row.time) for size, rows in timed.items()}
     work = {size: sum(row.whole_estimate or 0 for row in rows) for size, rows in timed.items()}
-    if not is_constant(work.values(), times.values(), SAME_TIME_RATIO_MAX):
+    if not is_constant_count(work.values(), times.values(), SAME_TIME_RATIO_MAX):
         return []
     low, high = min(times), max(times)
     growth = work[high] / work[low]
-    facts = TimeFacts(low, high, growth, low_ms=times[low] / 1e6, high_ms=times[high] / 1e6)
+    facts = FlatTimeFacts(low, high, growth, low_ms=times[low] / 1e6, high_ms=times[high] / 1e6)
     return [Cause("time does not follow", None, facts, (), "observed", "kernels")]
 
 
-def read_estimates(run: Run) -> Iterator[tuple[str, str, Stated]]:
+def read_hand_estimates(run: Run) -> Iterator[tuple[str, str, StatedValue]]:
     """Yield the layer, the name and the value of manual estimates that came with a report."""
     for item in run.report.summaries:
         head, _, name = item.name.partition(":")
         layer, _, quantity = name.partition(":")
         if head == "hand_estimate" and item.value is not None:
             unit = item.unit if item.unit in SIZE_UNITS else ""
-            yield layer, quantity, read_stated(f"{int(item.value)} {unit}")
+            yield layer, quantity, parse_stated_value(f"{int(item.value)} {unit}")
 
 
-def hand_estimates(study: Study) -> list[Cause]:
+def list_wrong_hand_estimates(study: Study) -> list[Cause]:
     """Return the manual estimates that came with the reports (``hand_estimate:<layer>:<what>``) and
     are wrong, one cause per layer.
 
@@ -313,13 +326,13 @@ def hand_estimates(study: Study) -> list[Cause]:
     Silent    if all values of a layer are right.
     Fix       ``perfctl estimate --check``.
     """
-    checks: dict[tuple[str, int | None], dict[str, tuple[Run, Finding]]]
+    checks: dict[tuple[str, int | None], dict[str, tuple[Run, CheckFinding]]]
     checks = defaultdict(dict)
     for run in study.runs:
-        for layer, quantity, stated in read_estimates(run):
-            sheet = sheet_for(run.report.ops, layer)
+        for layer, quantity, stated in read_hand_estimates(run):
+            sheet = build_layer_sheet(run.report.ops, layer)
             if sheet is not None and sheet.facts is not None:
-                finding = check(stated, sheet.facts, sheet.quantities)
+                finding = check_stated_value(stated, sheet.facts, sheet.quantities)
                 checks[layer, run.batch_size].setdefault(quantity, (run, finding))
     causes = []
     for (layer, batch), values in checks.items():
@@ -328,19 +341,19 @@ def hand_estimates(study: Study) -> list[Cause]:
             continue
         (quantity, (run, finding)), *other_findings = wrong.items()
         other_texts = [
-            f" Its {name or 'operations'}: {explain(finding)}"
+            f" Its {name or 'operations'}: {explain_finding(finding)}"
             for name, (_, finding) in other_findings
         ]
         right = [
-            f" Its {name or 'operations'}: {in_its_unit(finding)} is correct."
+            f" Its {name or 'operations'}: {format_with_unit(finding)} is correct."
             for name, (_, finding) in values.items()
             if finding.is_correct
         ]
-        facts = HandFacts(
+        facts = HandEstimateFacts(
             layer,
             quantity or "operations",
             str(batch),
-            "".join([explain(finding), *other_texts, *right]),
+            "".join([explain_finding(finding), *other_texts, *right]),
             str(run.workload),
             finding.value,
         )
@@ -350,7 +363,7 @@ def hand_estimates(study: Study) -> list[Cause]:
     return causes
 
 
-def algorithm_switches(table: EvidenceTable) -> list[Cause]:
+def list_algorithm_switches(table: EvidenceTable) -> list[Cause]:
     """Return the layers that run another algorithm from some batch size on.
 
     Evidence  kernel names along the sweep.
@@ -359,14 +372,14 @@ def algorithm_switches(table: EvidenceTable) -> list[Cause]:
     Fix       compare batch sizes on either side by time per sample.
     """
     causes = []
-    for group in table.along_sweep.values():
+    for group in table.rows_along_sweep.values():
         for before, after in pairwise(group):
-            old, new = _algorithm_of(before), _algorithm_of(after)
+            old, new = _describe_row_algorithm(before), _describe_row_algorithm(after)
             if old == new or old is None or new is None:
                 continue
             less = (before.row.executed.value or 0) / before.row.size
             flops_after = (after.row.executed.value or 0) / after.row.size
-            facts = SwitchFacts(
+            facts = AlgorithmSwitchFacts(
                 name=after.row.name,
                 layer=after.row.layer,
                 batch=after.row.size,
@@ -381,7 +394,7 @@ def algorithm_switches(table: EvidenceTable) -> list[Cause]:
                 ""
                 if not has_flops
                 else "other FLOPs"
-                if deviates(flops_after / less)
+                if deviates_from_one(flops_after / less)
                 else "same FLOPs"
             )
             names = tuple(kernel.name for kernel in after.product_kernels)
@@ -389,9 +402,9 @@ def algorithm_switches(table: EvidenceTable) -> list[Cause]:
     return causes
 
 
-def _algorithm_of(evidence: RowEvidence) -> str | None:
+def _describe_row_algorithm(evidence: RowEvidence) -> str | None:
     """Return the algorithm of a row's kernels in words."""
-    algorithm: Algorithm = of_layer(
+    algorithm: Algorithm = choose_layer_algorithm(
         kernel.name
         for kernel in evidence.kernels
         if kernel.main or kernel.algorithm.role == "transform"

@@ -13,9 +13,9 @@ from perfctl.orchestrator.ledger.causes.rule import (
     DEVIATION_MIN,
     UNSTATED,
     Cause,
-    Facts,
-    Implies,
-    RuleInput,
+    CauseFacts,
+    Implications,
+    RowCase,
 )
 
 DONE_SHARE_MIN = 0.1
@@ -35,7 +35,7 @@ THRICE = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorFacts(Facts):
+class TensorFacts(CauseFacts):
     """Multiply-adds on tensor cores; shares are of the estimate."""
 
     share: float = 0.0
@@ -56,7 +56,7 @@ class TensorFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class MoveFacts(Facts):
+class ConstantMoveFacts(CauseFacts):
     """Instructions that move constants, and the FLOPs that they would be."""
 
     halves: float
@@ -66,7 +66,7 @@ class MoveFacts(Facts):
     certain: bool
 
 
-def tensor_cores(case: RuleInput) -> Cause | None:
+def detect_tensor_cores(case: RowCase) -> Cause | None:
     """Tensor cores did the multiply-adds, or some of them; in TF32 if the layer's type is fp32.
 
     Evidence  tensor counters, kernel names, and whether the run allows TF32 (``tf32_conv``,
@@ -76,7 +76,7 @@ def tensor_cores(case: RuleInput) -> Cause | None:
     Silent    if FFMA did the work and tensor cores less than a tenth of it.
     Fix       collect the tensor counters; ``--precision fp32`` turns TF32 off.
     """
-    evidence, kernels = case.evidence, _tensor_kernels(case.evidence)
+    evidence, kernels = case.evidence, _find_tensor_kernels(case.evidence)
     ffma = evidence.total("ffma")
     if ffma is None and evidence.derived and any(kernel.tensor.value for kernel in kernels):
         # no rule derives what a tensor kernel does next to its products; they are not FFMA
@@ -100,8 +100,8 @@ def tensor_cores(case: RuleInput) -> Cause | None:
     error = abs((case.ratio or 0) - 1)
     year = re.match(r"(\d{4})\.", evidence.ncu or "")
     is_short = done < (1 - COMPLETE_ERROR_MAX) * evidence.estimated
-    types = {kernel.algorithm.math for kernel in _tensor_kernels(evidence)} - {None}
-    return case.propose(
+    types = {kernel.algorithm.math for kernel in _find_tensor_kernels(evidence)} - {None}
+    return case.propose_cause(
         "TF32" if tf32 else "tensor cores",
         1.0 if done else None,
         TensorFacts(
@@ -123,7 +123,7 @@ def tensor_cores(case: RuleInput) -> Cause | None:
     )
 
 
-def _tensor_kernels(evidence: RowEvidence) -> tuple[KernelGroup, ...]:
+def _find_tensor_kernels(evidence: RowEvidence) -> tuple[KernelGroup, ...]:
     """Return products on tensor cores by their counters; by name if none were collected."""
     return tuple(
         kernel
@@ -136,7 +136,7 @@ def _tensor_kernels(evidence: RowEvidence) -> tuple[KernelGroup, ...]:
     )
 
 
-def three_tf32(case: RuleInput) -> Cause | None:
+def detect_three_tf32(case: RowCase) -> Cause | None:
     """Three TF32 products emulate one in fp32.
 
     Evidence  the names of all products (``3xtf32``, ``fastf32``).
@@ -144,10 +144,10 @@ def three_tf32(case: RuleInput) -> Cause | None:
     Silent    if any product has another name.
     Fix       none; three products keep the precision of fp32.
     """
-    return _by_name(case, "3xTF32", 3.0, THRICE)
+    return _propose_by_kernel_names(case, "3xTF32", 3.0, THRICE)
 
 
-def sparsity(case: RuleInput) -> Cause | None:
+def detect_sparsity(case: RowCase) -> Cause | None:
     """Tensor cores with 2:4 sparsity do half of the multiplies.
 
     Evidence  the names of all products (``sparse``, ``spgemm``, ``sptensor``).
@@ -155,17 +155,21 @@ def sparsity(case: RuleInput) -> Cause | None:
     Silent    if any product has another name.
     Fix       none; two of four weights are zero.
     """
-    return _by_name(case, "2:4 sparsity", 0.5, SPARSE)
+    return _propose_by_kernel_names(case, "2:4 sparsity", 0.5, SPARSE)
 
 
-def _by_name(case: RuleInput, rule: str, factor: float, pattern: re.Pattern[str]) -> Cause | None:
-    matching = [kernel for kernel in _tensor_kernels(case.evidence) if pattern.search(kernel.name)]
+def _propose_by_kernel_names(
+    case: RowCase, rule: str, factor: float, pattern: re.Pattern[str]
+) -> Cause | None:
+    matching = [
+        kernel for kernel in _find_tensor_kernels(case.evidence) if pattern.search(kernel.name)
+    ]
     if case.executed is None or not matching or len(matching) != len(case.evidence.product_kernels):
         return None
-    return case.propose(rule, factor, None, matching, Implies())
+    return case.propose_cause(rule, factor, None, matching, Implications())
 
 
-def constant_moves(case: RuleInput) -> Cause | None:
+def detect_constant_moves(case: RowCase) -> Cause | None:
     """HFMA2 instructions that move constants count as fp16 and, on CC 8.x and 9.x, as tensor work.
 
     Evidence  HFMA counts of kernels whose fp16 figure was left out for this reason.
@@ -189,10 +193,10 @@ def constant_moves(case: RuleInput) -> Cause | None:
         kernel.flops.value is not None and not any("fp16" in part for part in kernel.flops.missing)
         for kernel in kernels
     )
-    return case.propose(
+    return case.propose_cause(
         "constant moves",
         None,
-        MoveFacts(
+        ConstantMoveFacts(
             halves,
             pipe,
             seeming,
@@ -200,5 +204,5 @@ def constant_moves(case: RuleInput) -> Cause | None:
             certain,
         ),
         kernels,
-        Implies(is_counted=True, is_stated=certain),
+        Implications(is_counted=True, is_stated=certain),
     )

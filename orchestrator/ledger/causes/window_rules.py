@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.counts.derived.records import Launch, Work
-from perfctl.orchestrator.counts.derived.rules import derive
-from perfctl.orchestrator.counts.kernels.short_names import spoken
+from perfctl.orchestrator.counts.derived.records import Launch, LaunchWork
+from perfctl.orchestrator.counts.derived.rules import derive_instructions
+from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_name
 from perfctl.orchestrator.ledger.causes import matching
 from perfctl.orchestrator.ledger.causes.call_rules import (
     RECURRENT,
-    launch_multiple,
-    products_needed,
+    count_calls_by_launches,
+    count_estimated_products,
 )
 from perfctl.orchestrator.ledger.causes.evidence import (
     FP,
@@ -28,9 +28,9 @@ from perfctl.orchestrator.ledger.causes.evidence import (
 from perfctl.orchestrator.ledger.causes.missing_rules import FaddFacts
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
-    Facts,
-    Implies,
-    RuleInput,
+    CauseFacts,
+    Implications,
+    RowCase,
 )
 
 SAME_COUNT_RATIO_MAX = 1.001
@@ -47,7 +47,7 @@ COUNT_NAMES = {"tensor": "multiply-adds"}
 
 
 @dataclass(frozen=True, slots=True)
-class WindowFacts(Facts):
+class WindowFacts(CauseFacts):
     """The batch that ran; of the sweep, who executed how much at which batch sizes."""
 
     seen: int = 0
@@ -66,7 +66,7 @@ class WindowFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ConstantWindow:
     """The profiler recorded the same work at every batch size."""
 
     places: frozenset[Place]
@@ -92,13 +92,13 @@ class BatchMatch:
     value: float
     batch: int
 
-    def added_to(self, facts: WindowFacts) -> WindowFacts:
+    def add_to_facts(self, facts: WindowFacts) -> WindowFacts:
         """Return the facts with the count and the batch size."""
         name = COUNT_NAMES.get(self.count, self.count.upper())
         return replace(facts, count=name, value=self.value, seen=self.batch)
 
 
-def wrong_window(case: RuleInput) -> Cause | None:
+def detect_wrong_window(case: RowCase) -> Cause | None:
     """The row's count belongs to another batch size.
 
     Evidence  counts that are the same at every batch size.
@@ -114,16 +114,16 @@ def wrong_window(case: RuleInput) -> Cause | None:
     ):
         return None
     factor = seen_batch / evidence.row.size
-    return case.propose(
+    return case.propose_cause(
         "wrong window",
         factor,
         WindowFacts(seen_batch),
         evidence.kernels,
-        Implies(batches=(seen_batch,)),
+        Implications(batches=(seen_batch,)),
     )
 
 
-def find_window(table: EvidenceTable, loose: Loose) -> Window | None:
+def find_constant_window(table: EvidenceTable, loose: Loose) -> ConstantWindow | None:
     """Return the work that stays while the estimate grows: in the layers' rows, or else in kernels
     outside of them. The other rules are then applied to the batch size that explains the counts.
 
@@ -136,13 +136,13 @@ def find_window(table: EvidenceTable, loose: Loose) -> Window | None:
               row of blocks, or one with incomplete counters proves nothing.
     Fix       open the profiler's window around the training step.
     """
-    return _window_of_rows(table) or _window_outside(table, loose)
+    return _find_window_of_rows(table) or _find_window_outside_layers(table, loose)
 
 
-def _window_of_rows(table: EvidenceTable) -> Window | None:
+def _find_window_of_rows(table: EvidenceTable) -> ConstantWindow | None:
     constant: list[RowEvidence] = []
     proving, total = [0.0, 0.0], [0.0, 0.0]  # estimates, counts
-    for group in table.along_sweep.values():
+    for group in table.rows_along_sweep.values():
         estimates = [evidence.estimated for evidence in group]
         counts = [sum(evidence.total(count) or 0 for count in COUNTS) for evidence in group]
         if not any(counts):
@@ -154,17 +154,17 @@ def _window_of_rows(table: EvidenceTable) -> Window | None:
         coverages = {
             (figure.lower_bound, figure.launches, figure.of_launches) for figure in figures
         }
-        if is_constant(estimates, counts) and len(coverages) == 1:
+        if is_constant_count(estimates, counts) and len(coverages) == 1:
             constant += group
-            if not _may_fill_the_same_tiles(group):
+            if not _can_fill_same_tiles(group):
                 proving = [before + weight for before, weight in zip(proving, weights, strict=True)]
     if any(part <= all_ / 2 for part, all_ in zip(proving, total, strict=True)):
         return None
     worlds = {evidence.row.size: evidence.environment.get("world_size") for evidence in constant}
     if len({size / int(world or 1) for size, world in worlds.items()}) == 1:
         return None  # more ranks with as many samples each
-    batch = _agreed_batch(constant)
-    matches = (match for evidence in constant for match in _proposals(evidence))
+    batch = _find_agreed_batch(constant)
+    matches = (match for evidence in constant for match in _list_batch_matches(evidence))
     proof = next((match for match in matches if match.batch == batch), None)
     sizes = [evidence.row.size for evidence in constant]
     evidence = proof.evidence if proof else constant[0]
@@ -176,23 +176,23 @@ def _window_of_rows(table: EvidenceTable) -> Window | None:
         last=max(sizes),
         fits=batch,
     )
-    return Window(
+    return ConstantWindow(
         frozenset(evidence.place for evidence in constant),
         batch,
-        proof.added_to(facts) if proof else facts,
+        proof.add_to_facts(facts) if proof else facts,
         tuple(kernel.name for kernel in evidence.kernels),
         (layer, direction),
         "row with a batch" if proof else "row",
     )
 
 
-def _may_fill_the_same_tiles(group: Sequence[RowEvidence]) -> bool:
+def _can_fill_same_tiles(group: Sequence[RowEvidence]) -> bool:
     """Return whether all batch sizes of a row may execute the same, so that it proves nothing."""
-    if all(matching.fills_tiles(evidence) for evidence in group):
+    if all(matching.is_tiling_predicted(evidence) for evidence in group):
         return True
-    if frozenset.intersection(*(matching.unknown_tiles(evidence) for evidence in group)):
+    if frozenset.intersection(*(matching.list_possible_tiles(evidence) for evidence in group)):
         return True
-    if all(matching.one_row_of_tiles(evidence) for evidence in group):
+    if all(matching.has_one_row_of_tiles(evidence) for evidence in group):
         return True
     # a step of a recurrent layer may fill a tile too, and which products it launches is not
     # known; a block of a Winograd or FFT kernel may take as many images
@@ -203,21 +203,21 @@ def _may_fill_the_same_tiles(group: Sequence[RowEvidence]) -> bool:
     )
 
 
-def _proposals(evidence: RowEvidence) -> list[BatchMatch]:
+def _list_batch_matches(evidence: RowEvidence) -> list[BatchMatch]:
     """Return ``match_batches`` of the row; nothing if only some launches were counted, or if the
     estimate has other tiles than fused attention."""
     counted = evidence.row.executed
     fused = any(kernel.algorithm.family == "attention" for kernel in evidence.product_kernels)
     if 0 < counted.launches < counted.of_launches or evidence.left_out:
         return []
-    if count_launches(evidence.product_kernels) < products_needed(evidence):
+    if count_launches(evidence.product_kernels) < count_estimated_products(evidence):
         return []
     if fused and (evidence.causal or evidence.row.direction != "forward"):
         return []
     matches = match_batches(evidence, evidence.kernels)
     # epilogues may have several additions for each output
     matches = [match for match in matches if match.count not in ("fadd", "fmul")] or matches
-    runs = launch_multiple(evidence, evidence.product_kernels) or 1
+    runs = count_calls_by_launches(evidence, evidence.product_kernels) or 1
     if runs == 1:
         return matches
     # or a smaller batch, as often
@@ -229,24 +229,26 @@ def _proposals(evidence: RowEvidence) -> list[BatchMatch]:
     return [*matches, *smaller]
 
 
-def _agreed_batch(constant: Sequence[RowEvidence]) -> int | None:
+def _find_agreed_batch(constant: Sequence[RowEvidence]) -> int | None:
     """Return the batch size that explains the counts of most rows."""
     proposed = {
-        evidence.place: {match.batch: None for match in _proposals(evidence)}
+        evidence.place: {match.batch: None for match in _list_batch_matches(evidence)}
         for evidence in constant
     }
-    tally = Tally(match.batch for evidence in constant for match in _proposals(evidence))
+    tally = Tally(match.batch for evidence in constant for match in _list_batch_matches(evidence))
     # the program may pad every batch to the largest
     largest = max(evidence.row.size for evidence in constant)
     common = [batch for batch, _ in tally.most_common(PROPOSED_BATCHES_MAX)]
     votes: dict[int, list[RowEvidence]] = {}
     for batch in dict.fromkeys([*common, largest]):
         for evidence in constant:
-            evidence_at_batch = evidence.with_batch(batch)
-            exact = batch in proposed[evidence.place] and matching.fits_grids(evidence_at_batch)
+            evidence_at_batch = evidence.read_as_batch(batch)
+            exact = batch in proposed[evidence.place] and matching.can_grids_fit_shape(
+                evidence_at_batch
+            )
             if (
                 exact
-                or matching.from_grids(evidence_at_batch, evidence_at_batch.product_kernels)
+                or matching.predict_from_grids(evidence_at_batch, evidence_at_batch.product_kernels)
                 is not None
             ):
                 votes.setdefault(batch, []).append(evidence)
@@ -259,12 +261,12 @@ def _agreed_batch(constant: Sequence[RowEvidence]) -> int | None:
     best = min(votes, key=rank, default=None)
     # a batch half as large, whose products all ran twice, has the same counts
     ran_once = best is not None and any(
-        (launch_multiple(row, row.product_kernels) or 1) == 1 for row in votes[best]
+        (count_calls_by_launches(row, row.product_kernels) or 1) == 1 for row in votes[best]
     )
     return best if ran_once else None
 
 
-def _window_outside(table: EvidenceTable, loose: Loose) -> Window | None:
+def _find_window_outside_layers(table: EvidenceTable, loose: Loose) -> ConstantWindow | None:
     """Return the window by kernels of no layer, by name. The optimizer's do not grow with the batch
     either, so only products count."""
     by_name: dict[str, dict[int, list[KernelGroup]]] = defaultdict(lambda: defaultdict(list))
@@ -281,7 +283,7 @@ def _window_outside(table: EvidenceTable, loose: Loose) -> Window | None:
     }
     last = {name: by_batch[max(by_batch)] for name, by_batch in counts.items()}
     staying = [
-        name for name, by_batch in counts.items() if is_constant(by_batch, by_batch.values())
+        name for name, by_batch in counts.items() if is_constant_count(by_batch, by_batch.values())
     ]
     if not staying or sum(last[name] for name in staying) <= sum(last.values()) / 2:
         return None
@@ -289,17 +291,19 @@ def _window_outside(table: EvidenceTable, loose: Loose) -> Window | None:
     batches = by_name[name]
     largest = max(batches)
     facts = WindowFacts(name=name, first=min(batches), last=largest)
-    matches = _match_layers(table, largest, batches[largest])
+    matches = _match_layer_batches(table, largest, batches[largest])
     if not matches:
-        return Window(frozenset(), None, facts, (name,))
+        return ConstantWindow(frozenset(), None, facts, (name,))
     match = min(matches, key=lambda match: match.batch)
     row = match.evidence.row
-    facts = replace(match.added_to(facts), layer=row.layer, each=match.value / match.batch)
+    facts = replace(match.add_to_facts(facts), layer=row.layer, each=match.value / match.batch)
     variant = f"kernel of {match.count}"
-    return Window(frozenset(), match.batch, facts, (name,), (row.layer, row.direction), variant)
+    return ConstantWindow(
+        frozenset(), match.batch, facts, (name,), (row.layer, row.direction), variant
+    )
 
 
-def _match_layers(
+def _match_layer_batches(
     table: EvidenceTable, batch: int, kernels: Sequence[KernelGroup]
 ) -> list[BatchMatch]:
     """Return the matches of the layers that kernels of one name may serve; a convolution's serve no
@@ -314,7 +318,7 @@ def _match_layers(
     ]
 
 
-def is_constant(
+def is_constant_count(
     work: Collection[float], counts: Collection[float], ratio_max: float = SAME_COUNT_RATIO_MAX
 ) -> bool:
     """Return whether the counts are positive and the same while the work grows."""
@@ -338,7 +342,7 @@ def match_batches(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list
     ]
     tiled = any(kernel.algorithm.family == "gemm" and kernel.algorithm.tile for kernel in direct)
     if row.direction == "forward" and not tiled:
-        per_sample |= dict.fromkeys(("fadd", "fmul"), _outputs(evidence) / row.size)
+        per_sample |= dict.fromkeys(("fadd", "fmul"), _count_outputs(evidence) / row.size)
     if any(kernel.tensor.value for kernel in direct):
         per_sample["tensor"] = per_sample["ffma"]
     matches = []
@@ -353,11 +357,11 @@ def match_batches(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list
     return matches
 
 
-def _outputs(evidence: RowEvidence) -> int:
+def _count_outputs(evidence: RowEvidence) -> int:
     return sum(call.output_elements or 0 for call in evidence.row.calls)
 
 
-def window_cause(window: Window | None) -> list[Cause]:
+def list_window_causes(window: ConstantWindow | None) -> list[Cause]:
     """Return the cause for the complete sweep, whose rows have the factor."""
     if window is None:
         return []
@@ -369,7 +373,7 @@ def window_cause(window: Window | None) -> list[Cause]:
     return [Cause("wrong window", None, facts, window.kernels, "observed", variant)]
 
 
-def unattributed_fadds(table: EvidenceTable, loose: Loose) -> list[Cause]:
+def list_unattributed_fadd_causes(table: EvidenceTable, loose: Loose) -> list[Cause]:
     """Return the largest kernel of which only FADD was collected, if no kernel has a layer.
 
     Evidence  which counters were collected.
@@ -388,16 +392,18 @@ def unattributed_fadds(table: EvidenceTable, loose: Loose) -> list[Cause]:
     if not additions:
         return []
     value, batch, kernel = max(additions, key=lambda item: item[:2])
-    facts = FaddFacts(value, spoken(kernel.name))
+    facts = FaddFacts(value, shorten_kernel_name(kernel.name))
     variant = "outside"
-    matches = [match for match in _match_layers(table, batch, (kernel,)) if match.count == "fadd"]
+    matches = [
+        match for match in _match_layer_batches(table, batch, (kernel,)) if match.count == "fadd"
+    ]
     if matches:
         match = max(matches, key=lambda match: match.evidence.estimated)
-        macs = match.evidence.estimated / 2 / _outputs(match.evidence)
+        macs = match.evidence.estimated / 2 / _count_outputs(match.evidence)
         facts = replace(facts, layer=match.evidence.row.layer, macs=macs, ffma=macs * value)
         variant = "of a layer"
-        shape = match.evidence.with_batch(match.batch).forward
-        derived = derive(Launch(kernel.name), Work(shape)) if shape else None
+        shape = match.evidence.read_as_batch(match.batch).forward
+        derived = derive_instructions(Launch(kernel.name), LaunchWork(shape)) if shape else None
         if derived is not None and derived.fadd == value:
             facts = replace(facts, seen=match.batch, derivation=derived.rule)
             variant = "derived"

@@ -12,7 +12,7 @@ from operator import itemgetter
 from statistics import fmean, median
 from typing import NamedTuple
 
-from perfctl.orchestrator.ledger.usage.readings import points_of
+from perfctl.orchestrator.ledger.usage.readings import list_sample_points
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.possible import LATEST_NS
 from perfctl.records.report import CounterSample, Kernel
@@ -45,10 +45,10 @@ class CounterMean(NamedTuple):
     value: float | None
     """None without a sample."""
     unit: str
-    """As of ``counter_unit``."""
+    """As of ``get_counter_unit``."""
 
 
-def counter_unit(sample: CounterSample) -> str:
+def get_counter_unit(sample: CounterSample) -> str:
     """Return the unit in which a counter is shown: %, B/s, /s, or "" for a ratio. Amounts become
     rates."""
     if sample.unit in ("byte", "byte/s"):
@@ -56,40 +56,40 @@ def counter_unit(sample: CounterSample) -> str:
     return sample.unit or ("/s" if _AMOUNT.match(sample.name) else "")
 
 
-def sample_period(samples: Sequence[CounterSample]) -> float | None:
+def find_sample_period(samples: Sequence[CounterSample]) -> float | None:
     """Return the usual time between samples of one counter of one device, ns; None for a single
     sample."""
     times = sorted({sample.at_ns for sample in samples})
     return median(after - before for before, after in pairwise(times)) if times[1:] else None
 
 
-def rates(samples: Sequence[CounterSample]) -> list[tuple[int, float]]:
-    """Return (ns, value in the unit of ``counter_unit``) of one counter of one device by time."""
-    period = sample_period(samples)
+def compute_counter_rates(samples: Sequence[CounterSample]) -> list[tuple[int, float]]:
+    """Return (ns, value in the unit of ``get_counter_unit``) of one counter of one device by time."""
+    period = find_sample_period(samples)
     if period is None:
         return []
     scale = 1e9 / period if _AMOUNT.match(samples[0].name) else 1
-    return [(at_ns, value * scale) for at_ns, value in points_of(samples, "value")]
+    return [(at_ns, value * scale) for at_ns, value in list_sample_points(samples, "value")]
 
 
-def counter_means(run: Run) -> Iterator[CounterMean]:
+def compute_counter_means(run: Run) -> Iterator[CounterMean]:
     """Yield the means of every counter over all samples, by layer or kernel, and by step."""
     counters = group_by(run.report.counter_samples, lambda item: (item.device_index, item.name))
     parts: dict[int | None, list[tuple[str, _Windows, int]]] = {}
     for (device, name), samples in counters.items():
-        period = sample_period(samples)
+        period = find_sample_period(samples)
         if period is None:
             continue
-        points = rates(samples)
-        parts[device] = parts.get(device) or list(_parts(run, device, period))
+        points = compute_counter_rates(samples)
+        parts[device] = parts.get(device) or list(_list_run_parts(run, device, period))
         for part, windows, least in parts[device]:
-            inside = _values_inside(points, windows, period, least)
+            inside = _list_values_inside(points, windows, period, least)
             if inside or least == 1:
-                mean, unit = fmean(inside) if inside else None, counter_unit(samples[0])
+                mean, unit = fmean(inside) if inside else None, get_counter_unit(samples[0])
                 yield CounterMean(run, device, part, name, len(inside), mean, unit)
 
 
-def _values_inside(
+def _list_values_inside(
     points: Sequence[tuple[int, float]], windows: _Windows, period: float, least: int
 ) -> list[float]:
     """Return the values of the samples that lie inside of windows with at least ``least``."""
@@ -102,7 +102,9 @@ def _values_inside(
     return values
 
 
-def _parts(run: Run, device: int | None, period: float) -> Iterator[tuple[str, _Windows, int]]:
+def _list_run_parts(
+    run: Run, device: int | None, period: float
+) -> Iterator[tuple[str, _Windows, int]]:
     """Yield the parts of a run: name, when, and the samples that a window needs."""
     yield "all", [(-LATEST_NS, LATEST_NS)], 1
     timed = [
@@ -117,7 +119,7 @@ def _parts(run: Run, device: int | None, period: float) -> Iterator[tuple[str, _
     busy_until = -LATEST_NS
     name, begin = "", 0
     for start, end, kernel in timed:
-        following = _name(kernel)
+        following = _get_kernel_label(kernel)
         if following != name or start - busy_until > period:
             # what runs at the same time as another layer or kernel is of neither
             windows[name].append((begin, min(busy_until, start)))
@@ -131,7 +133,7 @@ def _parts(run: Run, device: int | None, period: float) -> Iterator[tuple[str, _
             yield f"step {step.number}", [(step.start_ns, step.start_ns + step.duration_ns)], 1
 
 
-def _name(kernel: Kernel) -> str:
+def _get_kernel_label(kernel: Kernel) -> str:
     if kernel.layer is None:
         return kernel.name
     return f"{kernel.layer} {kernel.direction or ''}".rstrip()

@@ -16,10 +16,10 @@ from statistics import median
 from typing import ClassVar, TypeVar
 
 from perfctl.orchestrator.ledger.usage.readings import (
-    by_device,
-    measured_window,
-    points_of,
-    seconds,
+    find_measured_window,
+    format_seconds,
+    group_samples_by_device,
+    list_sample_points,
     sum_known,
 )
 from perfctl.records.report import Sample
@@ -135,21 +135,21 @@ class Energy:
         }
 
 
-def energy(run: Run) -> tuple[Energy, ...]:
+def measure_energy(run: Run) -> tuple[Energy, ...]:
     """Return the energy of the GPUs whose power was read; of perfctl's own runs, only that of the
     GPU that did the work."""
-    devices = by_device(run)
+    devices = group_samples_by_device(run)
     index = run.device.index if run.device is not None else 0
     if run.workload and index in devices:
         devices = {index: devices[index]}
     return tuple(
-        _energy(run, device, samples)
+        _measure_device_energy(run, device, samples)
         for device, samples in devices.items()
         if any(sample.power_w is not None or sample.energy_j is not None for sample in samples)
     )
 
 
-def why_none(run: Run) -> str:
+def explain_missing_energy(run: Run) -> str:
     """Return why a run has no energy at all: what its report says about readings of power."""
     gaps = {gap.quantity: gap.reason for gap in run.report.gaps}
     for quantity in ("sample.power_w", "sample.energy_j", "sample.gpu_utilisation"):
@@ -160,9 +160,9 @@ def why_none(run: Run) -> str:
     return "the run has no power samples"
 
 
-def _energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
-    counter = points_of(samples, "energy_j")
-    power = points_of(samples, "power_w")
+def _measure_device_energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
+    counter = list_sample_points(samples, "energy_j")
+    power = list_sample_points(samples, "power_w")
     # a counter that went backwards was reset, by a reload of the driver
     is_counted = (
         len(counter) > 1
@@ -170,21 +170,21 @@ def _energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
         and all(before[1] <= after[1] for before, after in pairwise(counter))
     )
     points = counter if is_counted else power
-    span = window = measured_window(run)
+    span = window = find_measured_window(run)
     steps = {step.number for step in run.report.steps if step.phase == "step"} if window else None
     period = None
     if len(points) > 1:
         span = window or (points[0][0], points[-1][0])
         period = round(median(after - before for (before, _), (after, _) in pairwise(points)))
-    reason = _why_not(run, points, span, period)
+    reason = _explain_unusable_readings(run, points, span, period)
     joules = error = None
     if reason is None and span is not None and period is not None:
         joules = (
-            value_at(counter, span[1]) - value_at(counter, span[0])
+            interpolate(counter, span[1]) - interpolate(counter, span[0])
             if is_counted
-            else integral(power, span)
+            else integrate_power(power, span)
         )
-        error = _error(points, span, period, joules, counted=is_counted)
+        error = _estimate_energy_error(points, span, period, joules, counted=is_counted)
     # a step that is shown in part only has no tokens that its energy belongs to
     served = [None if step.partial else step.tokens for step in run.report.served_steps]
     tokens = sum_known(served) if served else None
@@ -208,7 +208,7 @@ def _energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
     )
 
 
-def _why_not(
+def _explain_unusable_readings(
     run: Run, points: Points, span: tuple[int, int] | None, period: int | None
 ) -> str | None:
     """Return why the readings do not give the energy of the span; None if they do."""
@@ -223,22 +223,22 @@ def _why_not(
         return "the samples do not cover the measured steps"
     unit = max(period, AVERAGING_MAX_NS)
     if span[1] - span[0] < SPAN_PERIODS_MIN * unit:
-        is_measured = measured_window(run) is not None
+        is_measured = find_measured_window(run) is not None
         subject = "the steps take" if is_measured else "the samples span"
         return (
-            f"{subject} {seconds(span[1] - span[0])} in total, less than {SPAN_PERIODS_MIN} times "
-            f"{seconds(unit)}: the power samples are {seconds(period)} apart, and each is the "
-            f"mean of up to {seconds(AVERAGING_MAX_NS)}. "
+            f"{subject} {format_seconds(span[1] - span[0])} in total, less than {SPAN_PERIODS_MIN} times "
+            f"{format_seconds(unit)}: the power samples are {format_seconds(period)} apart, and each is the "
+            f"mean of up to {format_seconds(AVERAGING_MAX_NS)}. "
             f"{'Run more steps' if is_measured else 'Sample longer'}"
         )
     inside = [moment for moment, _ in points if span[0] - period <= moment <= span[1] + period]
     pause = max(after - before for before, after in pairwise(inside))
     if pause > SPAN_PERIODS_MIN * unit:
-        return f"there is no power sample for {seconds(pause)} of the span"
+        return f"there is no power sample for {format_seconds(pause)} of the span"
     return None
 
 
-def value_at(points: Points, moment: float) -> float:
+def interpolate(points: Points, moment: float) -> float:
     """Return the value at a moment, on the line between the readings around it; outside of them
     the nearest reading's."""
     if moment <= points[0][0]:
@@ -249,16 +249,16 @@ def value_at(points: Points, moment: float) -> float:
     return points[-1][1]
 
 
-def integral(power: Points, span: tuple[int, int]) -> float:
+def integrate_power(power: Points, span: tuple[int, int]) -> float:
     """Return the joules between two moments (ns): watts by the trapezoid rule, on straight lines
     between the readings."""
     inside = [(moment, watts) for moment, watts in power if span[0] < moment < span[1]]
-    line = [(span[0], value_at(power, span[0])), *inside, (span[1], value_at(power, span[1]))]
+    line = [(span[0], interpolate(power, span[0])), *inside, (span[1], interpolate(power, span[1]))]
     areas = ((low + high) / 2 * (after - before) for (before, low), (after, high) in pairwise(line))
     return sum(areas) / 1e9
 
 
-def _error(
+def _estimate_energy_error(
     points: Points, span: tuple[int, int], period: int, joules: float, *, counted: bool
 ) -> float | None:
     """Return by how much of the joules they may be off: at each end of the span, power is known

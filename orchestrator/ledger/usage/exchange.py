@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import NamedTuple
 
-from perfctl.orchestrator.counts.hardware.machines import find
-from perfctl.orchestrator.ledger.usage.intervals import Intervals, start_of
-from perfctl.orchestrator.ledger.usage.ranks import Job, Match, RankUse
+from perfctl.orchestrator.counts.hardware.machines import find_gpu_product
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, get_start_ns
+from perfctl.orchestrator.ledger.usage.ranks import Match, MultiRankJob, RankUse
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel
 
@@ -117,7 +117,7 @@ class StepCommunication:
 
 
 @dataclass(frozen=True, slots=True)
-class Straggler:
+class StragglerCost:
     """What one rank cost all in one step by coming last."""
 
     rank: int
@@ -136,7 +136,7 @@ class Straggler:
 
 
 @dataclass(frozen=True, slots=True)
-class Bubble:
+class PipelineBubble:
     """What one rank waited in sends and receives between two ranks, as the stages of a
     pipeline do."""
 
@@ -148,7 +148,7 @@ class Bubble:
 
 
 @dataclass(frozen=True, slots=True)
-class RankRow:
+class RankCommunicationRow:
     """One rank of a job. Times in ns."""
 
     JSON_INLINED = ("rank",)
@@ -175,14 +175,14 @@ class JobCommunication:
         "link_reason",
     )
 
-    job: Job
+    job: MultiRankJob
     collectives: tuple[Collective, ...]
     layers: tuple[LayerCommunication, ...]
     """Most exposed first."""
     steps: tuple[StepCommunication, ...]
-    stragglers: tuple[Straggler, ...]
+    stragglers: tuple[StragglerCost, ...]
     """By step, then the most first."""
-    bubbles: tuple[Bubble, ...]
+    bubbles: tuple[PipelineBubble, ...]
     """Empty where no rank sends to or receives from one other rank."""
     link: str | None
     """NVLink or PCIe; None with ``link_reason``."""
@@ -199,9 +199,9 @@ class JobCommunication:
         return self.job.world_size
 
     @property
-    def ranks(self) -> list[RankRow]:
+    def ranks(self) -> list[RankCommunicationRow]:
         """The ranks, in order."""
-        return list(map(RankRow, self.job.ranks, self.clock_errors))
+        return list(map(RankCommunicationRow, self.job.ranks, self.clock_errors))
 
     @property
     def ns_by_straggler(self) -> dict[int, int]:
@@ -212,7 +212,7 @@ class JobCommunication:
         return sums
 
 
-def bus_bandwidth(
+def compute_bus_bandwidth(
     name: str, size: int | None, ranks: int | None, ns: float
 ) -> tuple[float | None, str | None]:
     """(bytes/s, None), or (None, why not). ``size``: bytes of one rank's input; ``ranks``: in
@@ -250,7 +250,7 @@ def bus_bandwidth(
     )
 
 
-class _Source(NamedTuple):
+class _CollectiveSource(NamedTuple):
     """The place in the program from which a rank launched a collective."""
 
     step: int | None
@@ -258,7 +258,7 @@ class _Source(NamedTuple):
     layer_by: str | None
 
 
-_UNKNOWN = _Source(None, None, None)
+_UNKNOWN = _CollectiveSource(None, None, None)
 
 
 class _RankCommunication:
@@ -267,15 +267,15 @@ class _RankCommunication:
     def __init__(self, use: RankUse) -> None:
         self.use = use
         self.collectives = use.activity.collectives
-        self.sources = _find_sources(use)
-        self.compute = _by_step(use.activity.computing)
-        self.communication = _by_step(use.activity.kernel_of.values())
+        self.sources = _find_collective_sources(use)
+        self.compute = _group_by_step(use.activity.computing)
+        self.communication = _group_by_step(use.activity.kernel_of.values())
         # compute of other steps hides communication, too
         self.exposed_ns = {
             step: spans.length - spans.overlap(use.activity.compute)
             for step, spans in self.communication.items()
         }
-        running = _by_step([*use.activity.computing, *use.activity.kernel_of.values()])
+        running = _group_by_step([*use.activity.computing, *use.activity.kernel_of.values()])
         self.span_ns = {step: of_step.span for step, of_step in running.items()}
         if len(self.span_ns) > 1:
             self.span_ns.pop(None, None)  # before and after the steps
@@ -295,24 +295,24 @@ class _RankCommunication:
         return waits.length - waits.overlap(Intervals.of(working))
 
 
-def _by_step(kernels: Iterable[Kernel]) -> dict[int | None, Intervals]:
+def _group_by_step(kernels: Iterable[Kernel]) -> dict[int | None, Intervals]:
     by_step = group_by(kernels, lambda kernel: kernel.step)
     return {step: Intervals.of(of_step) for step, of_step in by_step.items()}
 
 
-def _find_sources(use: RankUse) -> dict[int, _Source]:
+def _find_collective_sources(use: RankUse) -> dict[int, _CollectiveSource]:
     """Return the source of each collective that has a kernel. Its layer is that of the range that
     launched it, or of the kernel that was launched before it, by correlation where all have it,
     and otherwise by start."""
     kernels = use.run.report.kernels
     is_correlated = all(kernel.correlation is not None for kernel in kernels)
 
-    def order(kernel: Kernel) -> int:
+    def order_by_launch(kernel: Kernel) -> int:
         return (kernel.correlation if is_correlated else kernel.start_ns) or 0
 
     collective_launches = {kernel.launch for kernel in use.activity.kernel_of.values()}
     marked = sorted(
-        (order(kernel), kernel.launch, kernel.layer, kernel.direction)
+        (order_by_launch(kernel), kernel.launch, kernel.layer, kernel.direction)
         for kernel in kernels
         if kernel.launch not in collective_launches
         and (kernel.layer is not None or kernel.direction == "optimizer")
@@ -320,27 +320,27 @@ def _find_sources(use: RankUse) -> dict[int, _Source]:
     orders = [when for when, *_ in marked]
     sources = {}
     for index, kernel in use.activity.kernel_of.items():
-        before = bisect_left(orders, order(kernel)) - 1
+        before = bisect_left(orders, order_by_launch(kernel)) - 1
         if kernel.layer is not None:
-            sources[index] = _Source(kernel.step, kernel.layer, RANGE)
+            sources[index] = _CollectiveSource(kernel.step, kernel.layer, RANGE)
         elif before >= 0 and marked[before][3] in _BACKWARD:
-            sources[index] = _Source(kernel.step, marked[before][2], AFTER)
+            sources[index] = _CollectiveSource(kernel.step, marked[before][2], AFTER)
         else:
-            sources[index] = _Source(kernel.step, None, None)
+            sources[index] = _CollectiveSource(kernel.step, None, None)
     return sources
 
 
-def job_communication(job: Job) -> JobCommunication:
+def analyse_job_communication(job: MultiRankJob) -> JobCommunication:
     """Return the communication of a job, from the records of its ranks."""
     ranks = list(map(_RankCommunication, job.ranks))
-    link, peak, reason = _link(job)
-    errors = _clock_errors(job)
-    collectives = _find_collectives(job, ranks)
+    link, peak, reason = _find_gpu_link(job)
+    errors = _list_clock_errors(job)
+    collectives = _measure_collectives(job, ranks)
     steps = set.intersection(*(set(rank.span_ns) for rank in ranks))
     return JobCommunication(
         job=job,
         collectives=collectives,
-        layers=_by_layer(ranks, collectives),
+        layers=_sum_collectives_by_layer(ranks, collectives),
         steps=tuple(
             StepCommunication(
                 step,
@@ -350,11 +350,11 @@ def job_communication(job: Job) -> JobCommunication:
             )
             for step in sorted(steps, key=lambda step: (step is None, step or 0))
         ),
-        stragglers=_find_stragglers(
+        stragglers=_sum_straggler_costs(
             collectives, {use.rank: error for use, error in zip(job.ranks, errors, strict=True)}
         ),
         bubbles=tuple(
-            Bubble(rank.use.rank, waiting, waiting / rank.use.span_ns)
+            PipelineBubble(rank.use.rank, waiting, waiting / rank.use.span_ns)
             for rank in ranks
             if (waiting := rank.stalled_ns) is not None and rank.use.span_ns
         ),
@@ -365,7 +365,9 @@ def job_communication(job: Job) -> JobCommunication:
     )
 
 
-def _find_collectives(job: Job, ranks: Sequence[_RankCommunication]) -> tuple[Collective, ...]:
+def _measure_collectives(
+    job: MultiRankJob, ranks: Sequence[_RankCommunication]
+) -> tuple[Collective, ...]:
     """Return the matched collectives, in order of the first rank's start."""
     indexes = [
         {id(record): index for index, record in enumerate(of_rank)} for of_rank in job.collectives
@@ -377,15 +379,17 @@ def _find_collectives(job: Job, ranks: Sequence[_RankCommunication]) -> tuple[Co
             ranks[rank].sources.get(indexes[rank][id(record)], _UNKNOWN)
             for rank, record in match.items()
         ]
-        collectives.append(_exchange(match, uses, sources))
+        collectives.append(_measure_collective(match, uses, sources))
     return tuple(collectives)
 
 
-def _exchange(match: Match, uses: Sequence[RankUse], sources: Sequence[_Source]) -> Collective:
+def _measure_collective(
+    match: Match, uses: Sequence[RankUse], sources: Sequence[_CollectiveSource]
+) -> Collective:
     """Return one collective; starts are on the first rank's clock."""
     records = list(match.values())
     first = records[0]
-    starts = [start_of(item) + use.shift_ns for use, item in zip(uses, records, strict=True)]
+    starts = [get_start_ns(item) + use.shift_ns for use, item in zip(uses, records, strict=True)]
     latest, second = sorted(starts, reverse=True)[:2]
     shortest = min(item.duration_ns or 0 for item in records)
     exposed = [item.exposed_ns for item in records if item.exposed_ns is not None]
@@ -396,7 +400,7 @@ def _exchange(match: Match, uses: Sequence[RankUse], sources: Sequence[_Source])
         layer_reason = NO_LAYER if layer is None else None
     if len({item.bytes for item in records}) == 1:
         size = first.bytes
-        speed, no_speed = bus_bandwidth(first.name, size, first.group_size, shortest)
+        speed, no_speed = compute_bus_bandwidth(first.name, size, first.group_size, shortest)
     else:
         size, speed, no_speed = None, None, "the ranks sent different sizes"
     return Collective(
@@ -420,7 +424,7 @@ def _exchange(match: Match, uses: Sequence[RankUse], sources: Sequence[_Source])
     )
 
 
-def _by_layer(
+def _sum_collectives_by_layer(
     ranks: Sequence[_RankCommunication], collectives: Sequence[Collective]
 ) -> tuple[LayerCommunication, ...]:
     """Return the collectives of each name, size of group and layer, the most exposed first."""
@@ -453,9 +457,9 @@ def _by_layer(
     return tuple(sorted(layers, key=lambda layer: -(layer.exposed_ns or 0)))
 
 
-def _find_stragglers(
+def _sum_straggler_costs(
     collectives: Sequence[Collective], clock_errors: Mapping[int, float | None]
-) -> tuple[Straggler, ...]:
+) -> tuple[StragglerCost, ...]:
     """Return what each rank cost by coming last in each step; ``clock_errors`` are by rank."""
     counts = Counter((item.step, rank) for item in collectives for rank in item.ranks)
     groups = group_by(collectives, lambda item: (item.step, item.last))
@@ -470,7 +474,7 @@ def _find_stragglers(
         known_errors = [error for error in other_errors if error is not None]
         is_known = own_error is not None and len(known_errors) == len(other_errors)
         stragglers.append(
-            Straggler(
+            StragglerCost(
                 rank=rank,
                 step=step,
                 times=len(last),
@@ -487,7 +491,7 @@ def _find_stragglers(
     )
 
 
-def _clock_errors(job: Job) -> tuple[float | None, ...]:
+def _list_clock_errors(job: MultiRankJob) -> tuple[float | None, ...]:
     """Return the error of each rank's clock: 0 only in a job whose times have no resolution."""
     times = [
         item.start_ns
@@ -504,13 +508,13 @@ def _clock_errors(job: Job) -> tuple[float | None, ...]:
     )
 
 
-def _link(job: Job) -> tuple[str | None, float | None, str | None]:
+def _find_gpu_link(job: MultiRankJob) -> tuple[str | None, float | None, str | None]:
     """(NVLink or PCIe, bytes/s one way, None), or why that is not known."""
     if job.world_size != len(job.ranks):
         return None, None, "some ranks of the job are missing, so it may run on several nodes"
     names = {use.run.device.name if use.run.device else None for use in job.ranks}
     name = names.pop() if len(names) == 1 else None
-    gpu = find(name)
+    gpu = find_gpu_product(name)
     if names:
         return None, None, "the ranks ran on different GPUs"
     if gpu is None:

@@ -11,13 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from perfctl.orchestrator.counts.kernels.names import recognise
-from perfctl.orchestrator.ledger.usage.readings import BUSY, UsageShare, smallest_busy_batch
+from perfctl.orchestrator.counts.kernels.names import recognise_kernel
+from perfctl.orchestrator.ledger.usage.readings import BUSY, UsageShare, find_smallest_busy_batch
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.orchestrator.statistics import TooWide, group_by, share_too_wide, wilson
+from perfctl.orchestrator.statistics import (
+    WideInterval,
+    compute_wilson_interval,
+    group_by,
+    judge_share_interval,
+)
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
-from perfctl.records.stats import PERCENTILES, needed, percentile
+from perfctl.records.stats import PERCENTILES, compute_percentile, count_needed_values
 
 PAYS = 0.1
 """A larger batch pays where it gives at least so many more images per second."""
@@ -53,7 +58,7 @@ _TOOLS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class InferenceLatency:
     """One run of inference, per full batch; times in nanoseconds."""
 
     model: str
@@ -102,15 +107,15 @@ class Latency:
     @property
     def top1_interval(self) -> tuple[float, float]:
         """Return the 95% interval of top-1 over its images; only with a top-1."""
-        return wilson(self.top1 or 0.0, self.images)
+        return compute_wilson_interval(self.top1 or 0.0, self.images)
 
     @property
-    def too_wide(self) -> TooWide | None:
+    def too_wide(self) -> WideInterval | None:
         """Return why that interval says nothing: so few images."""
-        return None if self.top1 is None else share_too_wide(self.top1, self.images)
+        return None if self.top1 is None else judge_share_interval(self.top1, self.images)
 
 
-def phase_times(run: Run) -> Mapping[str, Counter[int]]:
+def sum_phase_times(run: Run) -> Mapping[str, Counter[int]]:
     """Return the time (ns) of each phase of a step, by phase and number of the step."""
     phases: dict[str, Counter[int]] = defaultdict(Counter)
     for row in run.report.steps:
@@ -119,13 +124,13 @@ def phase_times(run: Run) -> Mapping[str, Counter[int]]:
     return phases
 
 
-def latency(run: Run) -> Latency | None:
+def measure_latency(run: Run) -> InferenceLatency | None:
     """Return the latency of a run; None where steps were not divided into loading, copying and
     computing, or their time means nothing (ncu)."""
     report = run.report
     if run.profiler == "ncu" or run.mode != "infer" or not run.batch_size:
         return None
-    phases = phase_times(run)
+    phases = sum_phase_times(run)
     steps, parts = phases["step"], [phases[name] for name in (LOAD, COPY, COMPUTE)]
     if not steps.total() or any(part.keys() != steps.keys() for part in parts):
         return None
@@ -133,14 +138,16 @@ def latency(run: Run) -> Latency | None:
     load, copy, compute, step = (part.total() / len(steps) for part in (*parts, steps))
     reasons = {gap.quantity: gap.reason for gap in report.gaps}
     for percent in PERCENTILES:
-        reasons[f"p{percent}"] = f"too few batches: a p{percent} needs {needed(percent)}"
+        reasons[f"p{percent}"] = (
+            f"too few batches: a p{percent} needs {count_needed_values(percent)}"
+        )
     workers = report.environment.get("option:dataloader_workers", "")
-    return Latency(
+    return InferenceLatency(
         model=report.environment.get("model") or run.workload or "",
         batch=run.batch_size,
         profiler=run.profiler,
         count=len(steps),
-        percentiles={percent: percentile(answers, percent) for percent in PERCENTILES},
+        percentiles={percent: compute_percentile(answers, percent) for percent in PERCENTILES},
         longest=max(answers),
         load=load,
         copy=copy,
@@ -155,10 +162,10 @@ def latency(run: Run) -> Latency | None:
     )
 
 
-def latencies(runs: Iterable[Run]) -> tuple[Latency, ...]:
+def list_latencies(runs: Iterable[Run]) -> tuple[InferenceLatency, ...]:
     """Return the latency of the runs that are inference over images, by model (in order of
     appearance) and batch size."""
-    items = [item for item in map(latency, runs) if item is not None]
+    items = [item for item in map(measure_latency, runs) if item is not None]
     models = [item.model for item in items]
     items.sort(
         key=lambda item: (
@@ -170,16 +177,16 @@ def latencies(runs: Iterable[Run]) -> tuple[Latency, ...]:
     return tuple(items)
 
 
-def least_watched(items: Iterable[Latency]) -> tuple[Latency, ...]:
+def pick_least_profiled(items: Iterable[InferenceLatency]) -> tuple[InferenceLatency, ...]:
     """Return the first complete one of each model and batch size: the one that a profiler slowed
     least."""
-    first: dict[tuple[str, int], Latency] = {}
+    first: dict[tuple[str, int], InferenceLatency] = {}
     for item in (item for item in items if item.is_complete):
         first.setdefault((item.model, item.batch), item)
     return tuple(first.values())
 
 
-def pays_until(rates: Mapping[int, float]) -> int:
+def find_last_paying_batch(rates: Mapping[int, float]) -> int:
     """The smallest batch size that no larger one beats by ``PAYS``; rates: batch size -> images
     per second."""
     return min(
@@ -198,7 +205,7 @@ class InferencePoint:
     """None for a report that does not say it."""
     uses: tuple[RunUsage, ...]
     """Its runs, the one that a profiler slows least first."""
-    latency: Latency | None
+    latency: InferenceLatency | None
     gpu: UsageShare
     """Share of time with the GPU busy, by the most exact way that is known; ``gpu_way`` is that
     way's short name, or ""."""
@@ -226,7 +233,7 @@ class InferencePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class BusyFrom:
+class ModelBusyBatch:
     """From which batch size on one model keeps the GPU busy."""
 
     model: str
@@ -240,23 +247,23 @@ class BusyFrom:
     """What the way means, or why nothing is known."""
 
 
-def inference_points(runs: Iterable[Run]) -> tuple[InferencePoint, ...]:
+def list_inference_points(runs: Iterable[Run]) -> tuple[InferencePoint, ...]:
     """Return the runs by model (in order of appearance) and batch size, without training and
     benchmarks.
 
     Runs of one model that differ in weights, precision or device are models of their own, named so.
     """
     inference = [run for run in runs if run.mode != "train"]
-    names = _labels(inference)
+    names = _label_models(inference)
     pairs = zip(inference, names, strict=True)
     groups = group_by(pairs, lambda pair: (pair[1], pair[0].batch_size))
     keys = sorted(groups, key=lambda key: (names.index(key[0]), key[1] is None, key[1] or 0))
-    return tuple(_point(*key, [run for run, _ in groups[key]]) for key in keys)
+    return tuple(_build_inference_point(*key, [run for run, _ in groups[key]]) for key in keys)
 
 
-def _labels(runs: Sequence[Run]) -> list[str]:
+def _label_models(runs: Sequence[Run]) -> list[str]:
     """Return the name of each run's model, with the details in which its runs differ."""
-    labelled = [(model_of(run), _details(run)) for run in runs]
+    labelled = [(get_model_name(run), _list_model_details(run)) for run in runs]
     labels = []
     for model, details in labelled:
         others_of_model = [other for name, other in labelled if name == model and other]
@@ -266,7 +273,7 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     return labels
 
 
-def _details(run: Run) -> tuple[str, ...]:
+def _list_model_details(run: Run) -> tuple[str, ...]:
     """Return what keeps runs of one model apart; nothing if a report does not say what ran."""
     device = next((device.name or device.kind for device in run.devices), "")
     if run.workload is None or not device:
@@ -274,7 +281,7 @@ def _details(run: Run) -> tuple[str, ...]:
     return _MODEL.sub("", run.variant or "").strip(), run.precision or "", device
 
 
-def model_of(run: Run) -> str:
+def get_model_name(run: Run) -> str:
     """Return the model's name as the run states it, or the workload's, or what the report's name
     leaves without batch and tool."""
     facts = run.report.environment
@@ -290,21 +297,23 @@ def model_of(run: Run) -> str:
     return path.stem or f"run {run.id}"
 
 
-def _point(model: str, batch: int | None, runs: Sequence[Run]) -> InferencePoint:
+def _build_inference_point(model: str, batch: int | None, runs: Sequence[Run]) -> InferencePoint:
     uses = [
         RunUsage(run) for run in sorted(runs, key=lambda run: LIGHTEST_FIRST.get(run.profiler, 9))
     ]
-    way, gpu = _busy(uses)
-    peak, peak_of = _peak_memory(uses)
+    way, gpu = _find_gpu_busy_share(uses)
+    peak, peak_of = _find_peak_memory(uses)
     return InferencePoint(
         model=model,
         batch=batch,
         uses=tuple(uses),
-        latency=next((item for use in uses if (item := latency(use.run)) is not None), None),
+        latency=next(
+            (item for use in uses if (item := measure_latency(use.run)) is not None), None
+        ),
         gpu=gpu,
         gpu_way=way,
-        tensor=_tensor(uses),
-        memory=_memory_share(uses),
+        tensor=_find_tensor_share(uses),
+        memory=_find_memory_share(uses),
         peak=peak,
         peak_of=peak_of,
         problems=tuple(
@@ -315,12 +324,12 @@ def _point(model: str, batch: int | None, runs: Sequence[Run]) -> InferencePoint
     )
 
 
-def _missing(uses: Sequence[RunUsage], reason: str) -> UsageShare:
+def _build_missing_share(uses: Sequence[RunUsage], reason: str) -> UsageShare:
     kinds = {device.kind for use in uses for device in use.run.devices}
     return UsageShare(None, ON_CPU if kinds == {"cpu"} else reason)
 
 
-def _busy(uses: Sequence[RunUsage]) -> tuple[str, UsageShare]:
+def _find_gpu_busy_share(uses: Sequence[RunUsage]) -> tuple[str, UsageShare]:
     """Return the share of time with the GPU busy, and the short name of its way."""
     for field, short, _ in WAYS:
         for use in uses:
@@ -329,32 +338,32 @@ def _busy(uses: Sequence[RunUsage]) -> tuple[str, UsageShare]:
                 return short, share
     refused = [use.ways.dlprof for use in uses if use.run.profiler == "dlprof"]
     reason = "the report has no kernels with start times, no GPU samples and no DLProf summary"
-    return "", refused[-1] if refused else _missing(uses, reason)
+    return "", refused[-1] if refused else _build_missing_share(uses, reason)
 
 
-def _tensor(uses: Sequence[RunUsage]) -> UsageShare:
+def _find_tensor_share(uses: Sequence[RunUsage]) -> UsageShare:
     for use in uses:
         for share in (use.ways.dlprof_tensor, use.ways.tensor_pipe):
             if share.value is not None:
                 return share
     kernels = next((use.run.report.kernels for use in uses if use.run.report.kernels), ())
     if kernels:
-        return tensor_share(tuple(kernels))
+        return compute_tensor_share(tuple(kernels))
     reason = "no kernels, counters or DLProf summary; nvidia-smi samples do not contain it"
     refused = (use.ways.dlprof_tensor for use in uses if use.run.profiler == "dlprof")
-    return next(refused, _missing(uses, reason))
+    return next(refused, _build_missing_share(uses, reason))
 
 
 def uses_tensor_cores(name: str) -> bool | None:
     """Return True or False by a kernel's name, or None where it does not say. What computes no
     products uses no tensor cores."""
-    kernel = recognise(name)
+    kernel = recognise_kernel(name)
     if kernel.tensor_core is not None:
         return kernel.tensor_core
     return None if kernel.family in (None, *_ARITHMETIC) and kernel.role == "main" else False
 
 
-def tensor_share(kernels: Sequence[Kernel]) -> UsageShare:
+def compute_tensor_share(kernels: Sequence[Kernel]) -> UsageShare:
     """Return the share of kernel time in kernels whose names say that they use tensor cores; not
     known where many do not say."""
     times: dict[bool | None, float] = {True: 0.0, False: 0.0, None: 0.0}
@@ -375,7 +384,7 @@ def tensor_share(kernels: Sequence[Kernel]) -> UsageShare:
     return UsageShare(times[True] / total, reason)
 
 
-def _memory_share(uses: Sequence[RunUsage]) -> UsageShare:
+def _find_memory_share(uses: Sequence[RunUsage]) -> UsageShare:
     for memory in (use.memory for use in uses):
         for used, source in (
             (memory.device, "in use on the device, highest sample"),
@@ -383,10 +392,10 @@ def _memory_share(uses: Sequence[RunUsage]) -> UsageShare:
         ):
             if used is not None and memory.device_total:
                 return UsageShare(used / memory.device_total, source)
-    return _missing(uses, "no sample of the GPU memory together with its size")
+    return _build_missing_share(uses, "no sample of the GPU memory together with its size")
 
 
-def _peak_memory(uses: Sequence[RunUsage]) -> tuple[int | None, str]:
+def _find_peak_memory(uses: Sequence[RunUsage]) -> tuple[int | None, str]:
     """Return the highest memory of the lightest run that has it, and of what it is; (None, why)
     where nothing measured it."""
     for memory in (use.memory for use in uses):
@@ -402,14 +411,20 @@ def _peak_memory(uses: Sequence[RunUsage]) -> tuple[int | None, str]:
     return None, "no run recorded memory"
 
 
-def busy_from(points: Sequence[InferencePoint], threshold: float = BUSY) -> tuple[BusyFrom, ...]:
+def find_busy_batch_by_model(
+    points: Sequence[InferencePoint], threshold: float = BUSY
+) -> tuple[ModelBusyBatch, ...]:
     """Return each model's smallest batch size from which on the GPU is busy at all that were
     measured, by one way."""
     by_model = group_by(points, lambda point: point.model)
-    return tuple(_busy_from(model, of_model, threshold) for model, of_model in by_model.items())
+    return tuple(
+        _find_model_busy_batch(model, of_model, threshold) for model, of_model in by_model.items()
+    )
 
 
-def _busy_from(model: str, points: Sequence[InferencePoint], threshold: float) -> BusyFrom:
+def _find_model_busy_batch(
+    model: str, points: Sequence[InferencePoint], threshold: float
+) -> ModelBusyBatch:
     for _, short, meaning in WAYS:
         shares = {
             point.batch: point.gpu.value
@@ -417,8 +432,8 @@ def _busy_from(model: str, points: Sequence[InferencePoint], threshold: float) -
             if point.batch is not None and point.gpu_way == short and point.gpu.value is not None
         }
         if shares:
-            batch = smallest_busy_batch(shares, threshold)
-            return BusyFrom(model, batch, tuple(shares.items()), short, meaning)
+            batch = find_smallest_busy_batch(shares, threshold)
+            return ModelBusyBatch(model, batch, tuple(shares.items()), short, meaning)
     if all(point.batch is None for point in points):
-        return BusyFrom(model, None, (), "", "no report states its batch size")
-    return BusyFrom(model, None, (), "", points[0].gpu.reason)
+        return ModelBusyBatch(model, None, (), "", "no report states its batch size")
+    return ModelBusyBatch(model, None, (), "", points[0].gpu.reason)

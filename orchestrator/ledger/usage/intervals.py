@@ -57,11 +57,11 @@ class Intervals:
         start, end = self.bounds
         return end - start
 
-    def length_within(self, start: int, end: int) -> int:
+    def measure_within(self, start: int, end: int) -> int:
         """Return how much of the time from ``start`` to ``end`` the intervals cover."""
-        return self._length_before(end) - self._length_before(start)
+        return self._measure_before(end) - self._measure_before(start)
 
-    def _length_before(self, moment: int) -> int:
+    def _measure_before(self, moment: int) -> int:
         index = bisect_right(self._starts, moment) - 1
         if index < 0:
             return 0
@@ -70,9 +70,9 @@ class Intervals:
 
     def overlap(self, other: Intervals) -> int:
         """Return how much of these intervals ``other`` covers."""
-        return sum(other.length_within(start, end) for start, end in self.pairs)
+        return sum(other.measure_within(start, end) for start, end in self.pairs)
 
-    def shortest_span(self, length: float) -> tuple[int, int]:
+    def find_shortest_span(self, length: float) -> tuple[int, int]:
         """Return start and end of the shortest time that holds intervals of this length in all."""
         spans = []
         last = 0
@@ -98,27 +98,31 @@ class Intervals:
         return gaps
 
 
-def is_timed(item: Timed) -> bool:
+def has_start_and_duration(item: Timed) -> bool:
     """Return True if an item states its start and its duration."""
     return item.start_ns is not None and item.duration_ns is not None
 
 
-def start_of(item: Timed) -> int:
+def get_start_ns(item: Timed) -> int:
     """Return when an item started, in ns on the report's clock."""
     return item.start_ns or 0
 
 
-def end_of(item: Timed) -> int:
+def get_end_ns(item: Timed) -> int:
     """Return when an item ended, in ns on the report's clock."""
     return (item.start_ns or 0) + round(item.duration_ns or 0)
 
 
-def find_running_ns(kernels: Sequence[Kernel]) -> int | None:
+def measure_running_ns(kernels: Sequence[Kernel]) -> int | None:
     """Return the time in which at least one of the kernels ran; None without kernels, and if one
     has no start or no duration."""
-    return Intervals.of(kernels).length if kernels and all(map(is_timed, kernels)) else None
+    return (
+        Intervals.of(kernels).length
+        if kernels and all(map(has_start_and_duration, kernels))
+        else None
+    )
 
 
-def sum_ns(items: Iterable[Timed]) -> float:
+def sum_durations_ns(items: Iterable[Timed]) -> float:
     """Return the durations of the items added up; one that is not known counts as 0."""
     return sum(item.duration_ns or 0 for item in items)

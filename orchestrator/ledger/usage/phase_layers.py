@@ -21,15 +21,15 @@ from itertools import cycle
 from math import ceil, prod
 from typing import Annotated, ClassVar, NamedTuple
 
-from perfctl.orchestrator.counts.counters.amd import is_amd
-from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, Peaks, peaks_of
-from perfctl.orchestrator.counts.kernels.layers import SHARED, by_layer
-from perfctl.orchestrator.counts.kernels.names import recognise
-from perfctl.orchestrator.estimate.flops.engine import estimate
-from perfctl.orchestrator.ledger.timing import kernel_steps
-from perfctl.orchestrator.ledger.usage.intervals import start_of
+from perfctl.orchestrator.counts.counters.amd import is_amd_run
+from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, DevicePeaks, find_peaks
+from perfctl.orchestrator.counts.kernels.layers import SHARED, split_shared_kernels
+from perfctl.orchestrator.counts.kernels.names import recognise_kernel
+from perfctl.orchestrator.estimate.flops.engine import count_layer_calls
+from perfctl.orchestrator.ledger.timing import count_kernel_steps
+from perfctl.orchestrator.ledger.usage.intervals import get_start_ns
 from perfctl.orchestrator.ledger.usage.readings import sum_known
-from perfctl.orchestrator.ledger.usage.served import PHASES, MixedSteps, rows_of
+from perfctl.orchestrator.ledger.usage.served import PHASES, MixedSteps, count_output_rows
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
@@ -51,7 +51,7 @@ NO_KEYS = "the steps do not state their number of keys"
 OUTSIDE = "no module"
 
 
-class BlockLayer(NamedTuple):
+class RepeatedBlockLayer(NamedTuple):
     """Where a layer lies."""
 
     name: str
@@ -60,12 +60,12 @@ class BlockLayer(NamedTuple):
     """Which block; None outside of them."""
 
 
-def fold(layers: Iterable[str]) -> Mapping[str, BlockLayer]:
+def map_to_repeated_block(layers: Iterable[str]) -> Mapping[str, RepeatedBlockLayer]:
     """Return the part of the repeated block that each layer is. Layers outside, and all layers
     where nothing repeats, keep their names."""
     paths = {layer: tuple(layer.split(".")) for layer in layers}
-    parts = {layer: BlockLayer(layer, None) for layer in paths}
-    block = _find_block(paths.values())
+    parts = {layer: RepeatedBlockLayer(layer, None) for layer in paths}
+    block = _find_repeated_block(paths.values())
     if block is None:
         return parts
     depth, prefix, kind = block
@@ -102,11 +102,11 @@ def fold(layers: Iterable[str]) -> Mapping[str, BlockLayer]:
         for depth, (name, ordinal) in enumerate(classes):
             above = tuple(name for name, _ in classes[:depth])
             names.append(f"{name} {ordinal}" if most[above, name] > 1 else name)
-        parts[layer] = BlockLayer(".".join(names), inside[layer][0])
+        parts[layer] = RepeatedBlockLayer(".".join(names), inside[layer][0])
     return parts
 
 
-def _find_block(paths: Iterable[LayerPath]) -> tuple[int, LayerPath, str] | None:
+def _find_repeated_block(paths: Iterable[LayerPath]) -> tuple[int, LayerPath, str] | None:
     """Return (depth, path above, class) of the component with children that has most instances;
     None where none has BLOCKS_MIN."""
     numbers: defaultdict[tuple[int, LayerPath, str], set[int]] = defaultdict(set)
@@ -118,7 +118,7 @@ def _find_block(paths: Iterable[LayerPath]) -> tuple[int, LayerPath, str] | None
     return best if best is not None and len(numbers[best]) >= BLOCKS_MIN else None
 
 
-class Padding(NamedTuple):
+class TilePadding(NamedTuple):
     """One product and the tiles that its kernel covers it with."""
 
     rows: int
@@ -137,14 +137,16 @@ class Padding(NamedTuple):
         return prod((*self.tiles, *self.tile)) / (self.rows * self.columns)
 
 
-def is_product(kernel: Kernel) -> bool:
+def is_matrix_product(kernel: Kernel) -> bool:
     """Return True for a matrix product by its name, not the sum of its parts or a copy before
     it."""
-    recognised = recognise(kernel.name)
+    recognised = recognise_kernel(kernel.name)
     return recognised.family == "gemm" and recognised.role == "main"
 
 
-def padding(kernel: Kernel, rows: int, columns: int, *, amd: bool) -> Padding | None:
+def compute_tile_padding(
+    kernel: Kernel, rows: int, columns: int, *, amd: bool
+) -> TilePadding | None:
     """Return the tiles over a product of ``rows`` x ``columns`` outputs; None where the name states
     none or their direction is open.
 
@@ -154,11 +156,11 @@ def padding(kernel: Kernel, rows: int, columns: int, *, amd: bool) -> Padding | 
     Elsewhere the grid decides, and without one nothing does, unless both ways need as many tiles.
     ``amd``: the grid counts work-items, as HIP reports it, not blocks.
     """
-    tile = recognise(kernel.name).tile
+    tile = recognise_kernel(kernel.name).tile
     if tile is None or not rows or not columns:
         return None
-    transposed = Padding(rows, columns, (tile[1], tile[0]))
-    straight = Padding(rows, columns, (tile[0], tile[1]))
+    transposed = TilePadding(rows, columns, (tile[1], tile[0]))
+    straight = TilePadding(rows, columns, (tile[0], tile[1]))
     if transposed.factor == straight.factor or kernel.name.startswith("Cijk_"):
         return transposed
     grid = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
@@ -171,7 +173,7 @@ def padding(kernel: Kernel, rows: int, columns: int, *, amd: bool) -> Padding | 
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class KvCacheWidths:
     """What attention reads of the cache of keys and values in one block, from the widths of the
     projections."""
 
@@ -184,7 +186,7 @@ class Cache:
     blocks: int
 
 
-class _Paper(NamedTuple):
+class _PartEstimate(NamedTuple):
     """Estimated FLOPs and bytes of a part, and why they are not known."""
 
     flops: int | None
@@ -194,7 +196,7 @@ class _Paper(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PartUse:
+class ModelPartUse:
     """One part of the model in all steps of one phase, for the whole capture."""
 
     JSON_KEYS = (
@@ -253,7 +255,7 @@ class PartUse:
     """Peak that it is held against: "tensor bf16"."""
     ridge: float | None
     """FLOPs per byte at which the device's roofs meet; None where it is not known."""
-    padding: tuple[Padding, ...]
+    padding: tuple[TilePadding, ...]
     """One for each kind of product whose tiles are known."""
     padded: float | None
     """Executed / estimated multiply-adds of its GEMMs, 1 or more; None if the tile of one is
@@ -312,13 +314,13 @@ class PhaseParts:
     phase: Annotated[str, PHASES]
     steps: int
     tokens: int | None
-    parts: tuple[PartUse, ...]
+    parts: tuple[ModelPartUse, ...]
     cache_bytes: int | None
     """Keys and values that its steps read, of all blocks; if the cache has the type of the
     projections."""
     cache_why: str | None
     """What is missing, or how it was worked out."""
-    peaks: Peaks
+    peaks: DevicePeaks
     launches: int = 0
 
     @property
@@ -336,20 +338,20 @@ class PhaseParts:
         return sum_known(part.kernel_ns for part in self.parts)
 
 
-def phase_parts(
-    run: Run, measured: Sequence[Peaks] = (), *, each: bool = False
+def split_phases_by_part(
+    run: Run, measured: Sequence[DevicePeaks] = (), *, each: bool = False
 ) -> tuple[PhaseParts, ...]:
     """Return the phases of a run in the order of PHASES; empty where no step is known. ``each``:
     every block by itself."""
     phases = {step.phase for step in run.report.served_steps}
     if not phases or not isinstance(run.report.kernels, Sequence):
         return ()
-    kernels = by_layer(run.report) or run.report.kernels
+    kernels = split_shared_kernels(run.report) or run.report.kernels
     layers = {kernel.layer for kernel in kernels if kernel.layer}
     layers |= {op.layer for op in run.report.ops}
-    folded = fold(layers)
-    parts = {layer: BlockLayer(layer, None) for layer in layers} if each else folded
-    peaks = peaks_of(run.device, measured)
+    folded = map_to_repeated_block(layers)
+    parts = {layer: RepeatedBlockLayer(layer, None) for layer in layers} if each else folded
+    peaks = find_peaks(run.device, measured)
     return tuple(
         _PhaseReader(run, phase, kernels, parts, folded, peaks).read()
         for phase in PHASES
@@ -365,17 +367,17 @@ class _PhaseReader:
         run: Run,
         phase: str,
         kernels: Sequence[Kernel],
-        parts: Mapping[str, BlockLayer],
-        folded: Mapping[str, BlockLayer],
-        peaks: Peaks,
+        parts: Mapping[str, RepeatedBlockLayer],
+        folded: Mapping[str, RepeatedBlockLayer],
+        peaks: DevicePeaks,
     ) -> None:
         """``kernels``: the run's, those of several layers once for each."""
         self.run, self.phase, self.parts, self.peaks = run, phase, parts, peaks
         self.steps = [step for step in run.report.served_steps if step.phase == phase]
         self.numbers = {step.number for step in self.steps}
         self.kernels = [kernel for kernel in kernels if kernel.step in self.numbers]
-        self.ops, self.unsure = _find_ops(run, phase)
-        self.cache, self.cache_why = _find_cache(self.ops)
+        self.ops, self.unsure = _collect_phase_ops(run, phase)
+        self.cache, self.cache_why = _find_cache_widths(self.ops)
         self.tokens = sum_known(step.tokens for step in self.steps)
         self.keys = sum_known(step.keys for step in self.steps)
         self.names = {layer: part.name for layer, part in parts.items() if layer}
@@ -383,7 +385,7 @@ class _PhaseReader:
 
     def read(self) -> PhaseParts:
         """Return the phase, part by part."""
-        ordered = sorted(self.kernels, key=start_of)
+        ordered = sorted(self.kernels, key=get_start_ns)
         rows = group_by(ordered, lambda kernel: self.names.get(kernel.layer or "", OUTSIDE))
         ops = group_by(self.ops, lambda op: self.names.get(op.layer, OUTSIDE))
         total = sum_known(kernel.duration_ns for kernel in self.kernels)
@@ -398,14 +400,16 @@ class _PhaseReader:
             for name in part_names
             if not any(other.startswith(f"{name}.") for other in part_names)
         }
-        cache_bytes, cache_why = self._cache_bytes()
+        cache_bytes, cache_why = self._count_cache_bytes()
         return PhaseParts(
             run=self.run,
             phase=self.phase,
             steps=len(self.steps),
             tokens=self.tokens,
             parts=tuple(
-                self._use(name, kernels, ops.get(name, []), total, attends=name in attention)
+                self._build_part_use(
+                    name, kernels, ops.get(name, []), total, attends=name in attention
+                )
                 for name, kernels in rows.items()
             ),
             cache_bytes=cache_bytes,
@@ -414,7 +418,7 @@ class _PhaseReader:
             launches=sum(kernel.step in self.numbers for kernel in self.run.report.kernels),
         )
 
-    def _use(
+    def _build_part_use(
         self,
         name: str,
         kernels: Sequence[Kernel],
@@ -422,19 +426,19 @@ class _PhaseReader:
         total: float | None,
         *,
         attends: bool,
-    ) -> PartUse:
+    ) -> ModelPartUse:
         layers = {kernel.layer for kernel in kernels if kernel.layer}
         blocks = len({self.parts[layer].block for layer in layers} - {None})
-        paper = self._paper(ops, layers)
+        paper = self._estimate_operators(ops, layers)
         if attends and self.cache is not None:
-            paper = self._attended(self.cache, blocks or 1)
+            paper = self._estimate_attention(self.cache, blocks or 1)
         estimated = attends and self.cache is not None and paper.bytes is not None
-        precisions = _precisions(self.ops if estimated else ops)
+        precisions = _collect_precisions(self.ops if estimated else ops)
         path = PATH_OF.get(next(iter(precisions)) or "") if len(precisions) == 1 else None
         took = sum_known(kernel.duration_ns for kernel in kernels)
-        tiles, padded = self._padding(kernels, ops)
-        prompts_ns, split_by = self._prompts(kernels)
-        return PartUse(
+        tiles, padded = self._compute_part_padding(kernels, ops)
+        prompts_ns, split_by = self._sum_prompt_time(kernels)
+        return ModelPartUse(
             phase=self.phase,
             part=name,
             blocks=blocks or None,
@@ -451,29 +455,31 @@ class _PhaseReader:
             ridge=self.peaks.ridge(path) if path else None,
             padding=tiles,
             padded=padded,
-            names=tuple(dict.fromkeys(kernel.name for kernel in kernels if is_product(kernel))),
+            names=tuple(
+                dict.fromkeys(kernel.name for kernel in kernels if is_matrix_product(kernel))
+            ),
             shared=any(kernel.layer_source == SHARED for kernel in kernels),
             prompts_ns=prompts_ns,
             split_by=split_by,
         )
 
-    def _paper(self, ops: Sequence[OpShape], layers: Set[str]) -> _Paper:
+    def _estimate_operators(self, ops: Sequence[OpShape], layers: Set[str]) -> _PartEstimate:
         """Return FLOPs and bytes of a part's operators, and why they are not known."""
-        calls = estimate(ops)
+        calls = count_layer_calls(ops)
         if not self.run.report.ops:
             has_shapes = self.run.report.environment.get("record_shapes") == "1"
             reason = NO_PRODUCT if has_shapes else NO_SHAPES
-            return _Paper(None, reason, None, reason)
+            return _PartEstimate(None, reason, None, reason)
         if not ops and layers & self.unsure:
-            return _Paper(None, EITHER, None, EITHER)
+            return _PartEstimate(None, EITHER, None, EITHER)
         flops = sum_known(call.flops for call in calls)
         if not calls or flops is None:
-            return _Paper(None, NO_PRODUCT, None, NO_PRODUCT)
+            return _PartEstimate(None, NO_PRODUCT, None, NO_PRODUCT)
         moved = sum_known(size for call in calls for size in (call.read_bytes, call.write_bytes))
         untyped = "the data types of its operators are unknown"
-        return _Paper(flops, None, moved, untyped if moved is None else None)
+        return _PartEstimate(flops, None, moved, untyped if moved is None else None)
 
-    def _attended(self, cache: Cache, blocks: int) -> _Paper:
+    def _estimate_attention(self, cache: KvCacheWidths, blocks: int) -> _PartEstimate:
         """Return FLOPs and bytes of attention itself: scores and their product with the values are
         two products of pairs x queries multiply-adds; the whole square, no mask."""
         pairs = sum_known(step.pairs for step in self.steps)
@@ -482,11 +488,11 @@ class _PhaseReader:
         if self.keys is not None and self.tokens is not None:
             width = 2 * cache.queries + 2 * cache.keys
             moved = (self.keys * 2 * cache.keys + self.tokens * width) * cache.element * blocks
-        return _Paper(
+        return _PartEstimate(
             flops, NO_KEYS if flops is None else None, moved, NO_KEYS if moved is None else None
         )
 
-    def _cache_bytes(self) -> tuple[int | None, str | None]:
+    def _count_cache_bytes(self) -> tuple[int | None, str | None]:
         """Return keys and values that the steps read, and how they were computed or what is
         missing."""
         if (cache := self.cache) is None:
@@ -499,7 +505,7 @@ class _PhaseReader:
             "type of the projections"
         )
 
-    def _prompts(self, kernels: Sequence[Kernel]) -> tuple[float | None, str | None]:
+    def _sum_prompt_time(self, kernels: Sequence[Kernel]) -> tuple[float | None, str | None]:
         """Return the kernel time of the prompts of mixed steps, and what it goes by; None where one
         kernel's is not known."""
         took, bases = 0.0, dict[str, None]()
@@ -511,16 +517,16 @@ class _PhaseReader:
             bases[share[1]] = None
         return took, " and ".join(bases)
 
-    def _padding(
+    def _compute_part_padding(
         self, kernels: Sequence[Kernel], ops: Sequence[OpShape]
-    ) -> tuple[tuple[Padding, ...], float | None]:
+    ) -> tuple[tuple[TilePadding, ...], float | None]:
         """Return the tiles of a part's products, and executed / paper of all of them; a kernel is a
         product's by their order in the layer."""
-        multiplying = group_by(filter(is_product, kernels), lambda kernel: kernel.layer)
+        multiplying = group_by(filter(is_matrix_product, kernels), lambda kernel: kernel.layer)
         products = group_by(sorted(ops, key=lambda op: op.position), lambda op: op.layer)
-        tiles: dict[Padding, None] = {}
+        tiles: dict[TilePadding, None] = {}
         executed = paper = 0.0
-        amd, is_complete = is_amd(self.run), True
+        amd, is_complete = is_amd_run(self.run), True
         for layer, of_layer in products.items():
             calls = sum(op.calls for op in of_layer)
             is_even = len(of_layer) == 1 or calls == len(of_layer) * max(len(self.steps), 1)
@@ -529,18 +535,20 @@ class _PhaseReader:
                 is_complete = False
                 continue
             for kernel, op in zip(of_kernels, cycle(of_layer)):
-                product = padding(kernel, rows_of(op), _columns(op), amd=amd)
+                product = compute_tile_padding(
+                    kernel, count_output_rows(op), _get_output_columns(op), amd=amd
+                )
                 if product is None:
                     is_complete = False
                     continue
                 tiles[product] = None
-                macs = product.rows * product.columns * _depth(op)
+                macs = product.rows * product.columns * _get_sum_depth(op)
                 paper += macs
                 executed += macs * product.factor
         return tuple(tiles), executed / paper if is_complete and paper else None
 
 
-def _find_ops(run: Run, phase: str) -> tuple[list[OpShape], set[str]]:
+def _collect_phase_ops(run: Run, phase: str) -> tuple[list[OpShape], set[str]]:
     """Return operators of the phase, ``calls`` of all its steps; and the layers whose operators may
     be of several phases.
 
@@ -548,7 +556,7 @@ def _find_ops(run: Run, phase: str) -> tuple[list[OpShape], set[str]]:
     tokens as it has rows. A layer that ran in a phase without such an operator (of a prompt, the
     last projection takes the last token only) is unsure.
     """
-    scale = kernel_steps(run) or 1
+    scale = count_kernel_steps(run) or 1
     forward = [
         op if scale == 1 else replace(op, calls=op.calls * scale)
         for op in run.report.ops
@@ -566,17 +574,17 @@ def _find_ops(run: Run, phase: str) -> tuple[list[OpShape], set[str]]:
             ran[kernel.layer].add(phase_of[kernel.step])
     candidates: defaultdict[str, list[set[str]]] = defaultdict(list)
     for op in forward:
-        candidates[op.layer].append(by_rows.get(rows_of(op), set(PHASES)))
+        candidates[op.layer].append(by_rows.get(count_output_rows(op), set(PHASES)))
     sure = {
         layer
         for layer, choices in candidates.items()
         if all(len(phases) == 1 for phases in choices) and ran[layer] <= set().union(*choices)
     }
-    ops = [op for op in forward if op.layer in sure and by_rows[rows_of(op)] == {phase}]
+    ops = [op for op in forward if op.layer in sure and by_rows[count_output_rows(op)] == {phase}]
     return ops, set(candidates) - sure
 
 
-def _find_cache(ops: Iterable[OpShape]) -> tuple[Cache | None, str | None]:
+def _find_cache_widths(ops: Iterable[OpShape]) -> tuple[KvCacheWidths | None, str | None]:
     """Return the widths of attention from its projections: a fused one (...QKV...) or three, and
     that of the output beside them."""
     attending = (op for op in ops if "attention" in op.layer.lower() and len(op.inputs) > 1)
@@ -588,11 +596,16 @@ def _find_cache(ops: Iterable[OpShape]) -> tuple[Cache | None, str | None]:
         other_ops = [op for op in of_block if op not in fused]
         precision = PRECISIONS.get(of_block[0].dtypes[0]) if of_block[0].dtypes else None
         if len(fused) == len(other_ops) == 1:
-            width, queries = _columns(fused[0]), _depth(other_ops[0])
-        elif len(of_block) == 4 and _columns(of_block[1]) == _columns(of_block[2]):
+            width, queries = _get_output_columns(fused[0]), _get_sum_depth(other_ops[0])
+        elif len(of_block) == 4 and _get_output_columns(of_block[1]) == _get_output_columns(
+            of_block[2]
+        ):
             # queries, keys, values, output
-            width, queries = sum(map(_columns, of_block[:3])), _depth(of_block[3])
-            if queries != _columns(of_block[0]):
+            width, queries = (
+                sum(map(_get_output_columns, of_block[:3])),
+                _get_sum_depth(of_block[3]),
+            )
+            if queries != _get_output_columns(of_block[0]):
                 continue
         else:
             continue
@@ -601,7 +614,7 @@ def _find_cache(ops: Iterable[OpShape]) -> tuple[Cache | None, str | None]:
             blocks[queries, keys, _BYTES[precision]] += 1
     if len(blocks) == 1:
         ((widths, count),) = blocks.items()
-        return Cache(*widths, count), None
+        return KvCacheWidths(*widths, count), None
     problem = (
         "its blocks differ in their number of heads"
         if blocks
@@ -611,21 +624,23 @@ def _find_cache(ops: Iterable[OpShape]) -> tuple[Cache | None, str | None]:
     return None, f"key-value heads x head dimension are unknown: {problem}"
 
 
-def _columns(op: OpShape) -> int:
+def _get_output_columns(op: OpShape) -> int:
     return next((shape[-1] for shape in op.outputs if shape), 0)
 
 
-def _depth(op: OpShape) -> int:
-    rows = rows_of(op)
+def _get_sum_depth(op: OpShape) -> int:
+    rows = count_output_rows(op)
     shapes = (shape for shape in op.inputs if shape and len(shape) > 1)
     return next((shape[-1] for shape in shapes if prod(shape[:-1]) == rows), 0)
 
 
-def _precisions(ops: Iterable[OpShape]) -> set[str | None]:
+def _collect_precisions(ops: Iterable[OpShape]) -> set[str | None]:
     return {PRECISIONS.get(op.dtypes[0]) for op in ops if op.dtypes}
 
 
-def weighty(phases: Iterable[PhaseParts], least: float) -> Iterator[tuple[PhaseParts, PartUse]]:
+def list_largest_parts(
+    phases: Iterable[PhaseParts], least: float
+) -> Iterator[tuple[PhaseParts, ModelPartUse]]:
     """Yield the parts with that share of their phase's kernel time, the largest first."""
     pairs = [(phase, part) for phase in phases for part in phase.parts]
     pairs = [pair for pair in pairs if pair[1].share is not None and pair[1].share >= least]

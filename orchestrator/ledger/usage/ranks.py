@@ -15,7 +15,12 @@ from pathlib import PurePath
 from statistics import median
 from typing import ClassVar, NamedTuple
 
-from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of, is_timed, start_of
+from perfctl.orchestrator.ledger.usage.intervals import (
+    Intervals,
+    get_end_ns,
+    get_start_ns,
+    has_start_and_duration,
+)
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Collective, Copy, Kernel
 from perfctl.records.run import Run
@@ -29,7 +34,7 @@ Match = Mapping[int, Collective]
 """Index of a rank -> its record of a collective that all ranks of a group took part in."""
 
 
-class Activity:
+class RankActivity:
     """The work of all GPUs of a report together; a rank has one GPU."""
 
     def __init__(
@@ -43,7 +48,7 @@ class Activity:
             lambda index: (self.collectives[index].start_ns, self.collectives[index].duration_ns),
         )
         kernel_of: dict[int, Kernel] = {}
-        for kernel in filter(is_timed, kernels):
+        for kernel in filter(has_start_and_duration, kernels):
             if indexes := by_time.get((kernel.start_ns, kernel.duration_ns)):
                 kernel_of[indexes.pop(0)] = kernel
             else:
@@ -62,13 +67,15 @@ class Activity:
         return self.communication.length - self.communication.overlap(self.compute)
 
 
-def with_exposed(collectives: Iterable[Collective], kernels: Iterable[Kernel]) -> list[Collective]:
+def add_exposed_time(
+    collectives: Iterable[Collective], kernels: Iterable[Kernel]
+) -> list[Collective]:
     """Return the collectives with ``exposed_ns`` for each whose kernel is found by its time: what
     no other kernel of its GPU covers.
 
     Kernels of other collectives do not cover it.
     """
-    activity = Activity(kernels, (), collectives)
+    activity = RankActivity(kernels, (), collectives)
     by_device = group_by(activity.computing, lambda kernel: kernel.device_index)
     covering = {device: Intervals.of(computing) for device, computing in by_device.items()}
     result = activity.collectives
@@ -76,7 +83,7 @@ def with_exposed(collectives: Iterable[Collective], kernels: Iterable[Kernel]) -
         exposed = result[index].duration_ns or 0
         if kernel.device_index in covering:
             covered = covering[kernel.device_index]
-            exposed -= covered.length_within(start_of(kernel), end_of(kernel))
+            exposed -= covered.measure_within(get_start_ns(kernel), get_end_ns(kernel))
         result[index] = result[index]._replace(exposed_ns=exposed)
     return result
 
@@ -128,7 +135,7 @@ class RankUse:
     collectives."""
     shift_ns: int
     """As ``offset_ns``; where that is None, to the clock of the first rank that groups lead to."""
-    activity: Activity = field(compare=False, repr=False)
+    activity: RankActivity = field(compare=False, repr=False)
 
     @property
     def run_id(self) -> int:
@@ -141,7 +148,7 @@ class RankUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class MultiRankJob:
     """The ranks of one program that ran together, in order."""
 
     ranks: tuple[RankUse, ...]
@@ -161,7 +168,7 @@ class Job:
         return waiting[0] if waiting[0].waiting_ns != waiting[1].waiting_ns else None
 
 
-def jobs(runs: Iterable[Run]) -> tuple[Job, ...]:
+def group_runs_into_jobs(runs: Iterable[Run]) -> tuple[MultiRankJob, ...]:
     """Return the jobs of several ranks among the runs, those with at least two ranks that ran on a
     GPU.
 
@@ -176,24 +183,24 @@ def jobs(runs: Iterable[Run]) -> tuple[Job, ...]:
             group = (run.sweep_id, folder, run.profiler, run.workload, run.batch_size, run.mode)
             groups[*group, run.report.world_size][rank] = run
     return tuple(
-        _job([by_rank[rank] for rank in sorted(by_rank)])
+        _build_job([by_rank[rank] for rank in sorted(by_rank)])
         for by_rank in groups.values()
         if len(by_rank) > 1
     )
 
 
-def _job(runs: Sequence[Run]) -> Job:
-    collectives, matches = match_runs(runs)
+def _build_job(runs: Sequence[Run]) -> MultiRankJob:
+    collectives, matches = match_collectives_of_runs(runs)
     clocks = _align_clocks(matches, len(runs))
     latest = [
-        max(start_of(item) + clocks[index].shift for index, item in match.items())
+        max(get_start_ns(item) + clocks[index].shift for index, item in match.items())
         for match in matches
     ]
     ranks = []
     for index, (run, clock) in enumerate(zip(runs, clocks, strict=True)):
-        activity = Activity(run.report.kernels, run.report.copies, run.report.collectives)
+        activity = RankActivity(run.report.kernels, run.report.copies, run.report.collectives)
         waits = [
-            last - start_of(match[index]) - clock.shift
+            last - get_start_ns(match[index]) - clock.shift
             for last, match in zip(latest, matches, strict=True)
             if index in match
         ]
@@ -215,25 +222,25 @@ def _job(runs: Sequence[Run]) -> Job:
                 activity=activity,
             )
         )
-    return Job(tuple(ranks), runs[0].report.world_size, collectives, matches)
+    return MultiRankJob(tuple(ranks), runs[0].report.world_size, collectives, matches)
 
 
-class _Clock(NamedTuple):
+class _RankClock(NamedTuple):
     shift: int
     spread: int
     leads_to_first: bool
     """Collectives lead to the first rank."""
 
 
-def _align_clocks(matches: Sequence[Match], count: int) -> list[_Clock]:
+def _align_clocks(matches: Sequence[Match], count: int) -> list[_RankClock]:
     """Return the clock of each rank, against the lowest rank of the group that it shares most
     collectives with, and on from there."""
     differences: dict[tuple[int, int], list[int]] = defaultdict(list)
     for match in matches:
         first, *other_ends = sorted(match)
         for other in other_ends:
-            differences[first, other].append(end_of(match[first]) - end_of(match[other]))
-    clocks: dict[int, _Clock] = {}
+            differences[first, other].append(get_end_ns(match[first]) - get_end_ns(match[other]))
+    clocks: dict[int, _RankClock] = {}
     while len(clocks) < count:
         ways = [
             (-len(differences[pair]), base, new, sign)
@@ -244,12 +251,12 @@ def _align_clocks(matches: Sequence[Match], count: int) -> list[_Clock]:
         if not ways:
             first = min(index for index in range(count) if index not in clocks)
             leads_to_first = first == 0 and any(0 in match for match in matches)
-            clocks[first] = _Clock(0, 0, leads_to_first)
+            clocks[first] = _RankClock(0, 0, leads_to_first)
             continue
         _, base, new, sign = min(ways)
         ends = differences[min(base, new), max(base, new)]
         middle = median(ends)
-        clocks[new] = _Clock(
+        clocks[new] = _RankClock(
             clocks[base].shift + sign * round(middle),
             clocks[base].spread + round(median(abs(end - middle) for end in ends)),
             clocks[base].leads_to_first,
@@ -257,7 +264,7 @@ def _align_clocks(matches: Sequence[Match], count: int) -> list[_Clock]:
     return [clocks[index] for index in range(count)]
 
 
-def match_runs(runs: Sequence[Run]) -> tuple[list[list[Collective]], list[Match]]:
+def match_collectives_of_runs(runs: Sequence[Run]) -> tuple[list[list[Collective]], list[Match]]:
     """Return the collectives of each run, and those that all ranks of their group took part in.
     Times are since 1970 if the report states when its clock began; reports state the groups that
     are smaller than the job."""
@@ -278,10 +285,10 @@ def match_runs(runs: Sequence[Run]) -> tuple[list[list[Collective]], list[Match]
             groups.append({name: tuple(map(index_of.get, ranks)) for name, ranks in stated.items()})
         except (ValueError, TypeError, AttributeError):
             groups.append({})
-    return collectives, match(collectives, groups)
+    return collectives, match_collectives(collectives, groups)
 
 
-def match(
+def match_collectives(
     ranks: Sequence[Iterable[Collective]], groups: Sequence[Mapping[str, Members]] = ()
 ) -> list[Match]:
     """Return every collective that all ranks of its group took part in, as index of the rank -> its
@@ -300,7 +307,7 @@ def match(
         stated = groups[index] if groups else {}
         for item in collectives:
             kind = item.name.lower().replace("_", "")
-            if is_timed(item) and any(name in kind for name in _TOGETHER):
+            if has_start_and_duration(item) and any(name in kind for name in _TOGETHER):
                 members = stated.get(item.group) if item.group is not None else None
                 by_key[item.name, item.group, item.group_size, members][index].append(item)
     matches: list[Match] = []
@@ -311,10 +318,10 @@ def match(
         is_complete = is_of_all or len(here) == len(indexes) == len(set(here)) == size
         counts = {len(by_rank.get(index, ())) for index in here}
         if len(here) > 1 and is_complete and len(counts) == 1:
-            columns = [sorted(by_rank[index], key=_start_and_end) for index in here]
+            columns = [sorted(by_rank[index], key=_get_start_and_end) for index in here]
             matches += (dict(zip(here, row, strict=True)) for row in zip(*columns, strict=True))
-    return sorted(matches, key=lambda match: _start_and_end(match[min(match)]))
+    return sorted(matches, key=lambda match: _get_start_and_end(match[min(match)]))
 
 
-def _start_and_end(collective: Collective) -> tuple[int, int]:
-    return start_of(collective), end_of(collective)
+def _get_start_and_end(collective: Collective) -> tuple[int, int]:
+    return get_start_ns(collective), get_end_ns(collective)

@@ -47,7 +47,7 @@ class UsageShare:
 
 
 @dataclass(frozen=True, slots=True)
-class Readings:
+class DeviceReadings:
     """Samples of one device in one run: means over time of utilization and power (W), largest
     memory (bytes) and temperature, smallest clock (Hz). None: not in any sample, or in none of the
     measured steps for a mean."""
@@ -68,7 +68,7 @@ class Readings:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class UtilizationBySource:
     """Utilization of one run by every source."""
 
     run: Run
@@ -86,7 +86,7 @@ class Ways:
     host_reason: str
 
     @property
-    def anything(self) -> bool:
+    def has_any_share(self) -> bool:
         shares = (
             self.kernels,
             self.nvml,
@@ -98,71 +98,82 @@ class Ways:
         return self.host_cores is not None or any(share.value is not None for share in shares)
 
 
-def by_device(run: Run) -> dict[int | None, list[Sample]]:
+def group_samples_by_device(run: Run) -> dict[int | None, list[Sample]]:
     """Return the samples of each device, without those of the host and of PyTorch's allocator."""
     samples = (
         sample
         for sample in run.report.samples
-        if not is_host(sample) and sample.allocated_bytes is None and sample.reserved_bytes is None
+        if not is_host_sample(sample)
+        and sample.allocated_bytes is None
+        and sample.reserved_bytes is None
     )
     return group_by(samples, lambda sample: sample.device_index)
 
 
-def is_host(sample: Sample) -> bool:
+def is_host_sample(sample: Sample) -> bool:
     """Return True for a reading of the run's processes, and of no GPU."""
     return sample.host_cpu is not None or sample.host_memory_bytes is not None
 
 
-def readings(run: Run) -> tuple[Readings, ...]:
+def summarize_readings(run: Run) -> tuple[DeviceReadings, ...]:
     """Return the readings of each device of the run."""
-    return tuple(_readings(run, device, samples) for device, samples in by_device(run).items())
+    return tuple(
+        _summarize_device_readings(run, device, samples)
+        for device, samples in group_samples_by_device(run).items()
+    )
 
 
-def _readings(run: Run, device: int | None, samples: list[Sample]) -> Readings:
+def _summarize_device_readings(
+    run: Run, device: int | None, samples: list[Sample]
+) -> DeviceReadings:
     temperatures = [item.temperature_c for item in samples if item.temperature_c is not None]
     clocks = [item.sm_clock_hz for item in samples if item.sm_clock_hz is not None]
-    utilisation = _mean_utilisation(run, samples)
-    return Readings(
+    utilisation = _compute_mean_utilization(run, samples)
+    return DeviceReadings(
         run=run,
         device=device,
         count=len(samples),
         utilisation=utilisation.value,
         memory_used=max_known(item.memory_used_bytes for item in samples),
         memory_total=max_known(item.memory_total_bytes for item in samples),
-        power=_mean(run, samples, "power_w").value,
+        power=_average_over_steps(run, samples, "power_w").value,
         temperature=max(temperatures, default=None),
         clock=min(clocks, default=None),
         span=utilisation.reason,
     )
 
 
-def ways(run: Run, by_kernels: UsageShare) -> Ways:
+def compute_utilization_by_source(run: Run, by_kernels: UsageShare) -> UtilizationBySource:
     """Return the utilization of one run by every source; ``by_kernels`` is that of its kernels."""
-    host = _mean(run, [sample for sample in run.report.samples if is_host(sample)], "host_cpu")
-    utilisation = _dlprof(run, "GPU Utili[sz]ation")
-    idle = _dlprof(run, "GPU Idle").value
+    host = _average_over_steps(
+        run, [sample for sample in run.report.samples if is_host_sample(sample)], "host_cpu"
+    )
+    utilisation = _average_dlprof_lines(run, "GPU Utili[sz]ation")
+    idle = _average_dlprof_lines(run, "GPU Idle").value
     if utilisation.value is None and idle is not None:
         utilisation = UsageShare(1 - idle, "1 - GPU Idle")
-    return Ways(
+    return UtilizationBySource(
         run=run,
         kernels=by_kernels,
-        nvml=_nvml(run),
-        dlprof=_unrounded(run, utilisation),
-        dlprof_tensor=_unrounded(run, _dlprof(run, "Tensor Core (?:Kernel )?Utili[sz]ation")),
-        occupancy=_pipe(run, OCCUPANCY),
-        tensor_pipe=_pipe(run, TENSOR_PIPE),
+        nvml=_compute_nvml_share(run),
+        dlprof=_refuse_rounded_share(run, utilisation),
+        dlprof_tensor=_refuse_rounded_share(
+            run, _average_dlprof_lines(run, "Tensor Core (?:Kernel )?Utili[sz]ation")
+        ),
+        occupancy=_average_pipe_metric(run, OCCUPANCY),
+        tensor_pipe=_average_pipe_metric(run, TENSOR_PIPE),
         host_cores=host.value,
         host_reason=host.reason,
     )
 
 
-def _nvml(run: Run) -> UsageShare:
+def _compute_nvml_share(run: Run) -> UsageShare:
     """Return the share of the device that did the work, if samples tell devices apart, or of
     all devices."""
-    devices = by_device(run)
+    devices = group_samples_by_device(run)
     index = run.device.index if run.device is not None else 0
     groups = [devices[index]] if run.workload and index in devices else [*devices.values()] or [[]]
-    means = [_mean_utilisation(run, group) for group in groups]
+    means = [_compute_mean_utilization(run, group) for group in groups]
     known_means = [mean.value for mean in means if mean.value is not None]
     over = f", mean of {len(known_means)} GPUs" if len(known_means) > 1 else ""
     sampled = "GR Active as nsys sampled it, " if known_means and _is_sampled_by_nsys(run) else ""
@@ -177,11 +188,11 @@ def _is_sampled_by_nsys(run: Run) -> bool:
     return run.profiler == "nsys" and run.origin == "ingested"
 
 
-def _mean_utilisation(run: Run, samples: Sequence[Sample]) -> UsageShare:
+def _compute_mean_utilization(run: Run, samples: Sequence[Sample]) -> UsageShare:
     """Return the mean utilization of the GPU; no value if the samples do not describe the program:
     ncu replays every kernel with idle time between, a failed run has samples of what went wrong,
     and a sample of steps that are shorter than the sensor's window is mostly of other time."""
-    mean, window = _mean(run, samples, "gpu_utilisation"), measured_window(run)
+    mean, window = _average_over_steps(run, samples, "gpu_utilisation"), find_measured_window(run)
     length = window[1] - window[0] if window else SENSOR_WINDOW_MAX_NS
     if mean.value is None:
         return mean
@@ -191,26 +202,26 @@ def _mean_utilisation(run: Run, samples: Sequence[Sample]) -> UsageShare:
         return UsageShare(None, "the run failed, so the samples do not show its steps")
     if length < SENSOR_WINDOW_MAX_NS and not _is_sampled_by_nsys(run):
         reason = (
-            f"the steps take {seconds(length)} in total, and a sample is the mean of up to "
-            f"{seconds(SENSOR_WINDOW_MAX_NS)}"
+            f"the steps take {format_seconds(length)} in total, and a sample is the mean of up to "
+            f"{format_seconds(SENSOR_WINDOW_MAX_NS)}"
         )
         return UsageShare(None, reason)
     return mean
 
 
-def seconds(nanoseconds: float) -> str:
+def format_seconds(nanoseconds: float) -> str:
     """2100000000 -> "2.1 s", 249000000 -> "249 ms"."""
     return f"{nanoseconds / 1e9:.3g} s" if nanoseconds >= 1e9 else f"{nanoseconds / 1e6:.3g} ms"
 
 
-def _mean(run: Run, samples: Sequence[Sample], field: str) -> UsageShare:
+def _average_over_steps(run: Run, samples: Sequence[Sample], field: str) -> UsageShare:
     """Return the mean of a field over the time of the measured steps, and what it is over."""
-    points = points_of(samples, field)
+    points = list_sample_points(samples, field)
     if not points:
         reasons = (gap.reason for gap in run.report.gaps if gap.quantity == f"sample.{field}")
         return UsageShare(None, next(reasons, "not sampled"))
-    window = measured_window(run)
-    value = mean_over_time(points, window)
+    window = find_measured_window(run)
+    value = average_over_time(points, window)
     if window is None:
         span = f"mean over time of {len(points)} samples, from the first to the last"
     elif value is None:
@@ -220,20 +231,22 @@ def _mean(run: Run, samples: Sequence[Sample], field: str) -> UsageShare:
     return UsageShare(value, span)
 
 
-def points_of(samples: Iterable[Sample | CounterSample], field: str) -> list[tuple[int, float]]:
+def list_sample_points(
+    samples: Iterable[Sample | CounterSample], field: str
+) -> list[tuple[int, float]]:
     """Return (ns, value) of a field by time; of several samples at one time the last counts."""
     pairs = ((sample.at_ns, getattr(sample, field)) for sample in samples)
     return sorted({moment: float(value) for moment, value in pairs if value is not None}.items())
 
 
-def measured_window(run: Run) -> tuple[int, int] | None:
+def find_measured_window(run: Run) -> tuple[int, int] | None:
     """Return the time from the first measured step to the end of the last, on the steps' clock;
     None if steps have no times."""
     steps = Intervals.of(step for step in run.report.steps if step.phase == "step")
     return steps.bounds if steps.pairs else None
 
 
-def mean_over_time(
+def average_over_time(
     points: Iterable[tuple[int, float]], window: tuple[int, int] | None = None
 ) -> float | None:
     """Return the mean of readings, each of which covers the time since the one before, as samplers
@@ -254,7 +267,7 @@ def mean_over_time(
     return total / weight if weight else None
 
 
-def _unrounded(run: Run, share: UsageShare) -> UsageShare:
+def _refuse_rounded_share(run: Run, share: UsageShare) -> UsageShare:
     """Return no value if DLProf's CSV, which rounds to a tenth of a percent, rounded it to
     nothing."""
     if share.value is None or share.value >= 0.0005 or not run.report.form.startswith("DLProf CSV"):
@@ -266,7 +279,7 @@ def _unrounded(run: Run, share: UsageShare) -> UsageShare:
     )
 
 
-def _dlprof(run: Run, label: str) -> UsageShare:
+def _average_dlprof_lines(run: Run, label: str) -> UsageShare:
     """Return the mean of DLProf's lines of that label over its domains."""
     pattern = re.compile(rf"(?:.*: )?{label}(?: ?%)?\Z", re.IGNORECASE)
     lines = [
@@ -281,7 +294,7 @@ def _dlprof(run: Run, label: str) -> UsageShare:
     return UsageShare(mean, f"DLProf: {lines[0].name}")
 
 
-def _pipe(run: Run, metrics: Sequence[str]) -> UsageShare:
+def _average_pipe_metric(run: Run, metrics: Sequence[str]) -> UsageShare:
     """Return the mean by time of the first of ``metrics`` that was counted."""
     if not any(True for _ in run.report.counters):
         return UsageShare(None, "the run collected no counters")
@@ -301,7 +314,7 @@ def _pipe(run: Run, metrics: Sequence[str]) -> UsageShare:
     return UsageShare(None, f"{metrics[0]} was not collected")
 
 
-def smallest_busy_batch(shares: Mapping[int, float], threshold: float = BUSY) -> int | None:
+def find_smallest_busy_batch(shares: Mapping[int, float], threshold: float = BUSY) -> int | None:
     """Return the smallest batch size from which on no busy share (by batch size) is below the
     threshold; None without one."""
     return min(
@@ -323,7 +336,9 @@ class BusyBatch(NamedTuple):
     """At that batch size."""
 
 
-def busy_from(runs: Sequence[Ways], threshold: float = BUSY) -> BusyBatch | None:
+def find_busy_batch(
+    runs: Sequence[UtilizationBySource], threshold: float = BUSY
+) -> BusyBatch | None:
     """Return from which batch size on the GPU is busy, by kernels if they are known of any, and
     otherwise by NVML; None if no share is known."""
     for pairs in (
@@ -337,7 +352,7 @@ def busy_from(runs: Sequence[Ways], threshold: float = BUSY) -> BusyBatch | None
         }
         if shares:
             values = {batch: share.value or 0.0 for batch, share in shares.items()}
-            batch = smallest_busy_batch(values, threshold)
+            batch = find_smallest_busy_batch(values, threshold)
             last = max(shares) if batch is None else batch
             return BusyBatch(last, batch is not None, shares[last])
     return None
@@ -368,10 +383,10 @@ class MemoryUse:
     """Resident memory of all the run's processes together, highest reading from outside."""
 
 
-def memory_use(run: Run) -> MemoryUse:
+def collect_memory_use(run: Run) -> MemoryUse:
     """Return the memory that the run used, by every source."""
     figures = {(item.moment, item.quantity): item.bytes for item in run.report.memory}
-    gpu = [sample for sample in run.report.samples if not is_host(sample)]
+    gpu = [sample for sample in run.report.samples if not is_host_sample(sample)]
     device = run.device if run.device is not None and run.device.kind == "gpu" else None
     index = device.index if device else None
     samples = [sample for sample in gpu if sample.device_index == index] or gpu
@@ -407,7 +422,7 @@ def sum_known(numbers: Iterable[N | None]) -> N | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Fits:
+class MemoryFit:
     """The largest batch size whose memory stays within a limit."""
 
     batch: int
@@ -417,7 +432,7 @@ class Fits:
     batches: tuple[int, ...]
 
 
-def fits(uses: Iterable[MemoryUse]) -> Fits | None:
+def extrapolate_memory_fit(uses: Iterable[MemoryUse]) -> MemoryFit | None:
     """Return what fits on the device, from a straight line through the peaks that torch reserved.
 
     None on a CPU, with fewer than three batch sizes, where peaks are not on a line (cuDNN chose
@@ -440,4 +455,4 @@ def fits(uses: Iterable[MemoryUse]) -> Fits | None:
     if slope <= 0 or error > LINE_ERROR_MAX:
         return None
     largest = max(int((limit - fixed) // slope), 0)
-    return Fits(largest, limit, float(fixed), float(slope), tuple(peaks))
+    return MemoryFit(largest, limit, float(fixed), float(slope), tuple(peaks))

@@ -14,18 +14,24 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 
-from perfctl.orchestrator.counts.kernels.names import family
-from perfctl.orchestrator.ledger.timing import is_step_range, upwards
-from perfctl.orchestrator.ledger.usage.energy import Energy, energy
-from perfctl.orchestrator.ledger.usage.intervals import Intervals, Timed, end_of, is_timed, start_of
+from perfctl.orchestrator.counts.kernels.names import recognise_family
+from perfctl.orchestrator.ledger.timing import is_measured_step_range, walk_enclosing_ranges
+from perfctl.orchestrator.ledger.usage.energy import Energy, measure_energy
+from perfctl.orchestrator.ledger.usage.intervals import (
+    Intervals,
+    Timed,
+    get_end_ns,
+    get_start_ns,
+    has_start_and_duration,
+)
 from perfctl.orchestrator.ledger.usage.readings import (
+    DeviceReadings,
     MemoryUse,
-    Readings,
     UsageShare,
-    Ways,
-    memory_use,
-    readings,
-    ways,
+    UtilizationBySource,
+    collect_memory_use,
+    compute_utilization_by_source,
+    summarize_readings,
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel, OpCall, Range
@@ -69,7 +75,7 @@ STEADY_SPAN_SHARE_MAX = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Breakdown:
+class TimeBreakdown:
     """Kinds of work of one run."""
 
     run: Run
@@ -78,13 +84,13 @@ class Breakdown:
     compute kernel runs, copies where no kernel runs: what is hidden costs no time. Compute and
     communication are the share with a kernel."""
     window: str
-    """The span in words, as of ``Busy``."""
+    """The span in words, as of ``BusyTime``."""
     gpus: int
     """GPUs that the shares are the plain mean of."""
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class BusyTime:
     """One device or one stream of it, between two moments of a run."""
 
     run: Run
@@ -104,7 +110,7 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class IdleGap:
     """One stretch of time without a kernel on a device."""
 
     start_ns: int
@@ -120,17 +126,17 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class DeviceIdleTime:
     """All waits of one device of a run."""
 
     run: Run
     device: int
     window_ns: int
     window: str
-    """The window in words, as of ``Busy``."""
+    """The window in words, as of ``BusyTime``."""
     by_cause: dict[str, int]
     count: int
-    largest: tuple[Wait, ...]
+    largest: tuple[IdleGap, ...]
     """The LARGEST_WAITS longest, longest first."""
 
 
@@ -154,7 +160,7 @@ class KernelWindow:
         return {device: Intervals.of(kernels) for device, kernels in self.by_device.items()}
 
 
-def kernel_window(run: Run) -> KernelWindow:
+def select_kernel_window(run: Run) -> KernelWindow:
     """Return the kernels of the run's measured steps, or of all of its time; none where counters
     were collected, because kernels then run one by one."""
     kernels = list(run.report.kernels)
@@ -162,24 +168,24 @@ def kernel_window(run: Run) -> KernelWindow:
         run.profiler == "ncu"
         or run.report.counters
         or not kernels
-        or not all(map(is_timed, kernels))
+        or not all(map(has_start_and_duration, kernels))
     ):
         return KernelWindow({}, 0, 0, "")
     description = CAPTURE
-    start, end = min(map(start_of, kernels)), max(map(end_of, kernels))
+    start, end = min(map(get_start_ns, kernels)), max(map(get_end_ns, kernels))
     timed_steps = {
         (step.start_ns, step.duration_ns) for step in run.report.steps if step.phase == "step"
     }
     steps = [
         item
         for item in run.report.ranges
-        if is_step_range(item) or (item.start_ns, item.duration_ns) in timed_steps
+        if is_measured_step_range(item) or (item.start_ns, item.duration_ns) in timed_steps
     ]
     if steps:
-        start = min(map(start_of, steps))
-        end = max(end, *map(end_of, steps))
+        start = min(map(get_start_ns, steps))
+        end = max(end, *map(get_end_ns, steps))
         description = "from the first step to the end of the last step or kernel"
-    inside = (kernel for kernel in kernels if start <= start_of(kernel) < end)
+    inside = (kernel for kernel in kernels if start <= get_start_ns(kernel) < end)
     by_device = group_by(inside, lambda kernel: kernel.device_index or 0)
     return KernelWindow(dict(sorted(by_device.items())), start, end, description)
 
@@ -192,79 +198,85 @@ class RunUsage:
 
     @cached_property
     def window(self) -> KernelWindow:
-        return kernel_window(self.run)
+        return select_kernel_window(self.run)
 
     @cached_property
-    def busy(self) -> tuple[Busy, ...]:
+    def busy(self) -> tuple[BusyTime, ...]:
         """Devices of the run, each followed by its streams if it has several."""
         rows = []
         for device, kernels in self.window.by_device.items():
-            rows.append(self._busy(device, None, len(kernels), self.window.running[device]))
+            rows.append(
+                self._build_busy_time(device, None, len(kernels), self.window.running[device])
+            )
             streams = group_by(kernels, attrgetter("stream"))
             if len(streams) > 1:
                 rows += [
-                    self._busy(device, stream, len(streams[stream]), Intervals.of(streams[stream]))
+                    self._build_busy_time(
+                        device, stream, len(streams[stream]), Intervals.of(streams[stream])
+                    )
                     for stream in sorted(streams, key=lambda number: (number is None, number or 0))
                 ]
         return tuple(rows)
 
     @cached_property
-    def steady(self) -> tuple[Busy, ...]:
+    def steady(self) -> tuple[BusyTime, ...]:
         """The steady part of each device: the shortest span with STEADY_TIME_SHARE of the time with
         a kernel, without start-up and end. Empty if steps are marked, or if it is most of the
         capture."""
         parts = []
         for device, kernels in self.window.by_device.items():
             running = self.window.running[device]
-            start, end = running.shortest_span(STEADY_TIME_SHARE * running.length)
+            start, end = running.find_shortest_span(STEADY_TIME_SHARE * running.length)
             if end - start <= STEADY_SPAN_SHARE_MAX * self.window.length:
-                launches = sum(start <= start_of(kernel) < end for kernel in kernels)
+                launches = sum(start <= get_start_ns(kernel) < end for kernel in kernels)
                 description = (
                     f"in the shortest span with {STEADY_TIME_SHARE:.0%} of the kernel time"
                 )
                 window = replace(self.window, start=start, end=end, words=description)
-                parts.append(self._busy(device, None, launches, running, window))
+                parts.append(self._build_busy_time(device, None, launches, running, window))
         return tuple(parts) if self.window.words == CAPTURE else ()
 
-    def _busy(
+    def _build_busy_time(
         self,
         device: int,
         stream: int | None,
         launches: int,
         running: Intervals,
         window: KernelWindow | None = None,
-    ) -> Busy:
+    ) -> BusyTime:
         window = window or self.window
         gaps = running.find_gaps(window.start, window.end)
-        return Busy(
+        return BusyTime(
             run=self.run,
             device=device,
             stream=stream,
             launches=launches,
-            running_ns=running.length_within(window.start, window.end),
+            running_ns=running.measure_within(window.start, window.end),
             window_ns=window.length,
             window=window.words,
             longest_wait_ns=max((end - start for start, end in gaps), default=0),
         )
 
     @cached_property
-    def idle(self) -> tuple[Idle, ...]:
+    def idle(self) -> tuple[DeviceIdleTime, ...]:
         """Waits of each device that ran kernels."""
         if not self.window.by_device:
             return ()
-        of_host, rows = _explanations(self.run), []
+        of_host, rows = _find_host_activities(self.run), []
         for device in self.window.by_device:
-            copies = Intervals([*of_host[COPY].pairs, *self._copying(device).pairs])
-            rows.append(_idle(self.run, device, self.window, of_host | {COPY: copies}))
+            copies = Intervals([*of_host[COPY].pairs, *self._find_copy_time(device).pairs])
+            rows.append(
+                _find_device_idle_time(self.run, device, self.window, of_host | {COPY: copies})
+            )
         return tuple(rows)
 
-    def _copying(self, device: int) -> Intervals:
+    def _find_copy_time(self, device: int) -> Intervals:
         """Return when a copy of the device ran, or one whose device is not known."""
         copies = self.run.report.copies
         return Intervals.of(copy for copy in copies if copy.device_index in (None, device))
 
     @cached_property
-    def breakdown(self) -> Breakdown | None:
+    def breakdown(self) -> TimeBreakdown | None:
         """Kinds of work, as the mean of the GPUs; None without kernels that have times."""
         window = self.window
         if not window.by_device or window.length <= 0:
@@ -272,15 +284,15 @@ class RunUsage:
         sums = dict.fromkeys(PARTS, 0)
         for device, kernels in window.by_device.items():
             names = {kernel.name for kernel in kernels}
-            collectives = {name for name in names if family(name) == COLLECTIVE}
+            collectives = {name for name in names if recognise_family(name) == COLLECTIVE}
             computing = (kernel for kernel in kernels if kernel.name not in collectives)
             kernels_run = window.running[device]
             compute, running, working = (
-                intervals.length_within(window.start, window.end)
+                intervals.measure_within(window.start, window.end)
                 for intervals in (
                     Intervals.of(computing) if collectives else kernels_run,
                     kernels_run,
-                    Intervals([*kernels_run.pairs, *self._copying(device).pairs]),
+                    Intervals([*kernels_run.pairs, *self._find_copy_time(device).pairs]),
                 )
             )
             sums[COMPUTE] += compute
@@ -289,10 +301,10 @@ class RunUsage:
             sums[IDLE] += window.length - working
         gpus = len(window.by_device)
         shares = {part: length / (window.length * gpus) for part, length in sums.items()}
-        return Breakdown(self.run, shares, window.words, gpus)
+        return TimeBreakdown(self.run, shares, window.words, gpus)
 
     @cached_property
-    def ways(self) -> Ways:
+    def ways(self) -> UtilizationBySource:
         """Utilization of the run by every source."""
         devices = [row for row in self.busy if row.stream is None and row.share is not None]
         if devices:
@@ -305,46 +317,46 @@ class RunUsage:
             by_kernels = UsageShare(None, "kernels ran one by one, because counters were collected")
         else:
             by_kernels = UsageShare(None, "no kernels with start times")
-        return ways(self.run, by_kernels)
+        return compute_utilization_by_source(self.run, by_kernels)
 
     @cached_property
-    def readings(self) -> tuple[Readings, ...]:
+    def readings(self) -> tuple[DeviceReadings, ...]:
         """What the devices state about themselves."""
-        return readings(self.run)
+        return summarize_readings(self.run)
 
     @cached_property
     def energy(self) -> tuple[Energy, ...]:
         """Energy of the devices, by their power."""
-        return energy(self.run)
+        return measure_energy(self.run)
 
     @cached_property
     def memory(self) -> MemoryUse:
         """Estimated memory, and memory by every source that measured it."""
-        return memory_use(self.run)
+        return collect_memory_use(self.run)
 
 
-def _idle(
+def _find_device_idle_time(
     run: Run, device: int, window: KernelWindow, explanations: Mapping[str, Intervals]
-) -> Idle:
+) -> DeviceIdleTime:
     host = [item for item in run.report.ranges if item.duration_ns is not None]
     gaps = window.running[device].find_gaps(window.start, window.end)
-    waits = [(start, end, _cause_of_wait(explanations, start, end)) for start, end in gaps]
+    waits = [(start, end, _explain_idle_gap(explanations, start, end)) for start, end in gaps]
     by_cause = dict.fromkeys(CAUSES, 0)
     for start, end, cause in waits:
         by_cause[cause] += end - start
-    kernels = sorted(window.by_device[device], key=start_of)
-    by_end = sorted(kernels, key=end_of)
+    kernels = sorted(window.by_device[device], key=get_start_ns)
+    by_end = sorted(kernels, key=get_end_ns)
     largest = []
     for start, end, cause in sorted(waits, key=lambda wait: wait[0] - wait[1])[:LARGEST_WAITS]:
-        last = bisect_left(by_end, start + 1, key=end_of) - 1
+        last = bisect_left(by_end, start + 1, key=get_end_ns) - 1
         after = by_end[last] if last >= 0 else None
-        following = bisect_left(kernels, end, key=start_of)
+        following = bisect_left(kernels, end, key=get_start_ns)
         before = kernels[following] if following < len(kernels) else None
         middle = (start + end) // 2
-        over = [item for item in host if item.start_ns <= middle < end_of(item)]
+        over = [item for item in host if item.start_ns <= middle < get_end_ns(item)]
         enclosing = min(over, key=lambda item: item.duration_ns or 0).name if over else None
-        largest.append(Wait(start, end - start, cause, after, before, enclosing))
-    return Idle(
+        largest.append(IdleGap(start, end - start, cause, after, before, enclosing))
+    return DeviceIdleTime(
         run=run,
         device=device,
         window_ns=window.length,
@@ -355,7 +367,7 @@ def _idle(
     )
 
 
-def _explanations(run: Run) -> dict[str, Intervals]:
+def _find_host_activities(run: Run) -> dict[str, Intervals]:
     """Return cause -> when the host did it, by the names of its ranges and calls; the first cause
     that covers a wait counts."""
     during: dict[str, list[Timed]] = {cause: [] for cause in _CAUSE_OF_NAME.values()}
@@ -369,10 +381,10 @@ def _explanations(run: Run) -> dict[str, Intervals]:
     return {cause: Intervals.of(items) for cause, items in during.items()}
 
 
-def _cause_of_wait(explanations: Mapping[str, Intervals], start: int, end: int) -> str:
+def _explain_idle_gap(explanations: Mapping[str, Intervals], start: int, end: int) -> str:
     """Return what covers at least half of the wait, the first in the order of ``explanations``."""
     for cause, intervals in explanations.items():
-        if intervals.pairs and intervals.length_within(start, end) >= (end - start) / 2:
+        if intervals.pairs and intervals.measure_within(start, end) >= (end - start) / 2:
             return cause
     return LAUNCH if end - start <= LAUNCH_MAX_NS else HOST
 
@@ -395,7 +407,7 @@ class RangeTotal:
     longest_ns: int
 
 
-def range_totals(run: Run) -> tuple[RangeTotal, ...]:
+def sum_ranges_by_name(run: Run) -> tuple[RangeTotal, ...]:
     """Return every name once, in order of first appearance. Ranges without an end are left out;
     nested ones overlap."""
     ended = (item for item in run.report.ranges if item.duration_ns is not None)
@@ -432,18 +444,18 @@ class Projection:
     end_ns: int
 
 
-def projections(run: Run) -> tuple[Projection, ...]:
+def project_ranges_on_gpus(run: Run) -> tuple[Projection, ...]:
     """Return the ranges of a run on the GPU's time line, in their order, once for each GPU. Empty
     where no kernel names its range."""
     ranges = {item.number: item for item in run.report.ranges}
-    timed = filter(is_timed, run.report.kernels)
+    timed = filter(has_start_and_duration, run.report.kernels)
     kernels_by_range = group_by(
         timed, lambda kernel: (kernel.range_number, kernel.device_index or 0)
     )
     spans: dict[tuple[int, int], tuple[int, int]] = {}
     for (innermost, device), kernels in kernels_by_range.items():
-        first, last = min(map(start_of, kernels)), max(map(end_of, kernels))
-        for item in upwards(innermost, ranges):
+        first, last = min(map(get_start_ns, kernels)), max(map(get_end_ns, kernels))
+        for item in walk_enclosing_ranges(innermost, ranges):
             start, end = spans.get((item.number, device), (first, last))
             spans[item.number, device] = min(start, first), max(end, last)
     return tuple(

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from perfctl.orchestrator.counts.kernels.names import recognise
-from perfctl.orchestrator.ledger.usage.intervals import find_running_ns, sum_ns
+from perfctl.orchestrator.counts.kernels.names import recognise_kernel
+from perfctl.orchestrator.ledger.usage.intervals import measure_running_ns, sum_durations_ns
 from perfctl.orchestrator.ledger.usage.readings import sum_known
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape
@@ -29,7 +29,7 @@ PAIRS, SEQUENCES, TOKENS = "pairs of queries and keys", "sequences", "tokens"
 PHASES = ("prefill", "decode", "mixed")
 
 
-def rows_of(op: OpShape) -> int:
+def count_output_rows(op: OpShape) -> int:
     """Rows of its output, all dimensions before the last: tokens in a linear layer."""
     shape = next((shape for shape in op.outputs if shape), ())
     return prod(shape[:-1]) if len(shape) > 1 else 0
@@ -46,7 +46,7 @@ class MixedSteps:
         self._rows: defaultdict[str, set[int]] = defaultdict(set)
         for op in run.report.ops if self._steps else ():
             if op.direction == "forward":
-                self._rows[op.layer].add(rows_of(op))
+                self._rows[op.layer].add(count_output_rows(op))
 
     def prompts(self, kernel: Kernel) -> tuple[float, str] | None:
         """Return (0..1: share of the prompts, by what) of a kernel; None outside of mixed steps and
@@ -55,7 +55,7 @@ class MixedSteps:
         if step is None:
             return None
         rows = None if kernel.layer is None else self._rows.get(kernel.layer)
-        if recognise(kernel.name).family == "attention":
+        if recognise_kernel(kernel.name).family == "attention":
             by, prompts, total = PAIRS, step.prompt_pairs, step.pairs
         elif step.sequences != step.tokens and rows == {step.sequences}:
             by, prompts, total = SEQUENCES, step.prompts, step.sequences
@@ -65,7 +65,7 @@ class MixedSteps:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseUse:
+class PhaseTimes:
     """All steps of one phase in a run, or the prompts or decodes of its mixed steps."""
 
     run: Run
@@ -101,14 +101,14 @@ class PhaseUse:
         return None if (each := self.token_ns) is None or not each else 1e9 / each
 
 
-def same_sequences(run: Run) -> int | None:
+def count_same_sequences(run: Run) -> int | None:
     """Return the sequences of each step, where all steps are of one phase and have as many: what a
     batch is to a server."""
     steps = {(step.phase, step.sequences) for step in run.report.served_steps}
     return steps.pop()[1] if len(steps) == 1 else None
 
 
-def phases(run: Run) -> tuple[PhaseUse, ...]:
+def measure_phases(run: Run) -> tuple[PhaseTimes, ...]:
     """Return the phases of a run in the order of PHASES, mixed steps followed by their parts; empty
     where no step is a server's."""
     steps = group_by(run.report.served_steps, lambda step: step.phase)
@@ -121,15 +121,15 @@ def phases(run: Run) -> tuple[PhaseUse, ...]:
         row
         for phase in PHASES
         if phase in steps
-        for row in _phase(run, phase, steps[phase], kernels.get(phase, ()))
+        for row in _measure_phase(run, phase, steps[phase], kernels.get(phase, ()))
     )
 
 
-def _phase(
+def _measure_phase(
     run: Run, phase: str, steps: Sequence[ServedStep], kernels: Sequence[Kernel]
-) -> Iterator[PhaseUse]:
-    running_ns = find_running_ns(kernels)
-    use = PhaseUse(
+) -> Iterator[PhaseTimes]:
+    running_ns = measure_running_ns(kernels)
+    use = PhaseTimes(
         run=run,
         phase=phase,
         part=None,
@@ -137,7 +137,7 @@ def _phase(
         sequences=sum_known(step.sequences for step in steps),
         tokens=sum_known(step.tokens for step in steps),
         launches=len(kernels),
-        kernel_ns=None if running_ns is None else sum_ns(kernels),
+        kernel_ns=None if running_ns is None else sum_durations_ns(kernels),
         running_ns=running_ns,
         partial=any(step.partial for step in steps),
     )
@@ -160,10 +160,10 @@ def _phase(
     ):
         sequences, tokens = (sum_known(numbers) for numbers in zip(*counts, strict=True))
         running = running_ns * took / use.kernel_ns
-        yield PhaseUse(run, phase, part, len(steps), sequences, tokens, None, took, running)
+        yield PhaseTimes(run, phase, part, len(steps), sequences, tokens, None, took, running)
 
 
-def placed(report: Report) -> float | None:
+def compute_placed_share(report: Report) -> float | None:
     """0..1: share of the kernel time that has a module or layer, of a trace of torch.profiler, or
     of a report of nsys that launched graphs. None where a kernel was not timed; and where none has
     a module, unless a graph was launched or a step is a server's."""
@@ -174,7 +174,7 @@ def placed(report: Report) -> float | None:
     has_layers = report.kernel_parts or any(kernel.layer is not None for kernel in kernels)
     if not (has_layers or report.served_steps or report.graph_launches):
         return None
-    total = sum_ns(kernels)
+    total = sum_durations_ns(kernels)
     shares: defaultdict[int, float] = defaultdict(float)
     for part in report.kernel_parts:
         shares[part.launch] += part.share if part.layer is not None else 0.0
@@ -185,7 +185,7 @@ def placed(report: Report) -> float | None:
     return attributed / total if total else None
 
 
-def inferred(report: Report) -> tuple[int, int, float] | None:
+def count_inferred_graph_kernels(report: Report) -> tuple[int, int, float] | None:
     """(kernels of graphs with the layer of their capture, kernels of graphs, the least confidence);
     None without a match."""
     launches = list(report.graph_launches)
@@ -199,7 +199,7 @@ def inferred(report: Report) -> tuple[int, int, float] | None:
     )
 
 
-def launched_by_graphs(kernels: Sequence[Kernel]) -> list[Kernel]:
+def select_graph_kernels(kernels: Sequence[Kernel]) -> list[Kernel]:
     """Return the kernels of CUDA or HIP graphs: of a graph's node, or of a launch call with several
     kernels."""
     calls = Counter(kernel.correlation for kernel in kernels)
@@ -213,6 +213,6 @@ def launched_by_graphs(kernels: Sequence[Kernel]) -> list[Kernel]:
     ]
 
 
-def is_guessed(report: Report) -> bool:
+def has_guessed_layers(report: Report) -> bool:
     """Whether layers of graphs are by sequence against a run without graphs."""
     return any(launch.how == EAGER for launch in report.graph_launches)

@@ -94,7 +94,7 @@ _GROUPS = {category: group for group in GROUPS for category in group.categories}
 _COPY_PREFIXES = ("[CUDA mem", "[CUDA Unified", "[Unified")
 
 
-def find_group(operation: Operation) -> SumGroup:
+def get_sum_group(operation: Operation) -> SumGroup:
     """Return the group of an operation, from its category, or its name where a sum mixes kernels,
     copies and calls."""
     group = _GROUPS.get(operation.category or "", OTHERS)
@@ -103,23 +103,23 @@ def find_group(operation: Operation) -> SumGroup:
     return CALLS if group is KERNELS and operation.cpu_ns is not None else group
 
 
-def group_operations(runs: Iterable[Run]) -> dict[SumGroup, list[tuple[Run, Operation]]]:
+def group_summed_operations(runs: Iterable[Run]) -> dict[SumGroup, list[tuple[Run, Operation]]]:
     """Return the operations of runs by their group, in the order in which groups are shown."""
     groups: dict[SumGroup, list[tuple[Run, Operation]]] = defaultdict(list)
     for run in runs:
         for operation in run.report.operations:
-            groups[find_group(operation)].append((run, operation))
+            groups[get_sum_group(operation)].append((run, operation))
     return {group: groups[group] for group in GROUPS if group in groups}
 
 
-def measured_time(operation: Operation) -> int | None:
+def get_measured_time(operation: Operation) -> int | None:
     """Return the time of a sum: that on the host, else that on the device."""
     return operation.device_ns if operation.cpu_ns is None else operation.cpu_ns
 
 
-def sum_times(pairs: Iterable[tuple[Run, Operation]]) -> dict[int, int]:
+def sum_times_by_run(pairs: Iterable[tuple[Run, Operation]]) -> dict[int, int]:
     """Return the id of each run -> the time of its operations."""
     totals: dict[int, int] = defaultdict(int)
     for run, operation in pairs:
-        totals[run.id] += measured_time(operation) or 0
+        totals[run.id] += get_measured_time(operation) or 0
     return totals

@@ -14,18 +14,18 @@ from perfctl.orchestrator.ledger.usage.inference import (
     COMPUTE,
     COPY,
     LOAD,
-    phase_times,
-    tensor_share,
+    compute_tensor_share,
+    sum_phase_times,
     uses_tensor_cores,
 )
-from perfctl.orchestrator.ledger.usage.intervals import find_running_ns, sum_ns
+from perfctl.orchestrator.ledger.usage.intervals import measure_running_ns, sum_durations_ns
 from perfctl.orchestrator.ledger.usage.readings import UsageShare
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
 
 @dataclass(frozen=True, slots=True)
-class NameRow:
+class KernelNameRow:
     """All launches of one kernel name, or all calls of one operator; times in nanoseconds."""
 
     name: str
@@ -61,7 +61,7 @@ class IterationRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryRow:
+class RunSummaryRow:
     """One run as a whole; times in nanoseconds, None where nothing says."""
 
     iterations: int | None
@@ -80,25 +80,27 @@ class SummaryRow:
     """Time of the kernels whose names say tensor cores, added up."""
 
 
-def name_rows(run: Run) -> tuple[NameRow, ...]:
+def list_kernel_name_rows(run: Run) -> tuple[KernelNameRow, ...]:
     """Return kernels by name, or operators by self time if there are no kernels; the longest first.
     Empty if the run has neither."""
-    rows = _kernel_rows(run) or _operator_rows(run)
+    rows = _list_kernel_rows(run) or _list_operator_rows(run)
     return tuple(sorted(rows, key=lambda row: (-row.total, row.name)))
 
 
-def _kernel_rows(run: Run) -> list[NameRow]:
+def _list_kernel_rows(run: Run) -> list[KernelNameRow]:
     timed = [kernel for kernel in run.report.kernels if kernel.duration_ns is not None]
-    total = sum_ns(timed) or 1
+    total = sum_durations_ns(timed) or 1
     rows = []
     for name, kernels in group_by(timed, lambda kernel: kernel.name).items():
-        took, durations = sum_ns(kernels), [kernel.duration_ns or 0 for kernel in kernels]
+        took, durations = sum_durations_ns(kernels), [kernel.duration_ns or 0 for kernel in kernels]
         tensor, shortest, longest = uses_tensor_cores(name), min(durations), max(durations)
-        rows.append(NameRow(name, tensor, len(kernels), took, shortest, longest, took / total))
+        rows.append(
+            KernelNameRow(name, tensor, len(kernels), took, shortest, longest, took / total)
+        )
     return rows
 
 
-def _operator_rows(run: Run) -> list[NameRow]:
+def _list_operator_rows(run: Run) -> list[KernelNameRow]:
     calls: Counter[str] = Counter()
     times: dict[str, float] = defaultdict(float)
     for item in run.report.operations:
@@ -108,15 +110,15 @@ def _operator_rows(run: Run) -> list[NameRow]:
             times[item.name] += took
     total = sum(times.values()) or 1
     return [
-        NameRow(name, None, calls[name], took, None, None, took / total)
+        KernelNameRow(name, None, calls[name], took, None, None, took / total)
         for name, took in times.items()
     ]
 
 
-def iteration_rows(run: Run) -> tuple[IterationRow, ...]:
+def list_iteration_rows(run: Run) -> tuple[IterationRow, ...]:
     """Return the measured steps of a run, by number; those that only kernels name, too (DLProf's
     iteration report)."""
-    phases = phase_times(run)
+    phases = sum_phase_times(run)
     launched = group_by(run.report.kernels, lambda kernel: kernel.step)
     no_kernels = "no launch states its step" if run.report.kernels else "no kernels"
     rows = []
@@ -134,17 +136,17 @@ def iteration_rows(run: Run) -> tuple[IterationRow, ...]:
                 copy=copy,
                 compute=compute,
                 kernels=len(kernels) or None,
-                kernel_ns=find_running_ns(kernels),
-                tensor=tensor_share(kernels) if kernels else UsageShare(None, no_kernels),
+                kernel_ns=measure_running_ns(kernels),
+                tensor=compute_tensor_share(kernels) if kernels else UsageShare(None, no_kernels),
             )
         )
     return tuple(rows)
 
 
-def summary_row(run: Run) -> SummaryRow:
+def summarize_run(run: Run) -> RunSummaryRow:
     """Return the run as a whole, from its steps and kernels; what a report states itself (DLProf)
     is not in it."""
-    phases = phase_times(run)
+    phases = sum_phase_times(run)
     steps = list(phases["step"].values())
     wall = sum(steps)
     kernels = [kernel for kernel in run.report.kernels if kernel.duration_ns is not None]
@@ -153,7 +155,7 @@ def summary_row(run: Run) -> SummaryRow:
         phases[name].total() / wall if wall and phases[name] else None
         for name in (LOAD, COPY, COMPUTE)
     )
-    return SummaryRow(
+    return RunSummaryRow(
         iterations=len(steps) or None,
         wall=wall or None,
         mean=wall / len(steps) if steps else None,
@@ -162,6 +164,6 @@ def summary_row(run: Run) -> SummaryRow:
         copy_share=copy,
         compute_share=compute,
         kernels=len(kernels) or None,
-        kernel_ns=sum_ns(kernels) if kernels else None,
-        tensor_ns=sum_ns(tensor) if kernels else None,
+        kernel_ns=sum_durations_ns(kernels) if kernels else None,
+        tensor_ns=sum_durations_ns(tensor) if kernels else None,
     )

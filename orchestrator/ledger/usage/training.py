@@ -10,9 +10,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, ClassVar
 
-from perfctl.orchestrator.counts.kernels.names import family
-from perfctl.orchestrator.ledger.timing import GRADIENTS, kernel_keys, times_kernels
-from perfctl.orchestrator.ledger.usage.intervals import Intervals, is_timed, sum_ns
+from perfctl.orchestrator.counts.kernels.names import recognise_family
+from perfctl.orchestrator.ledger.timing import GRADIENTS, assign_kernels_to_layers, has_kernel_times
+from perfctl.orchestrator.ledger.usage.intervals import (
+    Intervals,
+    has_start_and_duration,
+    sum_durations_ns,
+)
 from perfctl.orchestrator.ledger.usage.run_usage import COLLECTIVE
 from perfctl.records.ranges import DIRECTIONS
 from perfctl.records.report import Kernel
@@ -42,7 +46,7 @@ stands for the tokens."""
 
 
 @dataclass(frozen=True, slots=True)
-class Queries:
+class AttentionQueries:
     """What one call of attention computes, by its kernel's tile and grid."""
 
     calls: int
@@ -67,7 +71,7 @@ class Queries:
 
 
 @dataclass(frozen=True, slots=True)
-class PassUse:
+class PassTimes:
     """All kernels of one direction, of all recorded steps."""
 
     JSON_KEYS = (
@@ -94,32 +98,32 @@ class PassUse:
     """Time in which at least one of its kernels ran."""
     collective_ns: float
     """Kernel time in exchanges between GPUs."""
-    queries: Queries | None
+    queries: AttentionQueries | None
 
     @property
     def run_id(self) -> int:
         return self.run.id
 
 
-def passes(run: Run) -> tuple[PassUse, ...]:
+def measure_passes(run: Run) -> tuple[PassTimes, ...]:
     """Return the passes of a report made elsewhere, in the order of DIRECTIONS; empty for perfctl's
     own runs (the ledger has them by layer), without gradients, without times, for a server's steps,
     and where more of the kernel time, exchanges left out, is of no layer than of one: then nothing
     says the pass of most kernels."""
     kernels = run.report.kernels
     is_foreign = run.origin == "ingested" and not list(run.report.served_steps)
-    if not is_foreign or not isinstance(kernels, Sequence) or not times_kernels(run):
+    if not is_foreign or not isinstance(kernels, Sequence) or not has_kernel_times(run):
         return ()
-    if run.profiler == "ncu" or not all(map(is_timed, kernels)):
+    if run.profiler == "ncu" or not all(map(has_start_and_duration, kernels)):
         return ()
     by_direction: defaultdict[str | None, list[Kernel]] = defaultdict(list)
-    for kernel, key in zip(kernels, kernel_keys(run), strict=True):
+    for kernel, key in zip(kernels, assign_kernels_to_layers(run), strict=True):
         by_direction[key[1] if key is not None else None].append(kernel)
     if not by_direction.keys() & {"backward", *GRADIENTS}:
         return ()
-    total = sum_ns(kernels)
+    total = sum_durations_ns(kernels)
     uses = tuple(
-        _use(run, direction, by_direction[direction], total)
+        _build_pass_times(run, direction, by_direction[direction], total)
         for direction in (*DIRECTIONS, None)
         if direction in by_direction
     )
@@ -130,9 +134,11 @@ def passes(run: Run) -> tuple[PassUse, ...]:
     return uses if attributed >= unattributed_ns else ()
 
 
-def _use(run: Run, direction: str | None, kernels: Sequence[Kernel], total: float) -> PassUse:
-    took = sum_ns(kernels)
-    return PassUse(
+def _build_pass_times(
+    run: Run, direction: str | None, kernels: Sequence[Kernel], total: float
+) -> PassTimes:
+    took = sum_durations_ns(kernels)
+    return PassTimes(
         run=run,
         direction=direction,
         layers=len({kernel.layer for kernel in kernels if kernel.layer}),
@@ -140,19 +146,21 @@ def _use(run: Run, direction: str | None, kernels: Sequence[Kernel], total: floa
         kernel_ns=took,
         share=took / total if total else 0.0,
         running_ns=Intervals.of(kernels).length,
-        collective_ns=sum_ns(kernel for kernel in kernels if family(kernel.name) == COLLECTIVE),
-        queries=queries(kernels),
+        collective_ns=sum_durations_ns(
+            kernel for kernel in kernels if recognise_family(kernel.name) == COLLECTIVE
+        ),
+        queries=find_attention_queries(kernels),
     )
 
 
-def queries(kernels: Sequence[Kernel]) -> Queries | None:
+def find_attention_queries(kernels: Sequence[Kernel]) -> AttentionQueries | None:
     """Return what a call of attention computes; None where no kernel's name and grid tell, or where
     the calls differ."""
-    calls = Counter(_find_calls(kernels))
+    calls = Counter(_list_attention_calls(kernels))
     if len(calls) != 1:
         return None
     (((blocks, tile, sequences, heads), count),) = calls.items()
-    call = Queries(count, blocks, tile, sequences, heads, None, 0)
+    call = AttentionQueries(count, blocks, tile, sequences, heads, None, 0)
     names: defaultdict[int, set[str]] = defaultdict(set)
     for kernel in kernels:
         rows = kernel.grid_x
@@ -165,10 +173,10 @@ def queries(kernels: Sequence[Kernel]) -> Queries | None:
     return replace(call, rows=rows if is_sure else None, kernels=len(agreeing))
 
 
-def _find_calls(kernels: Sequence[Kernel]) -> Iterator[tuple[int, int, int, int]]:
+def _list_attention_calls(kernels: Sequence[Kernel]) -> Iterator[tuple[int, int, int, int]]:
     """Yield (blocks along the queries, tile, sequences, heads) of each call of attention."""
     for kernel in kernels:
-        for tile, sequences_axis in _read_tiles(kernel.name):
+        for tile, sequences_axis in _parse_attention_tiles(kernel.name):
             if kernel.grid_x and kernel.grid_y and kernel.grid_z:
                 sequences, heads = kernel.grid_y, kernel.grid_z
                 if sequences_axis == "z":
@@ -177,12 +185,12 @@ def _find_calls(kernels: Sequence[Kernel]) -> Iterator[tuple[int, int, int, int]
 
 
 @lru_cache(maxsize=16384)
-def _read_tiles(name: str) -> Sequence[tuple[int, str]]:
+def _parse_attention_tiles(name: str) -> Sequence[tuple[int, str]]:
     """Return the side of a tile and the place of the sequences, of a kernel of attention."""
     matches = ((pattern.search(name), group, axis) for pattern, group, axis in _ATTENTION)
     return [(int(match[group]), axis) for match, group, axis in matches if match]
 
 
-def attends(run: Run) -> bool:
+def has_attention_kernels(run: Run) -> bool:
     """Return whether kernels of attention ran, so that there are tokens to ask for."""
     return any(map(_ATTENDS.search, {kernel.name for kernel in run.report.kernels}))

@@ -25,25 +25,36 @@ from typing import Any
 import msgspec
 
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
-from perfctl.orchestrator.estimate.memory import STATE, LinesError, MemoryLine, lines_by_part, upper
-from perfctl.orchestrator.estimate.plan_memory import lines_of_plan
+from perfctl.orchestrator.estimate.memory import (
+    STATE,
+    MemoryLine,
+    UnlikeTracesError,
+    fit_lines_by_phase,
+    select_upper_lines,
+)
+from perfctl.orchestrator.estimate.plan_memory import compute_training_lines
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import (
     TRACED_AT,
     Session,
-    memory_pair,
+    trace_memory_pair,
 )
 from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.orchestrator.files import write_text
-from perfctl.orchestrator.predict.grid import LARGEST, Amounts, Network, amounts
+from perfctl.orchestrator.predict.grid import (
+    LARGEST,
+    GridNetwork,
+    NetworkAmounts,
+    compute_network_amounts,
+)
 from perfctl.orchestrator.predict.operations import (
     OPTIMIZERS,
     Operation,
-    operations_of,
-    operations_of_plan,
+    list_operations,
+    list_plan_operations,
 )
-from perfctl.orchestrator.predict.step_parts import merged
-from perfctl.workloads.models.plan import canonical, plan
+from perfctl.orchestrator.predict.step_parts import merge_operations
+from perfctl.workloads.models.plan import format_canonical_spec, plan_model
 from perfctl.workloads.models.source import ModelError
 
 TRACED_IN = ("fp32", "fp16")
@@ -64,36 +75,38 @@ as float32."""
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class CalculatorModel:
     """A model of the page."""
 
-    network: Network
+    network: GridNetwork
     lines: Lines | None
     """None: not known."""
-    amounts: Amounts
+    amounts: NetworkAmounts
     notes: tuple[str, ...] = ()
 
 
-def planned_model(spec: str) -> Model:
+def build_planned_model(spec: str) -> CalculatorModel:
     """A network of a family, with every optimizer's memory. Raises SpecError for one that cannot
     be built."""
-    planned = plan(spec)
+    planned = plan_model(spec)
     names = {
-        name: canonical(planned.family, {**planned.settings, "optimizer": name})
+        name: format_canonical_spec(planned.family, {**planned.settings, "optimizer": name})
         for name in OPTIMIZERS
     }
-    network = Network(
-        planned.spec, planned.family, operations_of_plan(planned), planned.parameters, names
+    network = GridNetwork(
+        planned.spec, planned.family, list_plan_operations(planned), planned.parameters, names
     )
     lines = {
-        precision: {name: lines_of_plan(planned, name, precision) for name in OPTIMIZERS}
+        precision: {name: compute_training_lines(planned, name, precision) for name in OPTIMIZERS}
         for precision in TRACED_IN
     }
-    return Model(network, lines, amounts(network.works, network.parameters, LARGEST))
+    return CalculatorModel(
+        network, lines, compute_network_amounts(network.works, network.parameters, LARGEST)
+    )
 
 
-def names_of(
-    requested: str, cached_models: KeptModels | None = None
+def parse_model_names(
+    requested: str, cached_models: ModelCache | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """("all", "none" or "resnet50,vgg16" as names, what is missing in a sentence). ``kept``: knows
     the names, too.
@@ -112,7 +125,7 @@ def names_of(
         raise ToolMissing(
             "`models`: torchvision is not installed", "pip install 'perfctl[torch]', or take none"
         )
-    known_names = _all_names(cached_models or KeptModels())
+    known_names = _list_torchvision_names(cached_models or ModelCache())
     if requested == "all":
         return known_names, ()
     names = tuple(
@@ -136,26 +149,26 @@ def names_of(
     return names, ()
 
 
-def _all_names(cached_models: KeptModels) -> tuple[str, ...]:
+def _list_torchvision_names(cached_models: ModelCache) -> tuple[str, ...]:
     """From the cache, where it has them: torchvision takes seconds to import."""
     if not cached_models.all_names:
         from torchvision import models
 
-        cached_models.name_all(models.list_models(module=models))
+        cached_models.set_all_names(models.list_models(module=models))
         cached_models.write()
     return cached_models.all_names
 
 
-def traced(model: str) -> Model | str:
+def trace_model(model: str) -> CalculatorModel | str:
     """The model, or why it cannot be traced."""
     try:
         session = Session(Request(model, optimizer="adam", memory=True))
     except ModelError as error:
         return error.message
-    plain = first, second = memory_pair(session, "fp32")
+    plain = first, second = trace_memory_pair(session, "fp32")
     if first.problem or second.problem:
         return first.problem or second.problem or ""
-    works = operations_of(first.ops, TRACED_AT[0])
+    works = list_operations(first.ops, TRACED_AT[0])
     unknown = sum(work.calls for work in works if work.kind == "other")
     notes = (
         [f"{unknown} operations have no formula; perfctl counts their bytes only"]
@@ -165,26 +178,31 @@ def traced(model: str) -> Model | str:
     lines: dict[str, dict[str, tuple[MemoryLine, ...]]] | None = None
     try:
         pairs = {
-            name: memory_pair(session, name) if name != "fp32" else plain
-            for name in _precisions(first)
+            name: trace_memory_pair(session, name) if name != "fp32" else plain
+            for name in _list_traced_precisions(first)
         }
-        lines = {name: _by_optimizer(pair) for name, pair in pairs.items()}
-    except LinesError as error:
+        lines = {name: _fit_lines_by_optimizer(pair) for name, pair in pairs.items()}
+    except UnlikeTracesError as error:
         notes.append(f"memory is known only at the traced batch sizes: {error}")
-    network = Network(model, model.partition(":")[0], merged(works), first.parameters)
-    return Model(network, lines, amounts(network.works, network.parameters, LARGEST), tuple(notes))
+    network = GridNetwork(model, model.partition(":")[0], merge_operations(works), first.parameters)
+    return CalculatorModel(
+        network,
+        lines,
+        compute_network_amounts(network.works, network.parameters, LARGEST),
+        tuple(notes),
+    )
 
 
-def _by_optimizer(pair: tuple[Estimate, Estimate]) -> dict[str, tuple[MemoryLine, ...]]:
+def _fit_lines_by_optimizer(pair: tuple[Estimate, Estimate]) -> dict[str, tuple[MemoryLine, ...]]:
     """Raises LinesError where the traces have no memory, or differ in more than their sizes."""
     first, other = (estimate_.memory_trace for estimate_ in pair)
     if first is None or other is None:
-        raise LinesError("the trace has none")
-    parts = lines_by_part(first, other, TRACED_AT)
-    return {name: _with_state(parts, name, pair[0].parameters) for name in OPTIMIZERS}
+        raise UnlikeTracesError("the trace has none")
+    parts = fit_lines_by_phase(first, other, TRACED_AT)
+    return {name: _adjust_optimizer_state(parts, name, pair[0].parameters) for name in OPTIMIZERS}
 
 
-def _precisions(estimate_: Estimate) -> tuple[str, ...]:
+def _list_traced_precisions(estimate_: Estimate) -> tuple[str, ...]:
     """A softmax reads float16 as it is and bfloat16 after a cast, so that a model with one has
     lines of its own for bf16."""
     return (
@@ -192,7 +210,7 @@ def _precisions(estimate_: Estimate) -> tuple[str, ...]:
     )
 
 
-def _with_state(
+def _adjust_optimizer_state(
     parts: tuple[Sequence[MemoryLine], Sequence[MemoryLine]], optimizer: str, parameters: int
 ) -> tuple[MemoryLine, ...]:
     """Of a step traced with Adam, as it is with another optimizer: only Adam's own step needs
@@ -200,10 +218,10 @@ def _with_state(
     before, step = parts
     change = FLOAT * parameters * (STATE[optimizer] - STATE["adam"])
     lines = (*before, *step) if optimizer == "adam" else before
-    return upper(MemoryLine(line.fixed + change, line.per_sample) for line in lines)
+    return select_upper_lines(MemoryLine(line.fixed + change, line.per_sample) for line in lines)
 
 
-class KeptModels:
+class ModelCache:
     """Models of before, in a file; they hold for these versions of perfctl, torch and
     torchvision alone."""
 
@@ -216,7 +234,7 @@ class KeptModels:
         self._shipped: dict[str, Any] = shipped.get("models", {})
         self.from_table: set[str] = set()
         """Models that were asked for and came from the table."""
-        self._models: dict[str, Model] = {}
+        self._models: dict[str, CalculatorModel] = {}
         self._new = False
         self.all_names: tuple[str, ...] = tuple(shipped.get("names", ()))
         """Of torchvision's models; empty: not known."""
@@ -225,7 +243,7 @@ class KeptModels:
 
     @cached_property
     def _key(self) -> str:
-        return _versions()
+        return _digest_versions()
 
     @cached_property
     def _found(self) -> Mapping[str, Any]:
@@ -242,20 +260,24 @@ class KeptModels:
     def _records(self) -> dict[str, Any]:
         return dict(self._found.get("models", {}))
 
-    def model(self, name: str) -> Model | None:
+    def model(self, name: str) -> CalculatorModel | None:
         if name in self._models:
             return self._models[name]
-        if (cached := model_from(self._shipped.get(name))) is not None:
+        if (cached := parse_model_record(self._shipped.get(name))) is not None:
             self.from_table.add(name)
-        elif (cached := model_from(self._records.get(name))) is None:
+        elif (cached := parse_model_record(self._records.get(name))) is None:
             return None
         self._models[name] = cached
         return cached
 
-    def add(self, name: str, model: Model) -> None:
-        self._models[name], self._records[name], self._new = model, model_record(model), True
+    def add(self, name: str, model: CalculatorModel) -> None:
+        self._models[name], self._records[name], self._new = (
+            model,
+            convert_model_to_record(model),
+            True,
+        )
 
-    def name_all(self, names: Sequence[str]) -> None:
+    def set_all_names(self, names: Sequence[str]) -> None:
         self.all_names, self._new = tuple(names), True
 
     def write(self) -> None:
@@ -267,7 +289,7 @@ class KeptModels:
                 write_text(self._file, json.dumps(document, separators=(",", ":")), force=True)
 
 
-def shipped_table() -> Mapping[str, Any]:
+def load_shipped_table() -> Mapping[str, Any]:
     """The table that comes with perfctl ("names", "models" as :func:`model_record` has them); empty
     where it was traced with other versions of torch or torchvision than those installed, or cannot
     be read."""
@@ -275,18 +297,18 @@ def shipped_table() -> Mapping[str, Any]:
         document = json.loads(
             gzip.decompress(Path(str(resources.files(__package__).joinpath(TABLE))).read_bytes())
         )
-        if document["made_with"] == libraries() and set(document) >= {"names", "models"}:
+        if document["made_with"] == get_library_versions() and set(document) >= {"names", "models"}:
             return dict(document)
     return {}
 
 
-def libraries() -> dict[str, str]:
+def get_library_versions() -> dict[str, str]:
     """Versions of what a table depends on; builds of one version for other chips ("2.14.1+cu130")
     trace alike on meta."""
     return {name: metadata.version(name).partition("+")[0] for name in ("torch", "torchvision")}
 
 
-def _versions() -> str:
+def _digest_versions() -> str:
     """What a traced model depends on: the libraries, and perfctl's own code that builds and
     traces models."""
     digest = hashlib.sha256()
@@ -302,7 +324,7 @@ def _versions() -> str:
     return digest.hexdigest()
 
 
-def model_record(model: Model) -> dict[str, Any]:
+def convert_model_to_record(model: CalculatorModel) -> dict[str, Any]:
     """As JSON has it."""
     network, amounts = model.network, model.amounts
     return {
@@ -318,15 +340,15 @@ def model_record(model: Model) -> dict[str, Any]:
     }
 
 
-def model_from(record: Any) -> Model | None:
+def parse_model_record(record: Any) -> CalculatorModel | None:
     """Return the model; None for what :func:`model_record` did not make."""
     with suppress(KeyError, TypeError, ValueError):
         work = {name: record[name] for name in ("operations", "optimizers")}
-        amounts = msgspec.convert({**work, "steps": dict(record["steps"])}, Amounts)
+        amounts = msgspec.convert({**work, "steps": dict(record["steps"])}, NetworkAmounts)
         lines = record["lines"]
         if lines is not None:
             lines = msgspec.convert(lines, dict[str, dict[str, tuple[MemoryLine, ...]]])
         works = tuple(Operation(*row) for row in record["works"])
-        network = Network(record["name"], record["family"], works, record["parameters"])
-        return Model(network, lines, amounts, tuple(record["notes"]))
+        network = GridNetwork(record["name"], record["family"], works, record["parameters"])
+        return CalculatorModel(network, lines, amounts, tuple(record["notes"]))
     return None

@@ -18,25 +18,30 @@ from math import log
 from typing import Any
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
-from perfctl.orchestrator.estimate.memory import MemoryLine, largest_fitting, reserve_on, upper
+from perfctl.orchestrator.estimate.memory import (
+    MemoryLine,
+    find_largest_fitting,
+    get_default_reserve,
+    select_upper_lines,
+)
 from perfctl.orchestrator.predict.cost import TIGHT_SHARE_MIN
-from perfctl.orchestrator.predict.fit import StepFitted
+from perfctl.orchestrator.predict.fit import StepFit
 from perfctl.orchestrator.predict.grid import (
     LARGEST,
     PROBE,
-    Amount,
-    Amounts,
-    Cell,
-    Grid,
-    Split,
-    WorkAmount,
-    costs,
-    grid_of,
+    GridCell,
+    GroupAmount,
+    NetworkAmounts,
+    StepSplit,
+    TimeGrid,
+    WorkShare,
+    compute_device_costs,
+    compute_time_grid,
 )
-from perfctl.orchestrator.predict.models.calculator import SAME_BYTES, Model
-from perfctl.orchestrator.predict.operations import OPTIMIZERS, Measured, element_bytes
+from perfctl.orchestrator.predict.models.calculator import SAME_BYTES, CalculatorModel
+from perfctl.orchestrator.predict.operations import OPTIMIZERS, StepMeasurement, get_element_bytes
 from perfctl.orchestrator.predict.predict import PRECISIONS
-from perfctl.orchestrator.predict.published import Published
+from perfctl.orchestrator.predict.published import ShippedFit
 from perfctl.orchestrator.predict.step_parts import LIMIT_OF, PARTS
 
 FORMAT = "perfctl grid 2"
@@ -62,7 +67,7 @@ WORK = {
 LIMITS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
 
 
-class _Once:
+class _NumberedItems:
     """Items that several refer to by their number."""
 
     def __init__(self) -> None:
@@ -78,27 +83,32 @@ class _Once:
         return self._numbers[key]
 
 
-def grid_data(
-    models: Sequence[Model],
+def pack_time_grid(
+    models: Sequence[CalculatorModel],
     machines: Sequence[Machine],
-    measured: Sequence[Measured],
-    fits: Sequence[StepFitted],
-    published: Published | None = None,
+    measured: Sequence[StepMeasurement],
+    fits: Sequence[StepFit],
+    published: ShippedFit | None = None,
 ) -> dict[str, Any]:
     """Return the times of all models on all machines. Cells are in the order of machines,
     precisions, optimizers.
 
     ``layouts``: of each cell its sentences (``said``), curve and split, or -1, shared by models
     that have them alike. A curve is a row of knots, each four 16-bit numbers: batch - 1, then
-    value, low and high as levels; a new one begins with batch 1. ``costs``: of each machine and
+    value, low and high as levels; a new one begins with batch 1. ``compute_device_costs``: of each machine and
     precision by the fit that ships (:class:`grid.Cost`), rows of ``rates``.
     """
-    sentences, layouts, rows, lists = _Once(), _Once(), _Once(), _Once()
-    general = _General(machines, measured, fits, published, sentences)
-    sizes = list(dict.fromkeys(map(_size, machines)))
+    sentences, layouts, rows, lists = (
+        _NumberedItems(),
+        _NumberedItems(),
+        _NumberedItems(),
+        _NumberedItems(),
+    )
+    general = _SharedCells(machines, measured, fits, published, sentences)
+    sizes = list(dict.fromkeys(map(_get_step_memory, machines)))
     packed_models = []
     for model in models:
-        beyond = _Once()
+        beyond = _NumberedItems()
         cells, grid = general.cells(model)
         numbers = {
             name: [-1 if (number := getattr(cell, name)) is None else number for _, cell in cells]
@@ -113,7 +123,8 @@ def grid_data(
             {
                 "batches": split.batches,
                 "rows": [
-                    (WORK[part.group], LIMITS[part.limit], name) for part, name in _parts(split)
+                    (WORK[part.group], LIMITS[part.limit], name)
+                    for part, name in _list_split_parts(split)
                 ],
             }
             for split in grid.splits
@@ -122,23 +133,23 @@ def grid_data(
             number
             for curve in grid.curves
             for knot in curve
-            for number in (knot.batch - 1, *map(level, knot[1:]))
+            for number in (knot.batch - 1, *map(encode_level, knot[1:]))
         ]
         amounts = [
-            level(amount)
+            encode_level(amount)
             for split in grid.splits
-            for part, _ in _parts(split)
+            for part, _ in _list_split_parts(split)
             for amount in part.amounts
         ]
         packed_models.append(
-            _model(model, sizes)
+            _pack_model(model, sizes)
             | {
                 "layout": layouts.number(layout),
                 "beyond": beyond.items,
-                "knots": packed(knots),
+                "knots": encode_uint16(knots),
                 "rows": [rows.number(split) for split in splits],
-                "splits": packed(amounts),
-                **(_amounts(model.amounts, lists) if published is not None else {}),
+                "splits": encode_uint16(amounts),
+                **(_pack_amounts(model.amounts, lists) if published is not None else {}),
             }
         )
     return {
@@ -150,17 +161,17 @@ def grid_data(
         "levels": LEVELS,
         "least": LEAST,
         "close": TIGHT_SHARE_MIN,
-        "sizes": [sizes.index(_size(machine)) for machine in machines],
-        "reserves": [reserve_on(machine.kind) for machine in machines],
+        "sizes": [sizes.index(_get_step_memory(machine)) for machine in machines],
+        "reserves": [get_default_reserve(machine.kind) for machine in machines],
         "same_bytes": SAME_BYTES,
-        "bytes": [element_bytes(precision) for precision in PRECISIONS],
+        "bytes": [get_element_bytes(precision) for precision in PRECISIONS],
         "limits": [LIMITS[LIMIT_OF[part]] for part in PARTS],
         "said": sentences.items,
         "layouts": layouts.items,
         "rows": rows.items,
         "lists": lists.items,
         "models": packed_models,
-        **(_costs(published, machines) if published is not None else {}),
+        **(_pack_costs(published, machines) if published is not None else {}),
         "measured": [
             {
                 "model": step.case.model,
@@ -178,17 +189,17 @@ def grid_data(
     }
 
 
-class _General:
+class _SharedCells:
     """Cells of all models. If a device has no fit and no measured step of its own, its words are
     those of every model."""
 
     def __init__(
         self,
         machines: Sequence[Machine],
-        measured: Sequence[Measured],
-        fits: Sequence[StepFitted],
-        published: Published | None,
-        sentences: _Once,
+        measured: Sequence[StepMeasurement],
+        fits: Sequence[StepFit],
+        published: ShippedFit | None,
+        sentences: _NumberedItems,
     ) -> None:
         self.machines, self.measured, self.fits = machines, measured, fits
         self.published, self.sentences = published, sentences
@@ -197,9 +208,9 @@ class _General:
             published is not None and machine.kind == "gpu" and machine.name not in own_machines
             for machine in machines
         ]
-        self.known: dict[str, list[tuple[int, Cell]]] = {}
+        self.known: dict[str, list[tuple[int, GridCell]]] = {}
 
-    def cells(self, model: Model) -> tuple[list[tuple[int, Cell]], Grid]:
+    def cells(self, model: CalculatorModel) -> tuple[list[tuple[int, GridCell]], TimeGrid]:
         """Return (the number of its words, the cell) of each, and the curves and splits that cells
         point at."""
         is_plain = self.is_plain if model.network.works else [False] * len(self.machines)
@@ -208,12 +219,19 @@ class _General:
             for machine, is_shared in zip(self.machines, is_plain, strict=True)
             if not is_shared or machine.name not in self.known
         ]
-        grid = grid_of(model.network, missing, self.measured, self.fits, self.published)
+        grid = compute_time_grid(model.network, missing, self.measured, self.fits, self.published)
         width = len(PRECISIONS) * len(OPTIMIZERS)
         computed = {}
         for row, machine in enumerate(missing):
             computed[machine.name] = [
-                (self.sentences.number(_sentences(cell, _name(model, column), machine.name)), cell)
+                (
+                    self.sentences.number(
+                        _make_general_sentences(
+                            cell, _get_cell_model_name(model, column), machine.name
+                        )
+                    ),
+                    cell,
+                )
                 for column, cell in enumerate(grid.cells[row * width : (row + 1) * width])
             ]
         cells = []
@@ -227,72 +245,74 @@ class _General:
         return cells, grid
 
 
-def _amounts(amounts_of_model: Amounts, lists: _Once) -> dict[str, Any]:
+def _pack_amounts(amounts_of_model: NetworkAmounts, lists: _NumberedItems) -> dict[str, Any]:
     """Return ``amounts``: by bytes of an activation and by optimizer, [number in ``lists`` of
     (work, part), the points of all].
 
     Points are pairs of 32-bit floats, batch and amount; a new row begins with batch 1.
     """
 
-    def pack_rows(rows: Sequence[Amount]) -> tuple[int, str]:
+    def pack_rows(rows: Sequence[GroupAmount]) -> tuple[int, str]:
         names = [(WORK[row.group], row.part) for row in rows]
         values = [value for row in rows for point in row.points for value in point]
-        return lists.number(names), floats(values)
+        return lists.number(names), encode_float32(values)
 
     parts = {str(size): pack_rows(rows) for size, rows in amounts_of_model.steps.items()}
     parts |= {name: pack_rows(rows) for name, rows in amounts_of_model.optimizers.items()}
     return {"amounts": parts, "operations": amounts_of_model.operations}
 
 
-def _costs(fit: Published, machines: Sequence[Machine]) -> dict[str, Any]:
-    table = costs(fit, [machine for machine in machines if machine.kind == "gpu"], PRECISIONS)
+def _pack_costs(fit: ShippedFit, machines: Sequence[Machine]) -> dict[str, Any]:
+    table = compute_device_costs(
+        fit, [machine for machine in machines if machine.kind == "gpu"], PRECISIONS
+    )
     return {
         "costs": [
             [table.of.get((machine.name, precision)) for precision in PRECISIONS]
             for machine in machines
         ],
-        "rates": floats([rate for row in table.rows for rate in row]),
+        "rates": encode_float32([rate for row in table.rows for rate in row]),
     }
 
 
-def _name(model: Model, column: int) -> str:
+def _get_cell_model_name(model: CalculatorModel, column: int) -> str:
     """Return the model's name in the sentences of a cell."""
     optimizer = OPTIMIZERS[column % len(OPTIMIZERS)]
     return model.network.names.get(optimizer, model.network.name)
 
 
-def _sentences(cell: Cell, model: str, machine: str) -> dict[str, Any]:
+def _make_general_sentences(cell: GridCell, model: str, machine: str) -> dict[str, Any]:
     """Return the sentences about a cell's times, with {model}, {device} and {batch} for the names
     that the page puts in."""
     names = {machine: "{device}", f" {model} ": " {model} ", f" {PROBE}": " {batch}"}
 
-    def general(text: str) -> str:
+    def insert_placeholders(text: str) -> str:
         for value, placeholder in names.items():
             text = text.replace(value, placeholder)
         return text
 
     if not cell.way:
-        return {"reason": general(cell.reason)}
+        return {"reason": insert_placeholders(cell.reason)}
     return {
         "way": cell.way,
-        "source": general(cell.source),
+        "source": insert_placeholders(cell.source),
         "coverage": cell.coverage,
-        "why_not": [general(text) for text in cell.why_not],
-        "outside": [general(text) for text in cell.outside],
+        "why_not": [insert_placeholders(text) for text in cell.why_not],
+        "outside": [insert_placeholders(text) for text in cell.outside],
     }
 
 
-def _size(machine: Machine) -> float | None:
+def _get_step_memory(machine: Machine) -> float | None:
     """Return the bytes for a step."""
-    return machine.memory_bytes and machine.memory_bytes - reserve_on(machine.kind)
+    return machine.memory_bytes and machine.memory_bytes - get_default_reserve(machine.kind)
 
 
-def _model(model: Model, sizes: Sequence[float | None]) -> dict[str, Any]:
+def _pack_model(model: CalculatorModel, sizes: Sequence[float | None]) -> dict[str, Any]:
     """Return what is known of a model. A largest batch, one for each size of memory, is None where
     the memory is not known or sets no end."""
     network, lines = model.network, model.lines
 
-    def by_optimizer(convert: Any) -> Mapping[str, Mapping[str, Any]] | None:
+    def convert_lines(convert: Any) -> Mapping[str, Mapping[str, Any]] | None:
         return lines and {
             precision: {name: convert(of_optimizer) for name, of_optimizer in each.items()}
             for precision, each in lines.items()
@@ -304,17 +324,17 @@ def _model(model: Model, sizes: Sequence[float | None]) -> dict[str, Any]:
         "parameters": network.parameters,
         "notes": model.notes,
         "names": dict(network.names),
-        "lines": by_optimizer(_lines),
-        "largest": by_optimizer(
-            lambda of: [None if size is None else largest_fitting(of, size) for size in sizes]
+        "lines": convert_lines(_select_needed_lines),
+        "largest": convert_lines(
+            lambda of: [None if size is None else find_largest_fitting(of, size) for size in sizes]
         ),
     }
 
 
-def _lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
+def _select_needed_lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
     """Return the lines that are the upper one at some batch size."""
     batches = {1, LARGEST}
-    for steep, flat in pairwise(upper(lines)):
+    for steep, flat in pairwise(select_upper_lines(lines)):
         crossing = (flat.fixed - steep.fixed) // (steep.per_sample - flat.per_sample)
         batches |= {min(max(batch, 1), LARGEST) for batch in (crossing, crossing + 1)}
     return sorted(
@@ -322,22 +342,22 @@ def _lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
     )
 
 
-def _parts(split: Split) -> list[tuple[WorkAmount, str]]:
+def _list_split_parts(split: StepSplit) -> list[tuple[WorkShare, str]]:
     """Return (part, optimizer or "" for all)."""
     optimizer_parts = [(part, name) for name, parts in split.optimizers.items() for part in parts]
     return [*((part, "") for part in split.parts), *optimizer_parts]
 
 
-def level(value: float) -> int:
+def encode_level(value: float) -> int:
     """Return the stored number of a value, 0 or more; :data:`LEAST` for smaller ones."""
     return min(max(round(log(value / LEAST) * LEVELS), 1), 0xFFFF) if value > 0 else 0
 
 
-def packed(numbers: Sequence[int]) -> str:
+def encode_uint16(numbers: Sequence[int]) -> str:
     """Return 16-bit numbers, little end first, in base64."""
     return b64encode(struct.pack(f"<{len(numbers)}H", *numbers)).decode("ascii")
 
 
-def floats(numbers: Sequence[float]) -> str:
+def encode_float32(numbers: Sequence[float]) -> str:
     """Return 32-bit floats, little end first, in base64."""
     return b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode("ascii")

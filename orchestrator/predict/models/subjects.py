@@ -6,23 +6,26 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.estimate.memory import LinesError, StepMemory
-from perfctl.orchestrator.estimate.plan_memory import inference_lines, lines_of_plan
+from perfctl.orchestrator.estimate.memory import StepMemory, UnlikeTracesError
+from perfctl.orchestrator.estimate.plan_memory import (
+    compute_inference_lines,
+    compute_training_lines,
+)
 from perfctl.orchestrator.estimate.request import DEFAULT_OPTIMIZER, Request
 from perfctl.orchestrator.estimate.session import (
     TRACED_AT,
-    memory_pair,
-    need_torch,
+    build_step_memory,
     open_session,
-    step_memory,
-    without_driver_warning,
+    require_torch,
+    silence_driver_warning,
+    trace_memory_pair,
 )
 from perfctl.orchestrator.predict import answer as answers
 from perfctl.orchestrator.predict.answer import Question, Subject
-from perfctl.orchestrator.predict.operations import operations_of, operations_of_plan
-from perfctl.workloads.models.find import workload_of
+from perfctl.orchestrator.predict.operations import list_operations, list_plan_operations
+from perfctl.workloads.models.find import split_workload_reference
 from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
-from perfctl.workloads.models.plan import canonical, family_of, plan
+from perfctl.workloads.models.plan import find_family, format_canonical_spec, plan_model
 from perfctl.workloads.spec import SpecError
 
 Note = Callable[[str], None]
@@ -45,33 +48,33 @@ def find_subject(
             f"invalid value '{question.optimizer}' for `optimizer`",
             f"Choose {', '.join(answers.OPTIMIZERS)}",
         )
-    if family_of(question.name) is None or question.inputs or question.seq is not None:
-        return _traced(question, note)
-    return _planned(question, on_gpu, note)
+    if find_family(question.name) is None or question.inputs or question.seq is not None:
+        return _trace_subject(question, note)
+    return _build_planned_subject(question, on_gpu, note)
 
 
-def _planned(question: Question, on_gpu: bool, note: Note) -> Subject:
+def _build_planned_subject(question: Question, on_gpu: bool, note: Note) -> Subject:
     try:
-        planned = plan(question.name)
+        planned = plan_model(question.name)
         if question.optimizer in IN_SPEC:
             # as if the specification said so: its runs are then found
             settings = {**planned.settings, "optimizer": question.optimizer}
-            planned = plan(canonical(planned.family, settings))
+            planned = plan_model(format_canonical_spec(planned.family, settings))
     except SpecError as error:
         raise UsageError(f"`model`: {error}", "For example vgg:depth=11,kernel=5") from error
     optimizer = "" if question.is_inference else question.optimizer or planned.optimizer
     precision = question.number_type
     if question.is_inference:
-        lines = inference_lines(planned, precision)
+        lines = compute_inference_lines(planned, precision)
     else:
-        lines = lines_of_plan(planned, optimizer, precision)
+        lines = compute_training_lines(planned, optimizer, precision)
     memory, reason = None, None
     if on_gpu:
-        memory, reason = _storages(planned.spec, optimizer, precision, note)
+        memory, reason = _trace_step_memory(planned.spec, optimizer, precision, note)
     return Subject(
         planned.spec,
         planned.family,
-        operations_of_plan(planned),
+        list_plan_operations(planned),
         not question.is_inference,
         planned.parameters,
         optimizer or None,
@@ -81,7 +84,7 @@ def _planned(question: Question, on_gpu: bool, note: Note) -> Subject:
     )
 
 
-def _storages(
+def _trace_step_memory(
     spec: str, optimizer: str, precision: str, note: Note
 ) -> tuple[StepMemory | None, str | None]:
     """Return (what the allocator's replay needs of a network of a family, why there is none).
@@ -93,24 +96,24 @@ def _storages(
         )
     request = Request(spec, (), "train" if optimizer else "infer", optimizer or None, memory=True)
     try:
-        with without_driver_warning():
+        with silence_driver_warning():
             session = open_session(request)
             if session.is_built:
                 note(f"tracing {spec} without data")
-            return step_memory(memory_pair(session, precision)), None
-    except LinesError as error:
+            return build_step_memory(trace_memory_pair(session, precision)), None
+    except UnlikeTracesError as error:
         return (
             None,
             f"memory counts the tensors only: perfctl cannot replay PyTorch's allocator ({error})",
         )
 
 
-def _traced(question: Question, note: Note) -> Subject:
+def _trace_subject(question: Question, note: Note) -> Subject:
     model, training = question.name, not question.is_inference
     optimizer = question.optimizer
-    if optimizer is None and workload_of(model) is None:
+    if optimizer is None and split_workload_reference(model) is None:
         optimizer = DEFAULT_OPTIMIZER
-    need_torch()
+    require_torch()
     request = Request(
         model,
         tuple(question.inputs),
@@ -119,11 +122,11 @@ def _traced(question: Question, note: Note) -> Subject:
         memory=True,
         seq=question.seq,
     )
-    with without_driver_warning():
+    with silence_driver_warning():
         session = open_session(request)
         if session.is_built:
             note(f"tracing {model} without data")
-        pair = memory_pair(session, question.number_type)
+        pair = trace_memory_pair(session, question.number_type)
         first = session.at(TRACED_AT[0])
     for estimate in (first, *pair):
         if estimate.problem is not None:
@@ -136,10 +139,10 @@ def _traced(question: Question, note: Note) -> Subject:
         optimizer = "momentum" if name == "SGD" and settings.get("momentum") else name.lower()
     notes, memory, memory_note = list(session.notes), None, ""
     try:
-        memory = step_memory(pair)
-    except LinesError as error:
+        memory = build_step_memory(pair)
+    except UnlikeTracesError as error:
         memory_note = f"memory is known only at the traced batch sizes: {error}"
-    works = operations_of(first.ops, TRACED_AT[0])
+    works = list_operations(first.ops, TRACED_AT[0])
     if unknown := sorted({work.layer or "the model" for work in works if work.kind == "other"}):
         suffix = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         layers = f"{', '.join(unknown[:3])}{suffix}"

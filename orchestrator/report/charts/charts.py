@@ -19,10 +19,15 @@ from perfctl.orchestrator.report.charts.files import (
     PAPER,
     RULE,
     SERIES,
-    Hit,
-    drawable,
+    HoverArea,
+    shorten_label,
 )
-from perfctl.orchestrator.report.numbers import percent, short, size, time
+from perfctl.orchestrator.report.numbers import (
+    drop_trailing_zeros,
+    format_bytes,
+    format_percent,
+    format_time,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +67,7 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class BatchSeries:
     """One line: its points against batch size, and the spread where there are repeats."""
 
     label: str
@@ -74,7 +79,9 @@ class Series:
     colour: int = 0
 
 
-def make_lines(values: Mapping[str, Mapping[Any, float]], least: int = 1) -> list[Series]:
+def make_batch_series(
+    values: Mapping[str, Mapping[Any, float]], least: int = 1
+) -> list[BatchSeries]:
     """Return a line for each name with ``least`` batch sizes or more, through its values."""
     points_by_name = {
         name: dict(sorted(by_batch.items()))
@@ -82,12 +89,12 @@ def make_lines(values: Mapping[str, Mapping[Any, float]], least: int = 1) -> lis
         if len(by_batch) >= least
     }
     return [
-        Series(name, tuple(points), tuple(points.values()), colour=colour)
+        BatchSeries(name, tuple(points), tuple(points.values()), colour=colour)
         for colour, (name, points) in enumerate(points_by_name.items())
     ]
 
 
-class Bar(NamedTuple):
+class HorizontalBar(NamedTuple):
     """One horizontal bar, with its interval where it has one."""
 
     label: str
@@ -97,7 +104,7 @@ class Bar(NamedTuple):
     colour: int
 
 
-class Course(NamedTuple):
+class CourseLine(NamedTuple):
     """Values of one arm along epochs or time."""
 
     label: str
@@ -106,35 +113,35 @@ class Course(NamedTuple):
     colour: int
 
 
-def show_seconds(value: float) -> str:
+def format_seconds_tick(value: float) -> str:
     """Return seconds as an axis has them."""
-    return short(time(value * 1e9))
+    return drop_trailing_zeros(format_time(value * 1e9))
 
 
-def show_ns(value: float) -> str:
+def format_ns_tick(value: float) -> str:
     """Return nanoseconds as an axis has them."""
-    return short(time(value))
+    return drop_trailing_zeros(format_time(value))
 
 
-def show_size(value: float) -> str:
+def format_bytes_tick(value: float) -> str:
     """Return bytes as an axis has them."""
-    return short(size(value))
+    return drop_trailing_zeros(format_bytes(value))
 
 
-def show_share(value: float) -> str:
+def format_share_tick(value: float) -> str:
     """Return a share as an axis has it."""
     return f"{value * 100:.3g}%"
 
 
-def show_epoch(value: float) -> str:
+def format_epoch_tick(value: float) -> str:
     """Return a number of epochs or steps as an axis has it."""
     return f"{value:g}"
 
 
-def batch_chart(
+def draw_batch_chart(
     name: str,
     title: str,
-    lines: Sequence[Series],
+    lines: Sequence[BatchSeries],
     show: Callable[[float], str],
     note: str = "",
     *,
@@ -154,14 +161,14 @@ def batch_chart(
     """
     if not lines:
         return None
-    figure, axes = new_axes(y=up)
+    figure, axes = make_axes(y=up)
     for line in lines:
         if line.lows:
             color = SERIES[line.colour % len(SERIES)]
             axes.fill_between(
                 line.batches, line.lows, line.highs, color=color, alpha=0.18, linewidth=0
             )
-        _plot(axes, line.batches, line.values, line.colour, "o" if log else "o-")
+        _plot_line(axes, line.batches, line.values, line.colour, "o" if log else "o-")
     batches = sorted({batch for line in lines for batch in line.batches})
     if len(batches) > 1:  # one batch size has no scale
         axes.set_xscale("log", base=2)
@@ -181,32 +188,36 @@ def batch_chart(
         else:
             highest = max(*values, *(high for line in lines for high in line.highs), 0.0)
             axes.set_ylim(0, highest * 1.12 or 1)
-        axes.yaxis.set_major_formatter(formatter(show))
+        axes.yaxis.set_major_formatter(make_tick_formatter(show))
     axes.minorticks_off()
     is_named = len(lines) > 1 or log
     if is_named:
-        _label_ends(axes, lines, log2 if log or decades else float, led=True)
+        _label_line_ends(axes, lines, log2 if log or decades else float, led=True)
     hits = []
     for line in lines:
         lead = f"{line.label}, " if is_named else ""
         bounds = zip(line.lows, line.highs, strict=True) if line.lows else [None] * len(batches)
         for batch, value, ends in zip(line.batches, line.values, bounds, strict=False):
             spread = f" ({' to '.join(map(show, ends))})" if ends else ""
-            hits.append(Hit(f"{lead}{batch_labels[batch]}: {show(value)}{spread}", batch, value))
+            hits.append(
+                HoverArea(f"{lead}{batch_labels[batch]}: {show(value)}{spread}", batch, value)
+            )
     values_in_words = "; ".join(
         f"{line.label} {batch_labels[batch]}: {show(value)}".strip()
         for line in lines
         for batch, value in zip(line.batches, line.values, strict=True)
     )
-    return Chart(title, as_svg(figure, name, f"{title}. {values_in_words}", hits), note)
+    return Chart(title, render_svg(figure, name, f"{title}. {values_in_words}", hits), note)
 
 
-def _plot(axes: Axes, xs: Sequence[float], ys: Sequence[float], colour: int, marks: str) -> None:
+def _plot_line(
+    axes: Axes, xs: Sequence[float], ys: Sequence[float], colour: int, marks: str
+) -> None:
     color = SERIES[colour % len(SERIES)]
     axes.plot(xs, ys, marks, color=color, markersize=4.5, linewidth=1.6)
 
 
-def shares_chart(
+def draw_shares_chart(
     name: str,
     title: str,
     description: str,
@@ -221,7 +232,7 @@ def shares_chart(
 
     ``what`` stands before a number in the text of a pointed part.
     """
-    figure, axes = new_axes(height=0.62 + 0.42 * len(rows))
+    figure, axes = make_axes(height=0.62 + 0.42 * len(rows))
     hits = []
     for y, (label, parts) in enumerate(rows):
         left_edge = 0.0
@@ -230,8 +241,8 @@ def shares_chart(
             if width <= 0:
                 continue
             group_text = f", {prefix if label.isdigit() else ''}{label}" if label else ""
-            text = f"{part}{group_text}: {percent(width / 100)}"
-            hits.append(Hit(text, left_edge, y - 0.36, left_edge + width, y + 0.36))
+            text = f"{part}{group_text}: {format_percent(width / 100)}"
+            hits.append(HoverArea(text, left_edge, y - 0.36, left_edge + width, y + 0.36))
             axes.barh(
                 y,
                 width,
@@ -246,7 +257,7 @@ def shares_chart(
                 axes.text(
                     left_edge + width / 2,
                     y,
-                    drawable(part),
+                    shorten_label(part),
                     color={8: INK, 0: ON_DEEP}.get(number, "#0b0b0b"),
                     ha="center",
                     va="center",
@@ -263,13 +274,13 @@ def shares_chart(
     axes.tick_params(axis="y", length=0)
     parts_drawn = {part for _, parts in rows for part, share in parts.items() if share > 0}
     legend = tuple(LegendEntry(*entry) for entry in colours.items() if entry[0] in parts_drawn)
-    return Chart(title, as_svg(figure, name, description, hits), note, legend)
+    return Chart(title, render_svg(figure, name, description, hits), note, legend)
 
 
-def course_chart(
+def draw_course_chart(
     name: str,
     titles: tuple[str, str, str],
-    lines: Sequence[Course],
+    lines: Sequence[CourseLine],
     show: tuple[Callable[[float], str], Callable[[float], str]],
     note: str = "",
 ) -> Chart | None:
@@ -278,31 +289,31 @@ def course_chart(
     if not lines:
         return None
     show_x, show_y = show
-    figure, axes = new_axes(x=titles[1], y=titles[2], shows=show)
+    figure, axes = make_axes(x=titles[1], y=titles[2], shows=show)
     for line in lines:
-        _plot(axes, line.xs, line.ys, line.colour, "o-" if len(line.xs) <= DOTS_MAX else "-")
+        _plot_line(axes, line.xs, line.ys, line.colour, "o-" if len(line.xs) <= DOTS_MAX else "-")
     axes.set_ylim(0, max(value for line in lines for value in line.ys) * 1.12 or 1)
     axes.set_xlim(left=0)
-    if show_x is show_epoch:
+    if show_x is format_epoch_tick:
         ticks = sorted({x for line in lines for x in line.xs})
         axes.set_xticks(ticks[:: -(-len(ticks) // MOST_TICKS)])
     else:
-        axes.xaxis.set_major_locator(_few_ticks())
+        axes.xaxis.set_major_locator(_make_tick_locator())
     if len(lines) > 1:
-        ends = [Series(line.label, (0,), line.ys, colour=line.colour) for line in lines]
-        _label_ends(axes, ends, float)
+        ends = [BatchSeries(line.label, (0,), line.ys, colour=line.colour) for line in lines]
+        _label_line_ends(axes, ends, float)
     hits = [
-        Hit(f"{line.label}, {show_x(x)}: {show_y(y)}", x, y)
+        HoverArea(f"{line.label}, {show_x(x)}: {show_y(y)}", x, y)
         for line in lines
         for x, y in zip(line.xs, line.ys, strict=True)
     ]
-    return Chart(titles[0], as_svg(figure, name, titles[0], hits), note)
+    return Chart(titles[0], render_svg(figure, name, titles[0], hits), note)
 
 
-def bars_chart(
+def draw_bars_chart(
     name: str,
     title: str,
-    rows: Sequence[Bar],
+    rows: Sequence[HorizontalBar],
     show: Callable[[float], str],
     axis: str,
     note: str = "",
@@ -310,7 +321,7 @@ def bars_chart(
 ) -> Chart:
     """Return horizontal bars from 0, each with its interval as a line; ``line_at`` draws the
     reference."""
-    figure, axes = new_axes(0.5 + 0.27 * len(rows), axis, shows=(show,))
+    figure, axes = make_axes(0.5 + 0.27 * len(rows), axis, shows=(show,))
     hits = []
     for index, bar in enumerate(rows):
         axes.barh(index, bar.value, height=0.66, color=SERIES[bar.colour % len(SERIES)])
@@ -325,25 +336,25 @@ def bars_chart(
                 markersize=6,
             )
             text += f" ({show(bar.low)} to {show(bar.high)})"
-        hits.append(Hit(text, 0, index - 0.33, max(bar.value, bar.high or 0), index + 0.33))
+        hits.append(HoverArea(text, 0, index - 0.33, max(bar.value, bar.high or 0), index + 0.33))
     if line_at is not None:
         axes.axvline(line_at, color=INK, linewidth=1)
     typical = max(bar.value for bar in rows)
     axes.set_xlim(
         0, min(max([typical, *(bar.high or 0 for bar in rows)]), 2.5 * typical) * 1.05 or 1
     )
-    axes.set_yticks(range(len(rows)), [drawable(bar.label) for bar in rows])
+    axes.set_yticks(range(len(rows)), [shorten_label(bar.label) for bar in rows])
     axes.invert_yaxis()
     axes.xaxis.set_major_locator(
-        _few_ticks(5 if max(len(bar.label) for bar in rows) < LONG_LABEL else 3)
+        _make_tick_locator(5 if max(len(bar.label) for bar in rows) < LONG_LABEL else 3)
     )
     axes.grid(visible=False)
     axes.grid(axis="x", color=RULE, linewidth=0.8)
     axes.tick_params(axis="y", length=0)
-    return Chart(title, as_svg(figure, name, title, hits), note)
+    return Chart(title, render_svg(figure, name, title, hits), note)
 
 
-def pies_chart(
+def draw_pies_chart(
     name: str,
     title: str,
     description: str,
@@ -356,7 +367,7 @@ def pies_chart(
 
     Bars are the default: lengths are easier to compare than angles.
     """
-    figure, first = new_axes(height=0.8 + 5.0 / max(len(rows), 2))
+    figure, first = make_axes(height=0.8 + 5.0 / max(len(rows), 2))
     figure.delaxes(first)
     wedges_by_part: dict[str, Any] = {}
     for axes, (label, parts) in zip(
@@ -366,7 +377,7 @@ def pies_chart(
         wedges = axes.pie(
             [share for _, share in pieces],
             colors=[SERIES[colours[part] % len(SERIES)] for part, _ in pieces],
-            labels=[percent(share) if share >= WIDE_PIECE else "" for _, share in pieces],
+            labels=[format_percent(share) if share >= WIDE_PIECE else "" for _, share in pieces],
             startangle=90,
             counterclock=False,
             wedgeprops={"edgecolor": PAPER, "linewidth": 1},
@@ -374,11 +385,11 @@ def pies_chart(
             textprops={"color": INK, "fontsize": 9, "parse_math": False},
         )[0]
         wedges_by_part |= {part: wedge for (part, _), wedge in zip(pieces, wedges, strict=True)}
-        axes.set_title(drawable(label), color=INK, fontsize=10, parse_math=False)
+        axes.set_title(shorten_label(label), color=INK, fontsize=10, parse_math=False)
     names = [part for part in colours if part in wedges_by_part]
     legend = figure.legend(
         [wedges_by_part[part] for part in names],
-        [drawable(part, 40) for part in names],
+        [shorten_label(part, 40) for part in names],
         loc="outside lower center",
         ncols=2,
         frameon=False,
@@ -389,10 +400,10 @@ def pies_chart(
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
-    return Chart(title, as_svg(figure, name, description), note)
+    return Chart(title, render_svg(figure, name, description), note)
 
 
-def new_axes(
+def make_axes(
     height: float = SIZE[1],
     x: str = "",
     y: str = "",
@@ -423,18 +434,18 @@ def new_axes(
     axes.set_xlabel(x, color=MUTED, fontsize=10, parse_math=False)
     axes.set_ylabel(y, color=MUTED, fontsize=10)
     for axis, show in zip((axes.xaxis, axes.yaxis), shows, strict=False):
-        axis.set_major_formatter(formatter(show))
+        axis.set_major_formatter(make_tick_formatter(show))
     return figure, axes
 
 
-def _few_ticks(most: int = 5) -> Any:
+def _make_tick_locator(most: int = 5) -> Any:
     """For an axis of times, whose labels are wide."""
     from matplotlib.ticker import MaxNLocator
 
     return MaxNLocator(nbins=most)
 
 
-def formatter(show: Callable[[float], str]) -> Any:
+def make_tick_formatter(show: Callable[[float], str]) -> Any:
     from matplotlib.ticker import FuncFormatter
 
     return FuncFormatter(lambda value, _: show(value))
@@ -444,7 +455,7 @@ def _set_ratio_axis(axes: Axes, values: Sequence[float]) -> None:
     axes.set_yscale("log", base=2)
     axes.set_ylim(min(0.5, *values) / 1.3, max(2.0, *values) * 1.3)
     axes.yaxis.set_major_formatter(
-        formatter(lambda value: f"{value:g}" if value >= 2**-4 else f"1/{1 / value:g}")
+        make_tick_formatter(lambda value: f"{value:g}" if value >= 2**-4 else f"1/{1 / value:g}")
     )
     axes.axhline(1, color=INK, linewidth=1)
     axes.annotate(
@@ -457,8 +468,8 @@ def _set_ratio_axis(axes: Axes, values: Sequence[float]) -> None:
     )
 
 
-def _label_ends(
-    axes: Axes, lines: Sequence[Series], scale: Callable[[float], float], *, led: bool = False
+def _label_line_ends(
+    axes: Axes, lines: Sequence[BatchSeries], scale: Callable[[float], float], *, led: bool = False
 ) -> None:
     """Write a name at the last point of each line, moved apart if names would overlap, and kept
     next to the axes.
@@ -489,7 +500,7 @@ def _label_ends(
         line, spot = lines[number], (1.0, height)
         color = SERIES[line.colour % len(SERIES)]
         if led and (line.batches[-1] != last or abs(height - end) > LABEL / 5):
-            x, y = fraction(axes, line.batches[-1], line.values[-1])
+            x, y = convert_to_axes_fraction(axes, line.batches[-1], line.values[-1])
             axes.plot(
                 (x, 1.025),
                 (y, height),
@@ -502,19 +513,19 @@ def _label_ends(
             )
         else:
             axes.annotate("●", spot, xytext=(3, 0), fontsize=8, color=color, **beside)
-        name = drawable(line.label)
+        name = shorten_label(line.label)
         axes.annotate(
             name, spot, xytext=(12, 0), fontsize=9.5, color=INK, parse_math=False, **beside
         )
 
 
-def fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
+def convert_to_axes_fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
     """A point of the data in shares of the drawing's width and height."""
     x, y = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
     return float(x), float(y)
 
 
-def log_ticks(low: float, high: float) -> list[float]:
+def choose_log_ticks(low: float, high: float) -> list[float]:
     """Two ticks or more from ``low`` to ``high`` on a log10 axis: decades, else also 3, or 2 and 5,
     else every digit.
 
@@ -539,20 +550,20 @@ def log_ticks(low: float, high: float) -> list[float]:
     ]
 
 
-def _label_log_axes(axes: Axes) -> None:
+def _set_log_ticks(axes: Axes) -> None:
     """Give every axis in decades two labelled ticks or more; axes to base 2 have ticks of
     their own."""
     for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
         if axis.get_scale() == "log" and getattr(axis.get_transform(), "base", None) == 10:
-            axis.set_ticks(log_ticks(low, high))
+            axis.set_ticks(choose_log_ticks(low, high))
 
 
-def as_svg(figure: Figure, name: str, description: str, hits: Sequence[Hit] = ()) -> str:
+def render_svg(figure: Figure, name: str, description: str, hits: Sequence[HoverArea] = ()) -> str:
     for axes in figure.axes:
-        _label_log_axes(axes)
-    drawing = charts_files.svg(name, description, figure)
+        _set_log_ticks(axes)
+    drawing = charts_files.collect_or_draw_svg(name, description, figure)
     if not drawing:
         return ""
     transform: Any = figure.axes[0].transData.transform
-    shapes = charts_files.shapes(hits, transform, figure.get_figheight() * 72)
-    return charts_files.tidy(drawing, description, shapes)
+    shapes = charts_files.write_hover_shapes(hits, transform, figure.get_figheight() * 72)
+    return charts_files.clean_svg(drawing, description, shapes)

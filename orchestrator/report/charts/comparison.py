@@ -6,24 +6,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from perfctl.orchestrator.ledger.arm_figures import epochs
-from perfctl.orchestrator.ledger.network import LayerPoint
-from perfctl.orchestrator.ledger.timing import Spread
+from perfctl.orchestrator.ledger.arm_figures import list_epochs
+from perfctl.orchestrator.ledger.network import LayerAtBatch
+from perfctl.orchestrator.ledger.timing import TimeSpread
 from perfctl.orchestrator.report.charts.charts import (
+    BatchSeries,
     Chart,
-    Course,
-    Series,
-    batch_chart,
-    course_chart,
-    show_epoch,
+    CourseLine,
+    draw_batch_chart,
+    draw_course_chart,
+    format_epoch_tick,
 )
-from perfctl.orchestrator.report.charts.speedup import epoch_courses
-from perfctl.orchestrator.report.numbers import percent, short, si, significant, time
+from perfctl.orchestrator.report.charts.speedup import make_epoch_courses
+from perfctl.orchestrator.report.numbers import (
+    drop_trailing_zeros,
+    format_percent,
+    format_si,
+    format_significant,
+    format_time,
+)
 from perfctl.records.run import Run
 
-Named = Sequence[tuple[str, Sequence[LayerPoint]]]
+Named = Sequence[tuple[str, Sequence[LayerAtBatch]]]
 """(network, its points), in order; the network is "" where there is only one."""
-Values = dict[str, Callable[[LayerPoint], float | None]]
+Values = dict[str, Callable[[LayerAtBatch], float | None]]
 """Name of a line -> its value at a point."""
 
 LOOSE = "*"
@@ -33,15 +39,15 @@ WIDE = 100.0
 small ones would be 0."""
 
 
-def host_run(profiler: str) -> str:
+def describe_host_run(profiler: str) -> str:
     """What ran while the CPU timer did."""
     return "alone" if profiler == "none" else f"under {profiler}"
 
 
-def flops_chart(layer: str, networks: Named) -> Chart | None:
+def draw_flops_chart(layer: str, networks: Named) -> Chart | None:
     """Estimated, executed and derived FLOPs of the layer's forward pass. 1 multiply-add = 2
     FLOPs."""
-    lines = _lines(
+    lines = _make_network_lines(
         networks,
         {
             "estimated": lambda point: point.estimated.value,
@@ -61,48 +67,48 @@ def flops_chart(layer: str, networks: Named) -> Chart | None:
         source if absent else "measured by ncu",
         *(["*: kernels without a layer"] if any(LOOSE in name for name in names) else []),
     ]
-    return batch_chart(
+    return draw_batch_chart(
         "comparison-flops",
         f"FLOPs of {layer} forward: estimated{' and executed' if 'executed' in names else ''}",
         lines,
-        lambda value: short(si(float(value))),
+        lambda value: drop_trailing_zeros(format_si(float(value))),
         "; ".join(notes),
         decades=is_wide,
         up="FLOP",
     )
 
 
-def clocks_chart(layer: str, networks: Named) -> Chart | None:
+def draw_clocks_chart(layer: str, networks: Named) -> Chart | None:
     """Time of the layer's forward pass by the synchronised clock and under the profiler."""
 
-    def seconds(spread: Spread | None) -> float | None:
+    def median_seconds(spread: TimeSpread | None) -> float | None:
         return spread.median / 1e9 if spread is not None else None
 
     values: Values = {
-        "clock": lambda point: seconds(point.forward.synchronised),
-        "profiler": lambda point: seconds(point.forward.profiled),
+        "clock": lambda point: median_seconds(point.forward.synchronised),
+        "profiler": lambda point: median_seconds(point.forward.profiled),
     }
     tools = (tool for _, points in networks for point in points for tool, _ in point.host)
     for tool in dict.fromkeys(tools):
-        values[f"host {host_run(tool)}"] = partial(_host_seconds, tool)
-    return batch_chart(
+        values[f"host {describe_host_run(tool)}"] = partial(_find_host_seconds, tool)
+    return draw_batch_chart(
         "time-clocks",
         f"Time of {layer} forward, by batch size",
-        _lines(networks, values),
-        lambda value: short(time(value * 1e9)),
+        _make_network_lines(networks, values),
+        lambda value: drop_trailing_zeros(format_time(value * 1e9)),
         "medians; clock: synchronized, no profiler; profiler: the same layer in the profiler "
         "report",
         up="time per step",
     )
 
 
-def _host_seconds(tool: str, point: LayerPoint) -> float | None:
+def _find_host_seconds(tool: str, point: LayerAtBatch) -> float | None:
     """Return the time by the CPU timer, in the run under this profiler."""
     return next((ns / 1e9 for name, ns in point.host if name == tool), None)
 
 
-def _lines(networks: Named, values: Values) -> list[Series]:
-    lines: list[Series] = []
+def _make_network_lines(networks: Named, values: Values) -> list[BatchSeries]:
+    lines: list[BatchSeries] = []
     for network, points in networks:
         for name, read in values.items():
             value_by_batch = {
@@ -111,7 +117,7 @@ def _lines(networks: Named, values: Values) -> list[Series]:
             if value_by_batch:
                 label = f"{name}, {network}" if network else name
                 lines.append(
-                    Series(
+                    BatchSeries(
                         label,
                         tuple(value_by_batch),
                         tuple(value_by_batch.values()),
@@ -121,24 +127,24 @@ def _lines(networks: Named, values: Values) -> list[Series]:
     return lines
 
 
-def training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart | None]:
+def draw_training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart | None]:
     """Yield loss, then accuracy on test data, along epochs."""
     for name, title, fields, show in (
-        ("loss", "Loss", {"training": "loss", "test": "test_loss"}, significant),
-        ("accuracy", "Accuracy on test data", {"": "accuracy"}, percent),
+        ("loss", "Loss", {"training": "loss", "test": "test_loss"}, format_significant),
+        ("accuracy", "Accuracy on test data", {"": "accuracy"}, format_percent),
     ):
-        lines: list[Course] = []
+        lines: list[CourseLine] = []
         for label, run in runs:
             for kind, field in fields.items():
                 line = ": ".join(filter(None, (label, kind))) or name
-                lines += epoch_courses(line, epochs(run), field, len(lines))
+                lines += make_epoch_courses(line, list_epochs(run), field, len(lines))
         titles = (f"{title}, by epoch", "epoch", title.lower())
-        yield course_chart(f"training-{name}", titles, lines, (show_epoch, show))
+        yield draw_course_chart(f"training-{name}", titles, lines, (format_epoch_tick, show))
 
 
-def step_losses(name: str, runs: Sequence[tuple[str, Run]]) -> Chart | None:
+def draw_step_losses(name: str, runs: Sequence[tuple[str, Run]]) -> Chart | None:
     """Return the loss of each measured step, a line a run; None if no run recorded two."""
-    lines: list[Course] = []
+    lines: list[CourseLine] = []
     for label, run in runs:
         losses = (step.loss for step in run.report.steps if step.phase == "step")
         points = [
@@ -146,6 +152,6 @@ def step_losses(name: str, runs: Sequence[tuple[str, Run]]) -> Chart | None:
         ]
         if len(points) > 1:
             xs, ys = zip(*points, strict=True)
-            lines.append(Course(label, xs, ys, len(lines)))
+            lines.append(CourseLine(label, xs, ys, len(lines)))
     titles = ("Loss, by step", "measured step", "loss")
-    return course_chart(name, titles, lines, (show_epoch, significant))
+    return draw_course_chart(name, titles, lines, (format_epoch_tick, format_significant))

@@ -39,11 +39,11 @@ LEGEND_ROW = 0.17
 LETTER = 0.08
 """Width of a letter of the legend in inches, at full size."""
 NOTEBOOK_MM, NOTEBOOK_DPI = 150, 110
-_COLLECTED: ContextVar[tuple[list[Drawn], bool] | None] = ContextVar("collected", default=None)
+_COLLECTED: ContextVar[tuple[list[DrawnChart], bool] | None] = ContextVar("collected", default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnChart:
     """One chart of a page, still as a figure."""
 
     name: str
@@ -56,27 +56,27 @@ class Drawn:
     """What a reader should know before using it, in one sentence."""
 
 
-def svg(name: str, description: str, figure: Figure) -> str:
+def collect_or_draw_svg(name: str, description: str, figure: Figure) -> str:
     """Return the drawing, as matplotlib writes it; empty if it is drawn when it is saved."""
     collected = _COLLECTED.get()
     if collected is not None:
         charts, later = collected
-        charts.append(Drawn(name, description, figure, later))
+        charts.append(DrawnChart(name, description, figure, later))
         if later:
             return ""
-    return _svg(name, figure)
+    return _write_svg(name, figure)
 
 
-def _svg(name: str, figure: Figure) -> str:
+def _write_svg(name: str, figure: Figure) -> str:
     text_file = io.StringIO()
-    with _settings(name), _laid_out(figure):
+    with _use_drawing_settings(name), _freeze_layout(figure):
         no_dates = {"Date": None, "Creator": None}
         figure.savefig(text_file, format="svg", metadata=no_dates, transparent=True)
     return text_file.getvalue()
 
 
 @contextmanager
-def _settings(name: str) -> Iterator[None]:
+def _use_drawing_settings(name: str) -> Iterator[None]:
     """Write text as text, and the same bytes for the same drawing."""
     import matplotlib
 
@@ -95,7 +95,7 @@ def _settings(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _laid_out(figure: Figure) -> Iterator[None]:
+def _freeze_layout(figure: Figure) -> Iterator[None]:
     """Inside, everything has its place and keeps it: saving a figure that lays itself out draws it
     once more, for nothing."""
     engine = figure.get_layout_engine()
@@ -109,10 +109,10 @@ def _laid_out(figure: Figure) -> Iterator[None]:
 
 
 @contextmanager
-def drawn(*, later: bool = False) -> Iterator[list[Drawn]]:
+def collect_charts(*, later: bool = False) -> Iterator[list[DrawnChart]]:
     """Collect the charts that are drawn inside the block; ``later``: none is drawn before it is
     saved."""
-    charts: list[Drawn] = []
+    charts: list[DrawnChart] = []
     token = _COLLECTED.set((charts, later))
     try:
         yield charts
@@ -124,7 +124,7 @@ class Picture:
     """A chart in a notebook, which shows it where it is a cell's last value: the page's light
     colours on white."""
 
-    def __init__(self, chart: Drawn) -> None:
+    def __init__(self, chart: DrawnChart) -> None:
         self._chart = chart
         self.name = chart.name
         self.description = chart.description
@@ -135,7 +135,7 @@ class Picture:
     def png(self) -> bytes:
         """The file; drawn when it is first asked for."""
         file = io.BytesIO()
-        save(self._chart, file, "png", NOTEBOOK_MM, dpi=NOTEBOOK_DPI)
+        save_chart(self._chart, file, "png", NOTEBOOK_MM, dpi=NOTEBOOK_DPI)
         return file.getvalue()
 
     @property
@@ -152,8 +152,8 @@ class Picture:
         return f"{title} (warning: {self.warning})" if self.warning else title
 
 
-def save(
-    chart: Drawn,
+def save_chart(
+    chart: DrawnChart,
     target: Path | BinaryIO,
     form: str,
     width_mm: float,
@@ -167,12 +167,12 @@ def save(
 
     figure = chart.figure
     if chart.later:
-        _svg(chart.name, figure)  # it lays out the drawing, as in the page
+        _write_svg(chart.name, figure)  # it lays out the drawing, as in the page
     wide, high = figure.get_size_inches()
     scale = min(max(width_mm / MM / float(wide), SMALLEST_TEXT), 1.0)
     figure.set_size_inches(width_mm / MM, height_mm / MM if height_mm else float(high) * scale)
     figure.patch.set_alpha(1)
-    _legend(figure, scale, grow=height_mm is None)
+    _add_legend(figure, scale, grow=height_mm is None)
     ticks = {
         id(label)
         for axes in figure.axes
@@ -190,13 +190,13 @@ def save(
         "png": ("Software",),
         "svg": ("Date", "Creator"),
     }[form]
-    with _settings(chart.name):
+    with _use_drawing_settings(chart.name):
         figure.savefig(
             target, format=form, dpi=dpi, metadata=dict.fromkeys(fields), facecolor="white"
         )
 
 
-def _legend(figure: Figure, scale: float, *, grow: bool) -> None:
+def _add_legend(figure: Figure, scale: float, *, grow: bool) -> None:
     bars = (bar for axes in figure.axes for bar in axes.containers)
     parts: dict[str, Any] = {
         label: bar for bar in bars if not (label := str(bar.get_label())).startswith("_")
@@ -204,7 +204,7 @@ def _legend(figure: Figure, scale: float, *, grow: bool) -> None:
     if not parts:
         return
     wide, high = figure.get_size_inches()
-    names = [drawable(name) for name in parts]
+    names = [shorten_label(name) for name in parts]
     entry = LETTER * scale * (max(map(len, names)) + 4)
     columns = max(1, min(3, int(wide / entry)))
     if grow:
@@ -224,7 +224,7 @@ def _legend(figure: Figure, scale: float, *, grow: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class HoverArea:
     """A text under the pointer and its area: a point, or a box from (x, y) to (right, top), in the
     data's units."""
 
@@ -242,8 +242,10 @@ class Hit:
     """What it belongs to, to light up with; "" for nothing."""
 
 
-def shapes(
-    hits: Sequence[Hit], transform: Callable[[tuple[float, float]], Sequence[float]], high: float
+def write_hover_shapes(
+    hits: Sequence[HoverArea],
+    transform: Callable[[tuple[float, float]], Sequence[float]],
+    high: float,
 ) -> str:
     """Unseen shapes over the points and bars, each with its label: shown on hover, with and without
     a script.
@@ -262,19 +264,19 @@ def shapes(
                 f'<rect class="hit" x="{min(x, right):.1f}" y="{high - max(y, top):.1f}" '
                 f'width="{abs(right - x):.1f}" height="{abs(top - y):.1f}"'
             )
-        tag, label = shape[1:].split()[0], escape(drawable(hit.text, 300))
+        tag, label = shape[1:].split()[0], escape(shorten_label(hit.text, 300))
         drawing = f"{shape}><title>{label}</title></{tag}>"
-        drawings.append(_linked(hit, drawing, label) if hit.href else drawing)
+        drawings.append(_link_shape(hit, drawing, label) if hit.href else drawing)
     return "\n".join(drawings)
 
 
-def _linked(hit: Hit, drawing: str, label: str) -> str:
+def _link_shape(hit: HoverArea, drawing: str, label: str) -> str:
     marks = {"data-trail": hit.trail, "data-layer": hit.layer, "data-direction": hit.direction}
     attributes = "".join(f' {name}="{escape(value)}"' for name, value in marks.items() if value)
     return f'<a href="{escape(hit.href)}"{attributes} aria-label="{label}">{drawing}</a>'
 
 
-def drawable(label: str, most: int = 28) -> str:
+def shorten_label(label: str, most: int = 28) -> str:
     """Short enough for a place beside a line, and of characters that can be drawn."""
     text = "".join(
         character if character.isprintable() else "\ufffd" for character in label[-most:]
@@ -282,7 +284,7 @@ def drawable(label: str, most: int = 28) -> str:
     return text if len(label) <= most else "…" + text[1:]
 
 
-def tidy(text: str, description: str, shapes: str = "") -> str:
+def clean_svg(text: str, description: str, shapes: str = "") -> str:
     """Only the drawing: no prologue, metadata or style of its own; stand-ins become
     CSS variables."""
     text = text[text.index("<svg") :]
@@ -296,11 +298,11 @@ def tidy(text: str, description: str, shapes: str = "") -> str:
     text = head + text[text.index(">") + 1 :]
     for color, variable in VARIABLES.items():
         text = text.replace(f": {color}", f": var({variable})")
-    text = re.sub(r"(font(?:-family)?: ?)([^;\"]*?)'DejaVu Sans'[^;\"]*", _font, text)
+    text = re.sub(r"(font(?:-family)?: ?)([^;\"]*?)'DejaVu Sans'[^;\"]*", _simplify_font, text)
     text = re.sub(r'<g id="[^"]*"', "<g", text).replace("; ; ", "; ")
     text = re.sub(r"\s*\n\s*", "\n", text).strip()
     return text.removesuffix("</svg>") + shapes + "</svg>"
 
 
-def _font(match: re.Match[str]) -> str:
+def _simplify_font(match: re.Match[str]) -> str:
     return "" if match[1].startswith("font-family") else f"font-size: {match[2].strip()}"

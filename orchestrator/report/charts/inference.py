@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from perfctl.orchestrator.ledger.usage.inference import WAYS, InferencePoint, Latency
-from perfctl.orchestrator.ledger.usage.readings import by_device
+from perfctl.orchestrator.ledger.usage.inference import WAYS, InferenceLatency, InferencePoint
+from perfctl.orchestrator.ledger.usage.readings import group_samples_by_device
 from perfctl.orchestrator.report.charts.charts import (
-    Bar,
     Chart,
-    Course,
-    bars_chart,
-    batch_chart,
-    course_chart,
-    make_lines,
-    shares_chart,
-    show_ns,
-    show_share,
-    show_size,
+    CourseLine,
+    HorizontalBar,
+    draw_bars_chart,
+    draw_batch_chart,
+    draw_course_chart,
+    draw_shares_chart,
+    format_bytes_tick,
+    format_ns_tick,
+    format_share_tick,
+    make_batch_series,
 )
-from perfctl.orchestrator.report.numbers import per_second, percent, short
+from perfctl.orchestrator.report.numbers import drop_trailing_zeros, format_percent, format_rate
 
 MODELS_MAX = 8
 """Lines with a name of their own in one chart; the tables have all models."""
@@ -36,7 +36,7 @@ STEP_PARTS = {"loading": 1, "copies": 2, "compute": 0}
 """Part of a step -> its color."""
 
 
-class Lines(NamedTuple):
+class ModelLines(NamedTuple):
     """A chart of one value, with a line per model."""
 
     name: str
@@ -46,102 +46,108 @@ class Lines(NamedTuple):
     show: Callable[[float], str]
 
 
-def _latency_value(
-    read: Callable[[Latency], float | None],
+def _make_latency_reader(
+    read: Callable[[InferenceLatency], float | None],
 ) -> Callable[[InferencePoint], float | None]:
     return lambda point: None if point.latency is None else read(point.latency)
 
 
-def host_cores_of(point: InferencePoint) -> float | None:
+def find_host_cores(point: InferencePoint) -> float | None:
     """Return the cores that the lightest run kept busy that recorded it."""
     cores = (use.ways.host_cores for use in point.uses)
     return next((count for count in cores if count is not None), None)
 
 
-def _percentile(part: int, note: str = "") -> Lines:
-    return Lines(
+def _define_percentile_chart(part: int, note: str = "") -> ModelLines:
+    return ModelLines(
         f"latency-p{part}",
         f"Latency p{part}",
         f"copies and computation of a full batch, without loading{note}",
-        _latency_value(lambda item: item.percentiles[part]),
-        show_ns,
+        _make_latency_reader(lambda item: item.percentiles[part]),
+        format_ns_tick,
     )
 
 
 LATENCY = (
-    _percentile(50),
-    _percentile(95, "; a p95 needs 20 batches"),
-    Lines(
+    _define_percentile_chart(50),
+    _define_percentile_chart(95, "; a p95 needs 20 batches"),
+    ModelLines(
         "throughput-images",
         "Images per second",
         "images of full batches / time of their steps, including the wait for images",
-        _latency_value(lambda item: item.images_per_second),
-        lambda value: short(per_second(value)),
+        _make_latency_reader(lambda item: item.images_per_second),
+        lambda value: drop_trailing_zeros(format_rate(value)),
     ),
 )
 UTILIZATION = (
-    Lines(
+    ModelLines(
         "utilization-tensor",
         "Tensor cores",
         "tensor cores: value of DLProf or ncu; otherwise share of kernel time by kernel names",
         lambda point: point.tensor.value,
-        show_share,
+        format_share_tick,
     ),
-    Lines(
+    ModelLines(
         "utilization-memory",
         "Memory of the GPU",
         "highest memory in use / memory of the GPU",
         lambda point: point.memory.value,
-        show_share,
+        format_share_tick,
     ),
-    Lines(
+    ModelLines(
         "utilization-host",
         "Host cores busy",
         "cores that the run's processes kept busy in its steps, mean over time",
-        host_cores_of,
+        find_host_cores,
         lambda cores: f"{cores:.3g}",
     ),
 )
 
 
-def all_charts(points: Sequence[InferencePoint]) -> dict[str, tuple[Chart, ...]]:
+def draw_inference_charts(points: Sequence[InferencePoint]) -> dict[str, tuple[Chart, ...]]:
     """Return chapter -> its charts; a chapter without any is left out."""
     chapters: dict[str, tuple[Chart, ...]] = {}
-    for name, chart in _every_chart(points):
+    for name, chart in _draw_named_charts(points):
         if chart is not None:
             key = name.partition("-")[0]
             chapters[key] = (*chapters.get(key, ()), chart)
     return chapters
 
 
-def _every_chart(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart | None]]:
+def _draw_named_charts(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart | None]]:
     """Yield (name, chart) in the order of the chapters."""
     for lines in LATENCY:
-        yield _draw_lines(lines, points)
+        yield _draw_model_lines(lines, points)
     yield _draw_step_parts(points)
     ways = {point.gpu_way for point in points}
     for _, way, meaning in WAYS:  # never two ways in one line
         if way in ways:
             title = f"GPU busy ({way})" if len(ways - {""}) > 1 else "GPU busy"
             name = f"utilization-gpu-{way.lower()}"
-            lines = Lines(name, title, meaning, lambda point: point.gpu.value, show_share)
-            yield _draw_lines(lines, [point for point in points if point.gpu_way == way])
+            lines = ModelLines(
+                name, title, meaning, lambda point: point.gpu.value, format_share_tick
+            )
+            yield _draw_model_lines(lines, [point for point in points if point.gpu_way == way])
     for lines in UTILIZATION:
-        yield _draw_lines(lines, points)
+        yield _draw_model_lines(lines, points)
     note = "; ".join(dict.fromkeys(point.peak_of for point in points if point.peak is not None))
-    peak = Lines("memory-peak", "Peak memory", note, lambda point: point.peak, show_size)
-    yield _draw_lines(peak, points)
+    peak = ModelLines(
+        "memory-peak", "Peak memory", note, lambda point: point.peak, format_bytes_tick
+    )
+    yield _draw_model_lines(peak, points)
     is_wide = any(point.latency is not None and point.latency.too_wide for point in points)
     note = "shaded: 95% interval for this many images (Wilson)"
     if is_wide:
         note = "too few images for a 95% interval"
-    top1 = Lines("accuracy-top1", "Top-1", note, _latency_value(lambda item: item.top1), percent)
-    yield _draw_lines(top1, points, is_banded=not is_wide)
-    yield from _draw_samples(points)
+    top1 = ModelLines(
+        "accuracy-top1", "Top-1", note, _make_latency_reader(lambda item: item.top1), format_percent
+    )
+    yield _draw_model_lines(top1, points, is_banded=not is_wide)
+    yield from _draw_device_samples(points)
 
 
-def _draw_lines(
-    lines: Lines,
+def _draw_model_lines(
+    lines: ModelLines,
     points: Sequence[InferencePoint],
     *,
     is_banded: bool = False,
@@ -156,12 +162,12 @@ def _draw_lines(
     if len(batches) == 1:
         (batch,) = batches
         rows = [
-            Bar(point.model, value, None, None, color)
+            HorizontalBar(point.model, value, None, None, color)
             for color, (point, value) in enumerate(values[:BARS_MAX])
         ]
         title += ", by report" if batch is None else f" at batch {batch}"
         note += "; the reports do not state their batch size" if batch is None else ""
-        return name, bars_chart(name, title, rows, show, _axis(lines.title), note)
+        return name, draw_bars_chart(name, title, rows, show, _format_axis_title(lines.title), note)
     models = list(dict.fromkeys(point.model for point in points))
     of_models = {
         model: {
@@ -175,7 +181,7 @@ def _draw_lines(
         if point.latency is not None and is_banded
     }
     series = []
-    for line in make_lines(of_models):
+    for line in make_batch_series(of_models):
         bounds = [ends[line.label, int(batch)] for batch in line.batches] if ends else []
         lows, highs = zip(*bounds, strict=True) if bounds else ((), ())
         color = models.index(line.label)
@@ -185,9 +191,9 @@ def _draw_lines(
     series = series[:MODELS_MAX]
     every = [value for line in series for value in line.values]
     is_log = name.startswith(LOG_CHARTS) and min(every) > 0 and max(every) > LOG_FACTOR * min(every)
-    up = f"{_axis(title)}{', log axis' if is_log else ''}"
+    up = f"{_format_axis_title(title)}{', log axis' if is_log else ''}"
     title = f"{title}, by batch size"
-    return name, batch_chart(name, title, series, show, note, decades=is_log, up=up)
+    return name, draw_batch_chart(name, title, series, show, note, decades=is_log, up=up)
 
 
 def _draw_step_parts(points: Sequence[InferencePoint]) -> tuple[str, Chart | None]:
@@ -210,18 +216,18 @@ def _draw_step_parts(points: Sequence[InferencePoint]) -> tuple[str, Chart | Non
     note += f"; the first {BARS_MAX} of {len(timed)}" if len(timed) > BARS_MAX else ""
     if not rows:
         return name, None
-    return name, shares_chart(name, title, title, rows, STEP_PARTS, note, prefix="")
+    return name, draw_shares_chart(name, title, title, rows, STEP_PARTS, note, prefix="")
 
 
-def _draw_samples(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart | None]]:
+def _draw_device_samples(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart | None]]:
     """Yield utilization and memory of GPUs over time, a line per device of a report."""
     for field, key, title, show in (
-        ("gpu_utilisation", "utilization", "GPU utilization", show_share),
-        ("memory_used_bytes", "memory", "GPU memory in use", show_size),
+        ("gpu_utilisation", "utilization", "GPU utilization", format_share_tick),
+        ("memory_used_bytes", "memory", "GPU memory in use", format_bytes_tick),
     ):
-        lines: list[Course] = []
+        lines: list[CourseLine] = []
         for model, batch, use in [(p.model, p.batch, use) for p in points for use in p.uses]:
-            devices = by_device(use.run)
+            devices = group_samples_by_device(use.run)
             for device, samples in devices.items():
                 values = sorted(
                     (sample.at_ns, float(value))
@@ -231,21 +237,24 @@ def _draw_samples(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart
                 if len({at_ns for at_ns, _ in values}) > 1:
                     label = model + (f" b{batch}" if batch else "")
                     label += f" GPU {device}" if len(devices) > 1 else ""
-                    lines.append(_course(label.strip(), values, len(lines)))
-        titles = (f"{title} over time", "time since the first sample", _axis(title))
+                    lines.append(_make_course(label.strip(), values, len(lines)))
+        titles = (f"{title} over time", "time since the first sample", _format_axis_title(title))
         note = "samples of nvidia-smi, DCGM or NVML"
         note += f"; {MODELS_MAX} of {len(lines)} curves" if len(lines) > MODELS_MAX else ""
         name = f"samples-{key}"
-        yield name, course_chart(name, titles, lines[:MODELS_MAX], (show_ns, show), note)
+        yield (
+            name,
+            draw_course_chart(name, titles, lines[:MODELS_MAX], (format_ns_tick, show), note),
+        )
 
 
-def _course(label: str, values: Sequence[tuple[int, float]], color: int) -> Course:
+def _make_course(label: str, values: Sequence[tuple[int, float]], color: int) -> CourseLine:
     step = -(-len(values) // SAMPLES_MAX)
     groups = [values[start : start + step] for start in range(0, len(values), step)]
     xs = tuple(float(group[0][0] - values[0][0]) for group in groups)
-    return Course(label, xs, tuple(max(value for _, value in group) for group in groups), color)
+    return CourseLine(label, xs, tuple(max(value for _, value in group) for group in groups), color)
 
 
-def _axis(title: str) -> str:
+def _format_axis_title(title: str) -> str:
     """Return the title of an axis: "GPU busy", "latency p50"."""
     return title if title[:2].isupper() else f"{title[:1].lower()}{title[1:]}"

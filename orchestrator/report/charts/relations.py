@@ -13,14 +13,30 @@ from perfctl.orchestrator.predict import bench
 from perfctl.orchestrator.predict.bench import (
     ALL,
     FEW,
-    Observation,
-    Relation,
-    correlation,
-    figures,
+    SizeObservation,
+    SizeRelation,
+    correlate_feature,
+    list_point_features,
 )
-from perfctl.orchestrator.report.charts.charts import Chart, as_svg, formatter, new_axes
-from perfctl.orchestrator.report.charts.files import INK, SERIES, Drawn, Hit, drawn
-from perfctl.orchestrator.report.numbers import short, si, size, time
+from perfctl.orchestrator.report.charts.charts import (
+    Chart,
+    make_axes,
+    make_tick_formatter,
+    render_svg,
+)
+from perfctl.orchestrator.report.charts.files import (
+    INK,
+    SERIES,
+    DrawnChart,
+    HoverArea,
+    collect_charts,
+)
+from perfctl.orchestrator.report.numbers import (
+    drop_trailing_zeros,
+    format_bytes,
+    format_si,
+    format_time,
+)
 from perfctl.records.bench import BenchPoint
 
 ENOUGH = FEW
@@ -30,14 +46,14 @@ TICKS_MAX = 8
 NOTE = "The legend has Spearman's rank correlation of each family."
 
 
-class Axis(NamedTuple):
+class AxisFormat(NamedTuple):
     """Title of an axis, and how its values are written."""
 
     title: str
     show: Callable[[float], str]
 
 
-class Dot(NamedTuple):
+class FamilyDot(NamedTuple):
     """One point."""
 
     family: str
@@ -46,49 +62,51 @@ class Dot(NamedTuple):
     y: float
 
 
-SIZES: Mapping[str, Axis] = {
-    "parameters": Axis("parameters", si),
-    "depth": Axis("depth", "{:g}".format),
-    "width": Axis("width", "{:g}".format),
-    "kernel": Axis("kernel size", "{:g}".format),
-    "input": Axis("input size (pixels per side)", "{:g}".format),
-    "batch": Axis("batch size", "{:g}".format),
+SIZES: Mapping[str, AxisFormat] = {
+    "parameters": AxisFormat("parameters", format_si),
+    "depth": AxisFormat("depth", "{:g}".format),
+    "width": AxisFormat("width", "{:g}".format),
+    "kernel": AxisFormat("kernel size", "{:g}".format),
+    "input": AxisFormat("input size (pixels per side)", "{:g}".format),
+    "batch": AxisFormat("batch size", "{:g}".format),
 }
 
 
-def show_step(seconds: float) -> str:
+def format_step_seconds(seconds: float) -> str:
     """Return the time of a step."""
-    return time(seconds * 1e9)
+    return format_time(seconds * 1e9)
 
 
-QUANTITIES: Mapping[str, Axis] = {
-    bench.TIME: Axis("step time", show_step),
-    bench.MEMORY: Axis("memory per step", size),
-    bench.FLOPS: Axis("FLOPs per step", si),
+QUANTITIES: Mapping[str, AxisFormat] = {
+    bench.TIME: AxisFormat("step time", format_step_seconds),
+    bench.MEMORY: AxisFormat("memory per step", format_bytes),
+    bench.FLOPS: AxisFormat("FLOPs per step", format_si),
 }
 
 
-def bench_charts(points: Sequence[BenchPoint]) -> dict[str, Drawn]:
+def draw_correlation_charts(points: Sequence[BenchPoint]) -> dict[str, DrawnChart]:
     """Return name -> chart, for each figure that differs between points:
     "bench-flops-forward"."""
-    charts: dict[str, Drawn] = {}
-    for name in sorted({name for point in points for name in figures(point)}):
-        with drawn(later=True) as of_figure:
-            scatter(chart_name(name), name, points)
-        counts = Counter(point.family for point in points if figures(point).get(name, 0) > 0)
-        warning = warn_of_chance(
+    charts: dict[str, DrawnChart] = {}
+    for name in sorted({name for point in points for name in list_point_features(point)}):
+        with collect_charts(later=True) as of_figure:
+            draw_feature_scatter(make_chart_name(name), name, points)
+        counts = Counter(
+            point.family for point in points if list_point_features(point).get(name, 0) > 0
+        )
+        warning = warn_of_few_points(
             {family: number for family, number in counts.items() if number < FEW}
         )
         charts |= {chart.name: replace(chart, warning=warning) for chart in of_figure}
     return charts
 
 
-def chart_name(feature: str) -> str:
+def make_chart_name(feature: str) -> str:
     """Return "bench-flops-forward" for "flops:forward"."""
     return "bench-" + "".join(letter if letter.isalnum() else "-" for letter in feature)
 
 
-def bench_label(feature: str) -> str:
+def describe_feature(feature: str) -> str:
     """Return "flops:forward" in words: "FLOPs, forward"."""
     kind, _, part = feature.partition(":")
     names = {"flops": "FLOPs", "calls": "operations", "elementwise": "element-wise FLOPs"}
@@ -96,15 +114,19 @@ def bench_label(feature: str) -> str:
     return f"{label}, {part}" if part else label
 
 
-def scatter(name: str, feature: str, points: Sequence[BenchPoint], note: str = "") -> Chart | None:
+def draw_feature_scatter(
+    name: str, feature: str, points: Sequence[BenchPoint], note: str = ""
+) -> Chart | None:
     """Return the time of a step against a figure; None if the figure has fewer than three
     values."""
-    points_with_figure = [point for point in points if figures(point).get(feature, 0) > 0]
+    points_with_figure = [
+        point for point in points if list_point_features(point).get(feature, 0) > 0
+    ]
     dots = [
-        Dot(
+        FamilyDot(
             point.family,
             f"{point.model}, batch {point.batch}",
-            figures(point)[feature],
+            list_point_features(point)[feature],
             point.step_ns[0] / 1e9,
         )
         for point in points_with_figure
@@ -113,19 +135,19 @@ def scatter(name: str, feature: str, points: Sequence[BenchPoint], note: str = "
         return None
     families = dict.fromkeys(point.family for point in points)
     ranked = {
-        family: correlation(
+        family: correlate_feature(
             family, feature, [p for p in points_with_figure if family in (p.family, ALL)]
         ).spearman
         for family in (*families, ALL)
     }
-    axes = Axis(bench_label(feature), si), QUANTITIES[bench.TIME]
-    return draw_families(name, axes, dots, families, ranked, note)
+    axes = AxisFormat(describe_feature(feature), format_si), QUANTITIES[bench.TIME]
+    return draw_family_dots(name, axes, dots, families, ranked, note)
 
 
-def draw_families(
+def draw_family_dots(
     name: str,
-    axes: tuple[Axis, Axis],
-    dots: Sequence[Dot],
+    axes: tuple[AxisFormat, AxisFormat],
+    dots: Sequence[FamilyDot],
     families: Iterable[str],
     ranked: Mapping[str, float | None],
     note: str = "",
@@ -140,9 +162,9 @@ def draw_families(
     """
     rank = ranked.get(ALL)
     corner = corner or (f"{len(dots)} points" if rank is None else f"Spearman, all: {rank:.2f}")
-    shows = [lambda value, show=axis.show: short(show(value)) for axis in axes]
+    shows = [lambda value, show=axis.show: drop_trailing_zeros(show(value)) for axis in axes]
     across, up = axes
-    figure, drawing = new_axes(3.6, across.title, up.title, shows, log=True)
+    figure, drawing = make_axes(3.6, across.title, up.title, shows, log=True)
     hits, top = [], 0.97
     for family, color in zip(families, SERIES, strict=False):
         of_family = [dot for dot in dots if dot.family == family]
@@ -162,11 +184,11 @@ def draw_families(
         )
         top -= 0.075
         hits += [
-            Hit(f"{dot.label}: {across.show(dot.x)}, {up.show(dot.y)}", dot.x, dot.y)
+            HoverArea(f"{dot.label}: {across.show(dot.x)}, {up.show(dot.y)}", dot.x, dot.y)
             for dot in of_family
         ]
     for axis in (drawing.xaxis, drawing.yaxis):
-        axis.set_minor_formatter(formatter(lambda value: ""))
+        axis.set_minor_formatter(make_tick_formatter(lambda value: ""))
     drawing.tick_params(which="minor", length=0)
     values = sorted({dot.x for dot in dots})
     if len(values) <= TICKS_MAX:
@@ -182,11 +204,11 @@ def draw_families(
     )
     title = f"{up.title[0].upper()}{up.title[1:]} over {across.title.partition(' (')[0]}"
     description = f"{title}, {len(dots)} points. {corner}"
-    return Chart(title, as_svg(figure, name, description, hits), note)
+    return Chart(title, render_svg(figure, name, description, hits), note)
 
 
-def relation_chart(
-    name: str, observations: Sequence[Observation], rows: Sequence[Relation]
+def draw_relation_chart(
+    name: str, observations: Sequence[SizeObservation], rows: Sequence[SizeRelation]
 ) -> Chart | None:
     """Return one quantity against one size, all families; None with fewer than two values of
     either.
@@ -195,7 +217,7 @@ def relation_chart(
     """
     quantity, size_name = rows[0].quantity, rows[0].size
     dots = [
-        Dot(
+        FamilyDot(
             item.family,
             f"{item.model}, batch {item.batch}",
             item.sizes[size_name],
@@ -209,11 +231,11 @@ def relation_chart(
     axes = SIZES[size_name], QUANTITIES[quantity]
     families = dict.fromkeys(item.family for item in observations)
     ranked = {row.family: row.ranked.value for row in rows if row.ranked}
-    return draw_families(name, axes, dots, families, ranked, f"{len(dots)} points. {NOTE}")
+    return draw_family_dots(name, axes, dots, families, ranked, f"{len(dots)} points. {NOTE}")
 
 
-def relation_charts(
-    key: str, observations: Sequence[Observation], rows: Iterable[Relation], quantity: str
+def draw_relation_charts(
+    key: str, observations: Sequence[SizeObservation], rows: Iterable[SizeRelation], quantity: str
 ) -> dict[str, Chart]:
     """Return name -> chart, against every size that varies: KEY-time-against-depth."""
     charts: dict[str, Chart] = {}
@@ -221,27 +243,29 @@ def relation_charts(
     for size_name in bench.SIZES:
         of_size = [row for row in of_quantity if row.size == size_name]
         name = f"{key}-{quantity.lower()}-against-{size_name}"
-        if of_size and (chart := relation_chart(name, observations, of_size)):
+        if of_size and (chart := draw_relation_chart(name, observations, of_size)):
             charts[name] = chart
     return charts
 
 
-def all_relation_charts(observations: Sequence[Observation]) -> dict[str, Drawn]:
+def draw_all_relation_charts(observations: Sequence[SizeObservation]) -> dict[str, DrawnChart]:
     """Return name -> chart, as ``perfctl plot`` draws them: bench-time-against-depth; with a
     warning if families have few points."""
-    rows = bench.relations(observations)
-    with drawn(later=True) as charts:
+    rows = bench.relate_all_sizes(observations)
+    with collect_charts(later=True) as charts:
         for quantity in bench.QUANTITIES:
-            relation_charts("bench", observations, rows, quantity)
+            draw_relation_charts("bench", observations, rows, quantity)
     few: dict[str, dict[str, int]] = {chart.name: {} for chart in charts}
     for row in rows:
         name = f"bench-{row.quantity.lower()}-against-{row.size}"
         if row.few and row.ranked and name in few:
             few[name][row.family] = row.points
-    return {chart.name: replace(chart, warning=warn_of_chance(few[chart.name])) for chart in charts}
+    return {
+        chart.name: replace(chart, warning=warn_of_few_points(few[chart.name])) for chart in charts
+    }
 
 
-def warn_of_chance(few: Mapping[str, int]) -> str | None:
+def warn_of_few_points(few: Mapping[str, int]) -> str | None:
     """Return the warning about correlations from too few points; None if no family has fewer."""
     listed = ", ".join(f"{family} ({points})" for family, points in few.items())
     return f"correlations from fewer than {FEW} points may be chance: {listed}" if few else None

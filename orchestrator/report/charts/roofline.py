@@ -9,9 +9,20 @@ from itertools import groupby, product
 from math import atan2, degrees, log10
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.report.charts.charts import as_svg, fraction, new_axes
-from perfctl.orchestrator.report.charts.files import INK, PAPER, RULE, SERIES, Hit, drawable
-from perfctl.orchestrator.report.numbers import short, si
+from perfctl.orchestrator.report.charts.charts import (
+    convert_to_axes_fraction,
+    make_axes,
+    render_svg,
+)
+from perfctl.orchestrator.report.charts.files import (
+    INK,
+    PAPER,
+    RULE,
+    SERIES,
+    HoverArea,
+    shorten_label,
+)
+from perfctl.orchestrator.report.numbers import drop_trailing_zeros, format_si
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,13 +41,13 @@ Area = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class RooflineSpot:
     """One work at one memory level."""
 
     label: str
     """Name of the work, equal for all of its levels, which a line joins."""
     level: str
-    hit: Hit
+    hit: HoverArea
     """Where it is: FLOP per byte of this level, and FLOP/s; and its text under the pointer."""
     colour: int = 0
     named: bool = True
@@ -54,10 +65,10 @@ class Spot:
         return self.hit.y
 
 
-def roofline(
+def draw_roofline(
     name: str,
     description: str,
-    spots: Sequence[Spot],
+    spots: Sequence[RooflineSpot],
     path: str,
     peak: float,
     bandwidths: Mapping[str, float],
@@ -69,8 +80,8 @@ def roofline(
     """
     several = len(bandwidths) > 1
     x_title = "FLOP per byte" if several else f"FLOP per byte of {next(iter(bandwidths))}"
-    shows = (lambda x: f"{x:g}", lambda y: short(si(y)))
-    figure, axes = new_axes(3.9, x_title, "FLOP/s", shows, log=True)
+    shows = (lambda x: f"{x:g}", lambda y: drop_trailing_zeros(format_si(y)))
+    figure, axes = make_axes(3.9, x_title, "FLOP/s", shows, log=True)
     slowest, fastest = min(bandwidths.values()), max(bandwidths.values())
     low_x = min(peak / fastest / 10, *(spot.x / 2 for spot in spots))
     high_x = max(peak / slowest * 10, *(spot.x * 3 for spot in spots))
@@ -82,10 +93,12 @@ def roofline(
         xs, ys = [low_x, peak / bandwidth], [low_x * bandwidth, peak]
         axes.plot(xs, ys, color=color, linewidth=1.2)
         label = f"{sign} {level}" if several else level
-        _write_along(axes, f"{label} {short(si(bandwidth, 'B/s'))}", low_x, bandwidth)
+        _write_slope_name(
+            axes, f"{label} {drop_trailing_zeros(format_si(bandwidth, 'B/s'))}", low_x, bandwidth
+        )
     axes.plot([peak / fastest, high_x], [peak, peak], color=INK, linewidth=1.2)
-    ceiling = f"{path} {short(si(peak, 'FLOP/s'))}"
-    _write(axes, ceiling, (high_x, peak), (-2, 3), ha="right")
+    ceiling = f"{path} {drop_trailing_zeros(format_si(peak, 'FLOP/s'))}"
+    _write_text(axes, ceiling, (high_x, peak), (-2, 3), ha="right")
     for _, same in groupby(spots, key=lambda spot: (spot.label, spot.y)):
         levels = list(same)
         if len(levels) > 1:
@@ -103,14 +116,18 @@ def roofline(
             markerfacecolor=color if spot.sure else PAPER,
             markeredgewidth=1.4,
         )
-    of_ceiling = (1 - LETTER * len(ceiling), 1.0, fraction(axes, high_x, peak)[1] + 0.03)
-    _write_names(axes, spots, of_ceiling)
+    of_ceiling = (
+        1 - LETTER * len(ceiling),
+        1.0,
+        convert_to_axes_fraction(axes, high_x, peak)[1] + 0.03,
+    )
+    _write_spot_names(axes, spots, of_ceiling)
     axes.minorticks_off()
-    drawing = as_svg(figure, name, description, [spot.hit for spot in spots])
+    drawing = render_svg(figure, name, description, [spot.hit for spot in spots])
     return drawing.replace('class="chart"', 'class="chart halo"', 1)
 
 
-def _write(
+def _write_text(
     axes: Axes, label: str, point: tuple[float, float], offset: tuple[float, float], **style: Any
 ) -> None:
     """Write a text ``offset`` points from ``at``."""
@@ -126,7 +143,7 @@ def _write(
     )
 
 
-def _write_along(axes: Axes, label: str, low_x: float, bandwidth: float) -> None:
+def _write_slope_name(axes: Axes, label: str, low_x: float, bandwidth: float) -> None:
     """Write the name of a slope on it, from its lower end; it keeps to the slope when the drawing
     changes its shape."""
     from matplotlib.transforms import ScaledTranslation
@@ -138,7 +155,7 @@ def _write_along(axes: Axes, label: str, low_x: float, bandwidth: float) -> None
     )  # in fractions of the axes
     away = ScaledTranslation(-3 / 72, 3 / 72, axes.get_figure(root=True).dpi_scale_trans)  # type: ignore[union-attr]
     axes.text(
-        *fraction(axes, start, start * bandwidth),
+        *convert_to_axes_fraction(axes, start, start * bandwidth),
         label,
         transform=axes.transAxes + away,
         rotation=angle,
@@ -150,27 +167,29 @@ def _write_along(axes: Axes, label: str, low_x: float, bandwidth: float) -> None
     )
 
 
-def _write_names(axes: Axes, spots: Sequence[Spot], of_ceiling: Area) -> None:
+def _write_spot_names(axes: Axes, spots: Sequence[RooflineSpot], of_ceiling: Area) -> None:
     """Write the name of each work next to its rightmost point, if there is room."""
-    points = [fraction(axes, spot.x, spot.y) for spot in spots]
+    points = [convert_to_axes_fraction(axes, spot.x, spot.y) for spot in spots]
     occupied = [*((x - 0.015, x + 0.015, y) for x, y in points), of_ceiling]
     rightmost: dict[str, float] = {}
     for spot in spots:
         rightmost[spot.label] = max(spot.x, rightmost.get(spot.label, spot.x))
     for spot, (x, y) in zip(spots, points, strict=True):
-        label = drawable(spot.label)
+        label = shorten_label(spot.label)
         if not spot.named or spot.x != rightmost[spot.label]:
             continue
         for lines, side in product((0, 1, -1), (1, -1)):
             near, far = x + 0.02 * side, x + (0.02 + LETTER * len(label)) * side
             area = (min(near, far), max(near, far), y + lines * LINE)
             is_inside = area[0] > 0 and area[1] < 1.02
-            if is_inside and not any(_overlap(area, other) for other in occupied):
+            if is_inside and not any(_is_overlapping(area, other) for other in occupied):
                 occupied.append(area)
                 style = {"va": "center", "ha": "left" if side > 0 else "right"}
-                _write(axes, label, (x, area[2]), (7 * side, 0), xycoords="axes fraction", **style)
+                _write_text(
+                    axes, label, (x, area[2]), (7 * side, 0), xycoords="axes fraction", **style
+                )
                 break
 
 
-def _overlap(a: Area, b: Area) -> bool:
+def _is_overlapping(a: Area, b: Area) -> bool:
     return abs(a[2] - b[2]) < LINE and a[0] < b[1] and b[0] < a[1]

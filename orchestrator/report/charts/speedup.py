@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from perfctl.orchestrator.compare.speedup import Gain, Speedup
+from perfctl.orchestrator.compare.speedup import Gain, NetworkSpeedup
 from perfctl.orchestrator.counts.kernels.categories import CATEGORIES
-from perfctl.orchestrator.counts.kernels.short_names import shorten
-from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch
+from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names
+from perfctl.orchestrator.ledger.arm_figures import ArmFigures, EpochFigures
 from perfctl.orchestrator.report.charts.charts import (
-    Bar,
+    BatchSeries,
     Chart,
-    Course,
-    Series,
-    bars_chart,
-    batch_chart,
-    course_chart,
-    pies_chart,
-    shares_chart,
-    show_epoch,
-    show_ns,
-    show_size,
+    CourseLine,
+    HorizontalBar,
+    draw_bars_chart,
+    draw_batch_chart,
+    draw_course_chart,
+    draw_pies_chart,
+    draw_shares_chart,
+    format_bytes_tick,
+    format_epoch_tick,
+    format_ns_tick,
 )
-from perfctl.orchestrator.report.numbers import percent, ratio, significant
+from perfctl.orchestrator.report.numbers import format_percent, format_ratio, format_significant
 
 _MOST_BARS, _PIECES = 24, 7
 """The pieces of a pie are as many as have a colour of their own."""
@@ -34,24 +34,24 @@ _METRICS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     (
         "Training loss",
         "loss",
-        significant,
+        format_significant,
         "Mean over the training data during the epoch, newest run.",
     ),
-    ("Test loss", "test_loss", significant, ON_TEST),
-    ("Accuracy", "accuracy", percent, ON_TEST),
-    ("Dice", "dice", percent, ON_TEST),
+    ("Test loss", "test_loss", format_significant, ON_TEST),
+    ("Accuracy", "accuracy", format_percent, ON_TEST),
+    ("Dice", "dice", format_percent, ON_TEST),
 )
 _COLOURS = {kind: index for index, kind in enumerate(CATEGORIES)} | {"optimizer": 9, "other": 8}
 
 
-def charts(study: Speedup, key: str, *, pie: bool = False) -> list[Chart]:
+def draw_speedup_charts(study: NetworkSpeedup, key: str, *, pie: bool = False) -> list[Chart]:
     """Return everything that this study has values for; ``pie`` draws shares of a whole as pies."""
-    work = work_charts(study, key, pie=pie)
-    drawings = (*_gain_charts(study, key), *_course_charts(study, key), *work)
+    work = draw_work_charts(study, key, pie=pie)
+    drawings = (*_draw_gain_charts(study, key), *_draw_course_charts(study, key), *work)
     return [chart for chart in drawings if chart is not None]
 
 
-def across(studies: Sequence[Speedup]) -> Iterator[Chart | None]:
+def draw_gains_by_batch(studies: Sequence[NetworkSpeedup]) -> Iterator[Chart | None]:
     """How many times faster at each batch size, a line a device: by whole epochs, then by steps."""
     base = studies[0].base
     for level, unit, note in (
@@ -65,7 +65,7 @@ def across(studies: Sequence[Speedup]) -> Iterator[Chart | None]:
                 if gain is not None and study.batch is not None:
                     gains.setdefault(other.label, {})[study.batch] = gain
         lines = [
-            Series(
+            BatchSeries(
                 label,
                 tuple(gain_by_batch),
                 tuple(gain.value for gain in gain_by_batch.values()),
@@ -78,26 +78,37 @@ def across(studies: Sequence[Speedup]) -> Iterator[Chart | None]:
         if any(len(line.batches) > 1 for line in lines):
             title = f"Times faster than {base} by {unit}, by batch size"
             note += "; shaded: 95% interval"
-            yield batch_chart(f"all-{level}", title, lines, ratio, note, up="times faster")
+            yield draw_batch_chart(
+                f"all-{level}", title, lines, format_ratio, note, up="times faster"
+            )
 
 
-def _course_charts(study: Speedup, key: str) -> Iterator[Chart | None]:
+def _draw_course_charts(study: NetworkSpeedup, key: str) -> Iterator[Chart | None]:
     for metric, field, show, note in _METRICS:
         for along, by, across in (
-            ("epoch", "epoch", show_epoch),
-            ("time", "training time", show_ns),
+            ("epoch", "epoch", format_epoch_tick),
+            ("time", "training time", format_ns_tick),
         ):
             name = f"{key}-{metric.replace(' ', '-').lower()}-by-{along}"
             titles = (f"{metric} by {by}", by, metric if metric == "Dice" else metric.lower())
-            yield course_chart(name, titles, _courses(study, field, along), (across, show), note)
-    titles, lines = ("Training time of each epoch", "epoch", "time"), _courses(study, "ns", "epoch")
+            yield draw_course_chart(
+                name, titles, _make_arm_courses(study, field, along), (across, show), note
+            )
+    titles, lines = (
+        ("Training time of each epoch", "epoch", "time"),
+        _make_arm_courses(study, "ns", "epoch"),
+    )
     note = "Without the test pass."
-    yield course_chart(f"{key}-epoch-time", titles, lines, (show_epoch, show_ns), note)
+    yield draw_course_chart(
+        f"{key}-epoch-time", titles, lines, (format_epoch_tick, format_ns_tick), note
+    )
 
 
-def _gain_charts(study: Speedup, key: str) -> Iterator[Chart]:
+def _draw_gain_charts(study: NetworkSpeedup, key: str) -> Iterator[Chart]:
     gains = [
-        Bar(f"{other.label} {line.key.name}", line.gain.value, line.gain.low, line.gain.high, index)
+        HorizontalBar(
+            f"{other.label} {line.key.name}", line.gain.value, line.gain.low, line.gain.high, index
+        )
         for index, other in enumerate(study.comparisons, 1)
         for line in other.lines
         if line.gain is not None and line.key.level in ("epoch", "step", "phase")
@@ -105,10 +116,12 @@ def _gain_charts(study: Speedup, key: str) -> Iterator[Chart]:
     if gains:
         title = f"Times faster than {study.base}"
         note = "Bars: ratios of geometric means; lines: their 95% intervals; 1: equally fast."
-        yield bars_chart(f"{key}-speedup", title, gains, ratio, "times faster", note, 1.0)
+        yield draw_bars_chart(
+            f"{key}-speedup", title, gains, format_ratio, "times faster", note, 1.0
+        )
 
 
-def work_charts(study: Speedup, key: str, *, pie: bool) -> Iterator[Chart]:
+def draw_work_charts(study: NetworkSpeedup, key: str, *, pie: bool) -> Iterator[Chart]:
     """Kinds of work and the most expensive operations of each arm, as bars or pies; peak memory
     beside the bars."""
     worked = [(arm.label, dict(arm.categories)) for arm in study.arms if arm.categories]
@@ -116,53 +129,55 @@ def work_charts(study: Speedup, key: str, *, pie: bool) -> Iterator[Chart]:
         name, title, note = f"{key}-work", "Kinds of work", "By share of the time in the trace."
         description = f"{title} by share of the time in the trace"
         if pie:
-            yield pies_chart(name, title, description, worked, _COLOURS, note)
+            yield draw_pies_chart(name, title, description, worked, _COLOURS, note)
         else:
-            yield shares_chart(name, title, description, worked, _COLOURS, note, prefix="")
+            yield draw_shares_chart(name, title, description, worked, _COLOURS, note, prefix="")
     for index, arm in enumerate(study.arms):
         if arm.top_operations:
-            yield _operations(arm, f"{key}-operations-{arm.label.replace(':', '-')}", index, pie)
+            yield _draw_operations(
+                arm, f"{key}-operations-{arm.label.replace(':', '-')}", index, pie
+            )
     used = [
-        Bar(f"{arm.label} {name.removeprefix('peak ')}", float(value), None, None, index)
+        HorizontalBar(f"{arm.label} {name.removeprefix('peak ')}", float(value), None, None, index)
         for index, arm in enumerate(study.arms)
         for name, value in arm.memory.items()
         if name.startswith("peak")
     ][:_MOST_BARS]
     if used and not pie:
         title, note = "Peak memory", "From the run's own record."
-        yield bars_chart(f"{key}-memory", title, used, show_size, title.lower(), note)
+        yield draw_bars_chart(f"{key}-memory", title, used, format_bytes_tick, title.lower(), note)
 
 
-def _operations(arm: ArmFacts, name: str, index: int, pie: bool) -> Chart:
+def _draw_operations(arm: ArmFigures, name: str, index: int, pie: bool) -> Chart:
     title = f"The most expensive on {arm.label}"
     if pie:
         parts = {item.name: item.share for item in arm.top_operations[:_PIECES]}
         colours = {operation: number for number, operation in enumerate(parts)} | {_REST: 8}
         parts[_REST] = max(1 - sum(parts.values()), 0.0)
-        return pies_chart(name, title, title, [(arm.label, parts)], colours)
+        return draw_pies_chart(name, title, title, [(arm.label, parts)], colours)
     is_kernels = arm.top_operations[0].total_ns is None
     kernels = (item.name for item in arm.top_operations) if is_kernels else ()
-    names = shorten(kernels, LABEL_CHARACTERS)
+    names = shorten_kernel_names(kernels, LABEL_CHARACTERS)
     rows = [
-        Bar(names.get(item.name, item.name), item.self_ns, None, None, index)
+        HorizontalBar(names.get(item.name, item.name), item.self_ns, None, None, index)
         for item in arm.top_operations
     ]
     quantity = "Time of kernels" if is_kernels else "Self time of operations"
     note = f"{quantity}, all steps in the trace."
-    return bars_chart(name, title, rows, show_ns, "time in the trace", note)
+    return draw_bars_chart(name, title, rows, format_ns_tick, "time in the trace", note)
 
 
-def _courses(study: Speedup, field: str, along: str) -> list[Course]:
+def _make_arm_courses(study: NetworkSpeedup, field: str, along: str) -> list[CourseLine]:
     return [
         course
         for index, arm in enumerate(study.arms)
-        for course in epoch_courses(arm.label, arm.epochs, field, index, along)
+        for course in make_epoch_courses(arm.label, arm.epochs, field, index, along)
     ]
 
 
-def epoch_courses(
-    label: str, epochs: Sequence[Epoch], field: str, colour: int, along: str = "epoch"
-) -> Iterator[Course]:
+def make_epoch_courses(
+    label: str, epochs: Sequence[EpochFigures], field: str, colour: int, along: str = "epoch"
+) -> Iterator[CourseLine]:
     """Yield a figure of the epochs that have it, along their numbers or their training time."""
     values = [(item, getattr(item, field)) for item in epochs]
     points = [
@@ -172,4 +187,4 @@ def epoch_courses(
     ]
     if points:
         xs, ys = zip(*points, strict=True)
-        yield Course(label, xs, ys, colour)
+        yield CourseLine(label, xs, ys, colour)

@@ -9,41 +9,55 @@ from itertools import islice
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from perfctl.orchestrator.counts.counters.sums import instructions
-from perfctl.orchestrator.counts.hardware.peaks import fastest, seen_gpu
+from perfctl.orchestrator.counts.counters.sums import read_instruction_counts
+from perfctl.orchestrator.counts.hardware.peaks import find_fastest_gpu, find_recorded_gpu
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
-from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study, studies
+from perfctl.orchestrator.ledger.prepared import (
+    PreparedBatch,
+    PreparedRun,
+    Study,
+    group_into_studies,
+)
 from perfctl.orchestrator.ledger.sweep import BatchPoint
-from perfctl.orchestrator.ledger.timing import host_times
-from perfctl.orchestrator.ledger.usage.counters import ACTIVITIES, counter_unit, rates
-from perfctl.orchestrator.ledger.usage.readings import is_host, points_of
+from perfctl.orchestrator.ledger.timing import list_host_times
+from perfctl.orchestrator.ledger.usage.counters import (
+    ACTIVITIES,
+    compute_counter_rates,
+    get_counter_unit,
+)
+from perfctl.orchestrator.ledger.usage.readings import is_host_sample, list_sample_points
 from perfctl.orchestrator.ledger.usage.run_usage import (
     COMMUNICATION,
     COMPUTE,
     COPIES,
     IDLE,
-    Breakdown,
     RunUsage,
+    TimeBreakdown,
 )
 from perfctl.orchestrator.report.charts.charts import (
+    BatchSeries,
     Chart,
-    Course,
-    Series,
-    batch_chart,
-    course_chart,
-    make_lines,
-    shares_chart,
-    show_epoch,
-    show_ns,
-    show_seconds,
-    show_share,
-    show_size,
+    CourseLine,
+    draw_batch_chart,
+    draw_course_chart,
+    draw_shares_chart,
+    format_bytes_tick,
+    format_epoch_tick,
+    format_ns_tick,
+    format_seconds_tick,
+    format_share_tick,
+    make_batch_series,
 )
-from perfctl.orchestrator.report.numbers import ratio, short, si, time
+from perfctl.orchestrator.report.numbers import (
+    drop_trailing_zeros,
+    format_ratio,
+    format_si,
+    format_time,
+)
 from perfctl.orchestrator.report.tables import run_label
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.run import Point, Run, label_point, size_of
+from perfctl.records.run import Point, Run, format_point, get_sort_size
 
 COLORED_LAYERS = 7
 """Layers with a color of their own; the rest is "other"."""
@@ -59,15 +73,15 @@ PROFILER_ORDER = {"none": 0, "nsys": 1, "torch": 2}
 Sampled = Mapping[str, tuple[str, Callable[[list[float]], float], Callable[[float], str]]]
 """Field of a sample -> (title of its chart, value of several samples, how values are written)."""
 SAMPLED_MEMORY: Sampled = {
-    "memory_used_bytes": ("Memory used", max, show_size),
-    "allocated_bytes": ("Memory in tensors", max, show_size),
-    "reserved_bytes": ("Memory reserved by the allocator", max, show_size),
+    "memory_used_bytes": ("Memory used", max, format_bytes_tick),
+    "allocated_bytes": ("Memory in tensors", max, format_bytes_tick),
+    "reserved_bytes": ("Memory reserved by the allocator", max, format_bytes_tick),
 }
 SAMPLED: Sampled = {
-    "gpu_utilisation": ("GPU utilization", fmean, show_share),
+    "gpu_utilisation": ("GPU utilization", fmean, format_share_tick),
     "power_w": ("Power", fmean, lambda watts: f"{watts:.3g} W"),
     "temperature_c": ("Temperature", max, lambda degrees: f"{degrees:.3g} °C"),
-    "sm_clock_hz": ("SM clock", fmean, lambda hertz: short(si(hertz, "Hz"))),
+    "sm_clock_hz": ("SM clock", fmean, lambda hertz: drop_trailing_zeros(format_si(hertz, "Hz"))),
 }
 SERIES_POINTS_MIN, SERIES_POINTS_MAX = 5, 240
 """Points of a line from which on it is drawn, and points of all lines of a chart."""
@@ -90,25 +104,32 @@ MEMORY_USES: Quantities = {
 }
 
 
-def chart_views(key: str, analysis: Analysis, *, timed: bool = True) -> tuple[Chart, ...]:
+def draw_study_charts(key: str, analysis: Analysis, *, timed: bool = True) -> tuple[Chart, ...]:
     """Return the charts of one study, the ones that answer most first. ``key`` keeps the drawings'
     inner names apart.
 
     timed: with times and memory by batch size, which inference has in the part of all models.
     """
-    ledger, colors = analysis.ledger, layer_colours(analysis.ledger)
-    points, scale = analysis.points if timed else (), find_scale(analysis.study)
-    times = list(_time_charts(key, points, scale))
-    parts = [_breakdown_chart(key, analysis), _layer_shares_chart(key, ledger, colors, scale)]
-    first = [counts_chart(key, analysis), clock_chart(key, analysis), *times[:1]]
-    ratios, memory = _ratio_chart(key, ledger, colors, scale), _memory_chart(key, points, scale)
+    ledger, colors = analysis.ledger, assign_layer_colours(analysis.ledger)
+    points, scale = analysis.points if timed else (), find_axis_scale(analysis.study)
+    times = list(_draw_time_charts(key, points, scale))
+    parts = [_draw_breakdown(key, analysis), _draw_layer_shares(key, ledger, colors, scale)]
+    first = [
+        draw_instruction_counts(key, analysis),
+        draw_flat_clock_chart(key, analysis),
+        *times[:1],
+    ]
+    ratios, memory = (
+        _draw_ratio_chart(key, ledger, colors, scale),
+        _draw_recorded_memory(key, points, scale),
+    )
     first_part = next(filter(None, parts), None)
     other_parts = [part for part in parts if part is not first_part]
     charts = (*first, first_part, ratios, *other_parts, *times[1:], memory)
     return tuple(chart for chart in charts if chart is not None)
 
 
-def layer_colours(ledger: Ledger) -> dict[str, int]:
+def assign_layer_colours(ledger: Ledger) -> dict[str, int]:
     """Return the color of each layer, the same on every chart; the layers that take most time have
     their own."""
     weight: dict[str, float] = defaultdict(float)
@@ -119,7 +140,7 @@ def layer_colours(ledger: Ledger) -> dict[str, int]:
     return {layer: number for number, layer in enumerate(order)}
 
 
-class Scale(NamedTuple):
+class AxisScale(NamedTuple):
     """The axis of what varies in a study."""
 
     axis: str
@@ -129,22 +150,24 @@ class Scale(NamedTuple):
     """Place -> "N=256"; None for batch sizes."""
 
 
-def find_scale(study: Study) -> Scale:
+def find_axis_scale(study: Study) -> AxisScale:
     """Return the axis of a study: batch sizes or one number as they are, anything else in order at
     equal distances on a log2 axis."""
     if study.batches:
-        return Scale("batch size", {size: size for size in study.batches}, None)
+        return AxisScale("batch size", {size: size for size in study.batches}, None)
     numbers = {
         run.point: run.parameters[0].number for run in study.runs if len(run.parameters) == 1
     }
     places = {point: number for point, number in numbers.items() if number and number > 0}
     if len(places) < len(study.points):
         places = {point: 2.0**index for index, point in enumerate(study.points)}
-    labels = {position: label_point(point) for point, position in places.items()}
-    return Scale(study.axis, places, labels)
+    labels = {position: format_point(point) for point, position in places.items()}
+    return AxisScale(study.axis, places, labels)
 
 
-def _time_charts(key: str, points: Sequence[BatchPoint], scale: Scale) -> Iterator[Chart | None]:
+def _draw_time_charts(
+    key: str, points: Sequence[BatchPoint], scale: AxisScale
+) -> Iterator[Chart | None]:
     """Yield time per sample, then per step, if two batch sizes were timed."""
     timed = [(point, point.step) for point in points if point.step is not None]
     counts = sorted({step.count for _, step in timed})
@@ -160,12 +183,12 @@ def _time_charts(key: str, points: Sequence[BatchPoint], scale: Scale) -> Iterat
         }
         if len(seconds) >= 2:
             medians, lows, highs = zip(*seconds.values(), strict=True)
-            line = Series(unit, tuple(seconds), medians, lows, highs)
-            yield batch_chart(
+            line = BatchSeries(unit, tuple(seconds), medians, lows, highs)
+            yield draw_batch_chart(
                 f"{key}-{unit}",
                 f"Time per {unit}, by {scale.axis}",
                 [line],
-                show_seconds,
+                format_seconds_tick,
                 f"{bases}; median and range over {steps} steps",
                 up=f"time per {unit}",
                 axis=scale.axis,
@@ -173,19 +196,19 @@ def _time_charts(key: str, points: Sequence[BatchPoint], scale: Scale) -> Iterat
             )
 
 
-def _memory_chart(key: str, points: Sequence[BatchPoint], scale: Scale) -> Chart | None:
+def _draw_recorded_memory(key: str, points: Sequence[BatchPoint], scale: AxisScale) -> Chart | None:
     values: dict[str, dict[float, float]] = defaultdict(dict)
     for point in points:
         for quantity, count in point.memory.items():
             values[quantity][scale.places[point.batch]] = float(count)
-    lines = make_lines(values, 2)[:LINES_MAX]
+    lines = make_batch_series(values, 2)[:LINES_MAX]
     subject = lines[0].label.capitalize() if len(lines) == 1 else "Memory"
     note = "values that the workload recorded about itself"
-    return batch_chart(
+    return draw_batch_chart(
         f"{key}-memory",
         f"{subject}, by {scale.axis}",
         lines,
-        show_size,
+        format_bytes_tick,
         note,
         up="memory",
         axis=scale.axis,
@@ -193,8 +216,8 @@ def _memory_chart(key: str, points: Sequence[BatchPoint], scale: Scale) -> Chart
     )
 
 
-def _layer_shares_chart(
-    key: str, ledger: Ledger, colors: Mapping[str, int], scale: Scale
+def _draw_layer_shares(
+    key: str, ledger: Ledger, colors: Mapping[str, int], scale: AxisScale
 ) -> Chart | None:
     timed = [row for row in ledger.rows if row.share is not None]
     if not timed:
@@ -205,24 +228,24 @@ def _layer_shares_chart(
     for item in ledger.unattributed:
         parts[item.batch]["not attributed"] += item.share
     by_batch = f", by {scale.axis}" if len(parts) > 1 else ""
-    return shares_chart(
+    return draw_shares_chart(
         f"{key}-shares",
         f"Share of the {timed[0].whole} by layer, all passes{by_batch}",
         f"Share of time by layer, one bar per {scale.axis}",
-        [(str(batch or ""), parts[batch]) for batch in sorted(parts, key=size_of)],
+        [(str(batch or ""), parts[batch]) for batch in sorted(parts, key=get_sort_size)],
         {**colors, "other layers": 7, "not attributed": 8},
         "; ".join(sorted({row.basis for row in timed if row.basis})),
     )
 
 
-def _breakdown_chart(key: str, analysis: Analysis) -> Chart | None:
+def _draw_breakdown(key: str, analysis: Analysis) -> Chart | None:
     """Return the activity of the GPU, one bar per batch size: of the run whose layer times are
     read, otherwise of any."""
     groups = [
-        (prepared.batch, (prepared.timing, *prepared.runs))
+        (prepared.batch, (prepared.timing_run, *prepared.runs))
         for prepared in analysis.study.prepared_batches
     ] or [(None, analysis.study.prepared_runs)]
-    breakdowns: dict[Point, Breakdown] = {}
+    breakdowns: dict[Point, TimeBreakdown] = {}
     for batch, runs in groups:
         of_runs = (run.usage.breakdown for run in runs if run is not None)
         if (breakdown := next(filter(None, of_runs), None)) is not None:
@@ -232,9 +255,9 @@ def _breakdown_chart(key: str, analysis: Analysis) -> Chart | None:
     windows = "; ".join(dict.fromkeys(breakdown.window for breakdown in breakdowns.values()))
     gpus = max(breakdown.gpus for breakdown in breakdowns.values())
     over = f", mean of {gpus} GPUs" if gpus > 1 else ""
-    return shares_chart(
+    return draw_shares_chart(
         f"{key}-breakdown",
-        f"Step breakdown, by {find_scale(analysis.study).axis}"
+        f"Step breakdown, by {find_axis_scale(analysis.study).axis}"
         if len(breakdowns) > 1
         else "GPU activity",
         "Share of the time that the GPU computed, communicated, copied, idled",
@@ -244,38 +267,40 @@ def _breakdown_chart(key: str, analysis: Analysis) -> Chart | None:
     )
 
 
-def clock_chart(key: str, analysis: Analysis) -> Chart | None:
+def draw_flat_clock_chart(key: str, analysis: Analysis) -> Chart | None:
     """Return times of the CPU timer that a cause calls flat, with the minimum that the peak of the
     GPU allows."""
     if not any(item.rule == "time does not follow" for item in analysis.judgement.sweep):
         return None
     times: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     minima: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    for timed in host_times(analysis.study.runs):
+    for timed in list_host_times(analysis.study.runs):
         batch, layer_pass = timed.run.batch_size, (timed.layer, timed.direction)
         if batch is None:
             continue
         times[layer_pass][batch] = timed.nanoseconds / 1e9
-        peak = fastest(seen_gpu(timed.run), analysis.study.precision)
+        peak = find_fastest_gpu(find_recorded_gpu(timed.run), analysis.study.precision)
         if peak is not None and timed.macs:
             minima[layer_pass][batch] = 2 * timed.macs / peak[1]
     layer_pass = max(times, key=lambda key: len(times[key]), default=("", ""))
-    lines = make_lines({"CPU timer": times[layer_pass], "minimum at peak": minima[layer_pass]}, 2)
+    lines = make_batch_series(
+        {"CPU timer": times[layer_pass], "minimum at peak": minima[layer_pass]}, 2
+    )
     if not lines or lines[0].label != "CPU timer":
         return None
     note = "minimum: estimated FLOPs / peak of the fastest GPU that fits the records"
-    return batch_chart(
+    return draw_batch_chart(
         f"{key}-clock",
         f"Time of {' '.join(layer_pass)}, CPU timer",
         lines,
-        show_seconds,
+        format_seconds_tick,
         note if len(lines) > 1 else "from the report",
         decades=True,
         up="time, log axis",
     )
 
 
-def counts_chart(key: str, analysis: Analysis) -> Chart | None:
+def draw_instruction_counts(key: str, analysis: Analysis) -> Chart | None:
     """Return instructions of the kernels that executed the same at every batch size, and the
     multiply-adds of their layer; None without such kernels, or if no layer fits them."""
     window = analysis.judgement.window
@@ -296,16 +321,16 @@ def counts_chart(key: str, analysis: Analysis) -> Chart | None:
             value, state = _sum_instruction(prepared, prepared.counted, window.kernels, name)
             if value:
                 values[f"{name.upper()}, {state}"][prepared.batch] = value
-    lines = make_lines(values, 2)
+    lines = make_batch_series(values, 2)
     if len(lines) < 2 or lines[0].label != ESTIMATED:
         return None
     estimates, layer_pass = lines[0].values, " ".join(window.row)
     kernels = ", ".join(analysis.names.get(name, name) for name in window.kernels)
-    return batch_chart(
+    return draw_batch_chart(
         f"{key}-counts",
         f"Executed: constant; estimated: {max(estimates) / min(estimates):.3g}-fold",
         lines,
-        lambda n: short(si(n)),
+        lambda n: drop_trailing_zeros(format_si(n)),
         f"estimated multiply-adds of {layer_pass}; instructions of {kernels}",
         decades=True,
         up="number, log axis",
@@ -320,15 +345,17 @@ def _sum_instruction(
     total, state = 0.0, "measured"
     for kernel, _ in counted.launches:
         if kernel.name in kernels:
-            value = instructions(counted.values.get(kernel.launch, {})).get(name)
-            rule = prepared.completed.get(kernel.launch)
+            value = read_instruction_counts(counted.values.get(kernel.launch, {})).get(name)
+            rule = prepared.completed_counts.get(kernel.launch)
             if value is None and rule is not None:
                 value, state = getattr(rule, name), "derived"
             total += value or 0
     return total / (counted.steps or 1), state
 
 
-def _ratio_chart(key: str, ledger: Ledger, colors: Mapping[str, int], scale: Scale) -> Chart | None:
+def _draw_ratio_chart(
+    key: str, ledger: Ledger, colors: Mapping[str, int], scale: AxisScale
+) -> Chart | None:
     groups: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in ledger.rows:
         if row.ratio and row.batch is not None:
@@ -339,7 +366,7 @@ def _ratio_chart(key: str, ledger: Ledger, colors: Mapping[str, int], scale: Sca
     different = [name for name in groups if differences[name] > RATIO_DIFFERENCE_MIN] or [*groups]
     furthest = sorted(different, key=lambda name: -differences[name])[:LINES_MAX]
     lines = [
-        Series(
+        BatchSeries(
             name,
             tuple(scale.places[row.batch] for row in rows),
             tuple(row.ratio or 1 for row in rows),
@@ -356,11 +383,11 @@ def _ratio_chart(key: str, ledger: Ledger, colors: Mapping[str, int], scale: Sca
         note += f"; {near} more within 2% of 1"
     if len(different) > len(furthest):
         note += f"; the {len(furthest)} furthest of {len(different)}"
-    return batch_chart(
+    return draw_batch_chart(
         f"{key}-ratio",
         f"Executed / estimated FLOPs, by {scale.axis}",
         lines,
-        ratio,
+        format_ratio,
         note,
         log=True,
         up="executed / estimated",
@@ -369,25 +396,28 @@ def _ratio_chart(key: str, ledger: Ledger, colors: Mapping[str, int], scale: Sca
     )
 
 
-def across(runs: Sequence[Run]) -> tuple[Chart, ...]:
+def draw_charts_of_studies(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Return charts of utilization and memory with all studies of ``runs`` in them."""
     usages = [
-        (label(study), [RunUsage(run) for run in study.runs])
-        for study in studies(runs)
-        if not study.foreign
+        (make_study_label(study), [RunUsage(run) for run in study.runs])
+        for study in group_into_studies(runs)
+        if not study.is_foreign
     ]
-    charts = utilization_chart("all-utilization", usages), memory_chart("all-memory", usages)
+    charts = (
+        draw_utilization_chart("all-utilization", usages),
+        draw_memory_chart("all-memory", usages),
+    )
     return tuple(chart for chart in charts if chart is not None)
 
 
-def label(study: Study) -> str:
+def make_study_label(study: Study) -> str:
     """Return the model's name if the workload has one, otherwise the workload's with its own
     options."""
     model = study.runs[0].report.environment.get("option:model")
     return model or ", ".join(part for part in (study.workload, study.variant) if part)
 
 
-def utilization_chart(name: str, usages: Usages) -> Chart | None:
+def draw_utilization_chart(name: str, usages: Usages) -> Chart | None:
     """Return the busy share against batch size, one line per tool and model. On a CPU, cores
     busy."""
     note = (
@@ -395,21 +425,21 @@ def utilization_chart(name: str, usages: Usages) -> Chart | None:
         "summary"
     )
     title = "Share of time with a busy GPU"
-    values = _values_by_batch(usages, BUSY_SHARES)
-    if chart := _usage_chart(name, title, values, show_share, note):
+    values = _group_values_by_batch(usages, BUSY_SHARES)
+    if chart := _draw_usage_chart(name, title, values, format_share_tick, note):
         return chart
-    values = _values_by_batch(usages, {"": lambda run: run.ways.host_cores})
+    values = _group_values_by_batch(usages, {"": lambda run: run.ways.host_cores})
     note = "cores that the run's processes kept busy in its steps, mean over time"
-    return _usage_chart(name, "Host cores busy", values, lambda cores: f"{cores:.3g}", note)
+    return _draw_usage_chart(name, "Host cores busy", values, lambda cores: f"{cores:.3g}", note)
 
 
-def series_charts(name: str, runs: Sequence[Run], quantities: Sampled) -> tuple[Chart, ...]:
+def draw_sample_charts(name: str, runs: Sequence[Run], quantities: Sampled) -> tuple[Chart, ...]:
     """Return samples against time, one chart a quantity and run, one line a device; none
     of a quantity that did not change."""
     charts: list[Chart | None] = []
     for run in runs:
         for field, (title, choose, show) in quantities.items():
-            lines, width = _draw_samples(run, field, choose)
+            lines, width = _make_sample_lines(run, field, choose)
             if len({value for line in lines for value in line.ys}) < 2:
                 continue
             # samples without times are numbered
@@ -419,68 +449,80 @@ def series_charts(name: str, runs: Sequence[Run], quantities: Sampled) -> tuple[
                 "time" if is_timed else "sample",
                 "",
             )
-            note = f"{'Mean' if choose is fmean else 'Maximum'} of the samples in {time(width)}"
+            note = (
+                f"{'Mean' if choose is fmean else 'Maximum'} of the samples in {format_time(width)}"
+            )
             charts.append(
-                course_chart(
+                draw_course_chart(
                     f"{name}-{len(charts)}",
                     titles,
                     lines,
-                    (show_ns if is_timed else show_epoch, show),
+                    (format_ns_tick if is_timed else format_epoch_tick, show),
                     note if is_timed else "",
                 )
             )
     return tuple(chart for chart in charts[:SERIES_CHARTS_MAX] if chart is not None)
 
 
-def _draw_samples(
+def _make_sample_lines(
     run: Run, field: str, choose: Callable[[list[float]], float]
-) -> tuple[list[Course], int]:
+) -> tuple[list[CourseLine], int]:
     """Return a line for each device, and the time of which a point is, in ns."""
     counters = [sample for sample in run.report.counter_samples if sample.name == field]
-    samples: list[Any] = counters or [item for item in run.report.samples if not is_host(item)]
+    samples: list[Any] = counters or [
+        item for item in run.report.samples if not is_host_sample(item)
+    ]
     devices = group_by(samples, lambda sample: sample.device_index)
     times = [sample.at_ns for sample in samples] or [0]
     begin, length = min(times), max(times) - min(times)
     width = length * len(devices) // SERIES_POINTS_MAX + 1
     lines = []
     for colour, (device, of_device) in enumerate(devices.items()):
-        points = rates(of_device) if counters else points_of(of_device, field)
+        points = (
+            compute_counter_rates(of_device) if counters else list_sample_points(of_device, field)
+        )
         parts = group_by(points, lambda point: (point[0] - begin) // width).values()
         if len(parts) >= SERIES_POINTS_MIN:
             xs = tuple(float(part[-1][0] - begin) for part in parts)
             ys = tuple(choose([value for _, value in part]) for part in parts)
-            lines.append(Course(f"GPU {device or 0}", xs, ys, colour))
+            lines.append(CourseLine(f"GPU {device or 0}", xs, ys, colour))
     return lines, width
 
 
-def sampled_counters(runs: Sequence[Run]) -> Sampled:
-    """Return the hardware counters that runs sampled, as quantities of ``series_charts``: those of
+def list_sampled_counters(runs: Sequence[Run]) -> Sampled:
+    """Return the hardware counters that runs sampled, as quantities of ``draw_sample_charts``: those of
     ACTIVITIES first."""
-    units = {item.name: counter_unit(item) for run in runs for item in run.report.counter_samples}
+    units = {
+        item.name: get_counter_unit(item) for run in runs for item in run.report.counter_samples
+    }
     ordered = sorted(
         units, key=lambda name: not any(begin.match(name) for begin in ACTIVITIES.values())
     )
-    return {name: (name, fmean, partial(_show_counter, units[name])) for name in ordered}
+    return {name: (name, fmean, partial(_format_counter_tick, units[name])) for name in ordered}
 
 
-def _show_counter(unit: str, value: float) -> str:
-    return show_share(value / 100) if unit == "%" else short(si(value, unit))
+def _format_counter_tick(unit: str, value: float) -> str:
+    return (
+        format_share_tick(value / 100)
+        if unit == "%"
+        else drop_trailing_zeros(format_si(value, unit))
+    )
 
 
-def memory_chart(name: str, usages: Usages) -> Chart | None:
+def draw_memory_chart(name: str, usages: Usages) -> Chart | None:
     """Return memory against batch size, one line per model: by NVML if it was sampled, otherwise
     the allocator's, otherwise the host's."""
     values: dict[tuple[str, str], dict[int, float]] = {}
     for usage in usages:
-        values |= islice(_values_by_batch([usage], MEMORY_USES).items(), 1)
+        values |= islice(_group_values_by_batch([usage], MEMORY_USES).items(), 1)
     note = (
         "maximum of each run: process or device (NVML), reserved (torch allocator), or resident "
         "memory of the host"
     )
-    return _usage_chart(name, "Memory", values, show_size, note)
+    return _draw_usage_chart(name, "Memory", values, format_bytes_tick, note)
 
 
-def _values_by_batch(
+def _group_values_by_batch(
     usages: Usages, quantities: Quantities
 ) -> dict[tuple[str, str], dict[int, float]]:
     """Return (model, quantity) -> batch size -> value, if there are two batch sizes."""
@@ -497,7 +539,7 @@ def _values_by_batch(
     return values
 
 
-def _usage_chart(
+def _draw_usage_chart(
     name: str,
     title: str,
     values: Mapping[tuple[str, str], Mapping[int, float]],
@@ -509,7 +551,7 @@ def _usage_chart(
     up = title.lower()
     if len(quantities) == 1 and (quantity := next(iter(quantities))):
         title += f" ({quantity})"
-    lines = make_lines(
+    lines = make_batch_series(
         {
             ", ".join(
                 filter(None, (model, quantity if len(quantities) > 1 or not model else ""))
@@ -517,4 +559,4 @@ def _usage_chart(
             for (model, quantity), points in values.items()
         }
     )
-    return batch_chart(name, f"{title}, by batch size", lines, show, note, up=up)
+    return draw_batch_chart(name, f"{title}, by batch size", lines, show, note, up=up)

@@ -13,45 +13,51 @@ from perfctl.orchestrator.compare.causes import (
     NOT_RANKED,
     SAME,
     TIMED,
+    AlignedPair,
     ComparedWork,
-    Why,
-    explain,
+    align_rows_of_pair,
 )
-from perfctl.orchestrator.compare.compare import Comparison, Pair, Side
+from perfctl.orchestrator.compare.compare import ComparedPair, Comparison, ComparisonSide
 from perfctl.orchestrator.compare.compared import (
     BETTER,
     MEANING,
     NEWS,
     NOT_JUDGED,
     WORSE,
-    Number,
-    Row,
+    ComparedRow,
+    SideFigure,
 )
 from perfctl.orchestrator.compare.quantities import PER_REPORT
 from perfctl.orchestrator.report.compare.words import (
     ENERGY_UNITS,
     MINUS,
     Counts,
-    describe,
-    name_algorithm,
-    quantity,
+    describe_comparison,
+    format_algorithm_name,
+    format_quantity,
 )
 from perfctl.orchestrator.report.files import documents
-from perfctl.orchestrator.report.numbers import DASH, full, ratio, significant, time
+from perfctl.orchestrator.report.numbers import (
+    DASH,
+    format_all_digits,
+    format_ratio,
+    format_significant,
+    format_time,
+)
 from perfctl.orchestrator.report.tables import (
-    Bar,
     Cell,
+    ChangeBar,
     Column,
     Table,
-    amount,
-    nothing,
+    amount_cell,
+    build_complete_table,
+    build_table,
+    missing_cell,
     number_cell,
     size_cell,
-    table,
     text_cell,
     text_columns,
     time_cell,
-    whole_table,
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import group_by
@@ -111,44 +117,44 @@ HOW_JUDGED = (
 )
 
 
-def compare_view(comparison: Comparison) -> View:
+def build_comparison_page(comparison: Comparison) -> View:
     """Return the complete comparison: sentences, then a chapter for each kind of quantity."""
-    pairs = tuple(map(explain, comparison.pairs))
+    pairs = tuple(map(align_rows_of_pair, comparison.pairs))
     chapters = [
-        View("Why it changed", tables=tuple(_cause_tables(pairs)), key="why"),
-        *_quantities(comparison),
-        _differences(comparison, pairs),
-        _judgement(comparison),
+        View("Why it changed", tables=tuple(_build_cause_tables(pairs)), key="why"),
+        *_build_quantity_chapters(comparison),
+        _build_differences_chapter(comparison, pairs),
+        _build_judgement_chapter(comparison),
     ]
     runs = (*comparison.a.runs, *comparison.b.runs)
     newest = max((run.started_at for run in runs if run.started_at), default="")
     return replace(
-        describe(comparison, pairs),
+        describe_comparison(comparison, pairs),
         title=f"{comparison.b.label} against {comparison.a.label}",
         facts=(
             *([f"Newest run {newest[:16].replace('T', ' ')} UTC."] if newest else []),
-            gate_text(comparison),
+            describe_gate(comparison),
         ),
         open_findings=SENTENCES,
         command="compare",
-        properties=describe_sides(comparison),
+        properties=describe_compared_sides(comparison),
         chapters=[chapter for chapter in chapters if chapter.tables or chapter.facts],
     )
 
 
-def gate_text(comparison: Comparison) -> str:
+def describe_gate(comparison: Comparison) -> str:
     """Return from which change on perfctl reports one."""
     return f"A change is reported if it exceeds {comparison.gate * 100:g}% and the spread."
 
 
-def _judgement(comparison: Comparison) -> View:
+def _build_judgement_chapter(comparison: Comparison) -> View:
     results = {row.result for pair in comparison.pairs for row in pair.rows}
     rows = [item for item in MEANING.items() if item[0] in results]
-    tables = [whole_table("", text_columns("result", "meaning"), rows)] if rows else ()
+    tables = [build_complete_table("", text_columns("result", "meaning"), rows)] if rows else ()
     return View("How perfctl judges", HOW_JUDGED, tuple(tables), key="judged")
 
 
-def _cause_tables(pairs: Sequence[Why]) -> Iterator[Table]:
+def _build_cause_tables(pairs: Sequence[AlignedPair]) -> Iterator[Table]:
     """Yield one table of all pairs that are aligned: what stands behind the change of each row,
     the largest change first."""
     every = [(match, part) for match in pairs for part in match.parts]
@@ -167,13 +173,13 @@ def _cause_tables(pairs: Sequence[Why]) -> Iterator[Table]:
         Column("change", base="ns"),
         Column("FLOPs, B/A", note="executed; 1 multiply-add = 2"),
     )
-    used = _vary([match.pair for match in pairs]) + [True] * (len(columns) - 2)
+    used = _find_varying_columns([match.pair for match in pairs]) + [True] * (len(columns) - 2)
     span = "per step" if all(match.per_step for match in pairs) else "in the complete report"
     by = "layer, pass" if any(match.by_layer for match in pairs) else "kernel family"
-    aligned = table(
+    aligned = build_table(
         f"Time {span}, both sides aligned by {by} and algorithm",
         tuple(compress(columns, used)),
-        [tuple(compress(_aligned(*item), used)) for item in every],
+        [tuple(compress(_build_aligned_cells(*item), used)) for item in every],
         limit=ROWS_SHOWN,
     )
     if aligned is not None:
@@ -181,12 +187,12 @@ def _cause_tables(pairs: Sequence[Why]) -> Iterator[Table]:
         yield replace(aligned, notes=(*notes, *aligned.notes))
 
 
-def _vary(pairs: Sequence[Pair]) -> list[bool]:
+def _find_varying_columns(pairs: Sequence[ComparedPair]) -> list[bool]:
     """Return whether workloads, and batch sizes, of the pairs differ and need a column."""
     return [len({pair.heading for pair in pairs}) > 1, len({pair.batch for pair in pairs}) > 1]
 
 
-def _aligned(match: Why, part: ComparedWork) -> tuple[Cell, ...]:
+def _build_aligned_cells(match: AlignedPair, part: ComparedWork) -> tuple[Cell, ...]:
     is_timed_only = part.kind == TIMED
     unknown = "the report has no kernels" if is_timed_only else "not known"
     sides = (part.a, part.b)
@@ -197,59 +203,67 @@ def _aligned(match: Why, part: ComparedWork) -> tuple[Cell, ...]:
         time_cell(side.ns if side else None, f"not in {label}")
         for label, side in zip("AB", sides, strict=True)
     )
-    counted = nothing("not measured on both sides")
+    counted = missing_cell("not measured on both sides")
     if part.flops is not None:
-        counted = Cell(ratio(part.flops), f"{part.flops:.6g}", value=part.flops)
+        counted = Cell(format_ratio(part.flops), f"{part.flops:.6g}", value=part.flops)
     return (
         text_cell(match.pair.heading),
-        text_cell(match.pair.batch) if match.pair.batch else nothing(unknown),
+        text_cell(match.pair.batch) if match.pair.batch else missing_cell(unknown),
         text_cell(part.name if part.layer or part.row else part.direction),
-        nothing(unknown) if is_timed_only else Cell(part.kind, KINDS[part.kind], value=part.kind),
-        _algorithms(part),
-        _both(launches, unknown),
+        missing_cell(unknown)
+        if is_timed_only
+        else Cell(part.kind, KINDS[part.kind], value=part.kind),
+        _build_algorithm_cell(part),
+        _join_sides_cell(launches, unknown),
         *times,
-        _signed_time(part.change),
+        _build_signed_time_cell(part.change),
         counted,
     )
 
 
-def _algorithms(part: ComparedWork) -> Cell:
+def _build_algorithm_cell(part: ComparedWork) -> Cell:
     """Return the method, with the arithmetic where that changed; both sides where they differ."""
     sides = (part.a, part.b)
-    methods = [" + ".join(map(name_algorithm, side.algorithms)) if side else "" for side in sides]
+    methods = [
+        " + ".join(map(format_algorithm_name, side.algorithms)) if side else "" for side in sides
+    ]
     if methods[0] == methods[1] and part.a and part.b and part.a.arithmetic != part.b.arithmetic:
         methods = [" + ".join(side.arithmetic) or methods[0] for side in (part.a, part.b)]
     is_timed_only = part.kind == TIMED
     unknown = "the report has no kernels" if is_timed_only else "the kernels' names contain none"
-    return _both(methods, unknown)
+    return _join_sides_cell(methods, unknown)
 
 
-def _both(texts: Sequence[str | None], reason: str) -> Cell:
+def _join_sides_cell(texts: Sequence[str | None], reason: str) -> Cell:
     """Return "GEMM" if both sides have it, otherwise "GEMM → GEMV"."""
     distinct = dict.fromkeys(text or DASH for text in texts)
-    return nothing(reason) if [*distinct] == [DASH] else text_cell(" → ".join(distinct))
+    return missing_cell(reason) if [*distinct] == [DASH] else text_cell(" → ".join(distinct))
 
 
-def _signed_time(ns: float | None) -> Cell:
+def _build_signed_time_cell(ns: float | None) -> Cell:
     """Return "+0.48 ms"."""
     if ns is None:
-        return nothing("not known on both sides")
+        return missing_cell("not known on both sides")
     mark = "" if not ns else "+" if ns > 0 else MINUS
-    return number_cell(time(abs(ns)), f"{mark}{full(abs(ns), 'ns')}", ns, mark=mark)
+    return number_cell(
+        format_time(abs(ns)), f"{mark}{format_all_digits(abs(ns), 'ns')}", ns, mark=mark
+    )
 
 
-def _differences(comparison: Comparison, pairs: Sequence[Why]) -> View:
+def _build_differences_chapter(comparison: Comparison, pairs: Sequence[AlignedPair]) -> View:
     """Return what differs between the sides, likely causes first, without a ranking if nothing was
     compared, and folded what is the same; equal tables of several batch sizes once."""
     tables = []
-    for rows, group in group_by(pairs, _list_suspects).items():
+    for rows, group in group_by(pairs, _list_ranked_differences).items():
         used = [True, True, True, *[any(row[3] != NOT_RANKED for row in rows)] * 2]
         used.append(any(row[-1] for row in rows))
         labels = compress(("difference", "A", "B", "as a cause", "why", "effect"), used)
         texts = [compress(row, used) for row in rows]
-        tables.append(_texts_table("Differences", [match.pair for match in group], labels, texts))
+        tables.append(
+            _build_pairs_text_table("Differences", [match.pair for match in group], labels, texts)
+        )
     equal = [
-        _texts_table("Equal on both sides", group, ("fact", "A and B"), rows)
+        _build_pairs_text_table("Equal on both sides", group, ("fact", "A and B"), rows)
         for rows, group in group_by(comparison.pairs, _list_equal_facts).items()
     ]
     shown_tables, folded = (
@@ -259,7 +273,7 @@ def _differences(comparison: Comparison, pairs: Sequence[Why]) -> View:
     return View("Differences between A and B", none, shown_tables, folded=folded, key="differences")
 
 
-def _list_suspects(match: Why) -> tuple[tuple[str, ...], ...]:
+def _list_ranked_differences(match: AlignedPair) -> tuple[tuple[str, ...], ...]:
     pairs = ((suspect, suspect.difference) for suspect in match.suspects)
     return tuple(
         (fact.fact, fact.a, fact.b, item.level, item.why, "not comparable" if fact.blocks else "")
@@ -267,28 +281,31 @@ def _list_suspects(match: Why) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _list_equal_facts(pair: Pair) -> tuple[tuple[str, str], ...]:
+def _list_equal_facts(pair: ComparedPair) -> tuple[tuple[str, str], ...]:
     differ = {"batch", *(difference.fact for difference in pair.differences)}
     return tuple((name, a) for name, a, _ in pair.facts if name not in differ)
 
 
-def _texts_table(
-    caption: str, pairs: Iterable[Pair], labels: Iterable[str], rows: Iterable[Iterable[str]]
+def _build_pairs_text_table(
+    caption: str,
+    pairs: Iterable[ComparedPair],
+    labels: Iterable[str],
+    rows: Iterable[Iterable[str]],
 ) -> Table:
     """Return a table of texts about these pairs."""
-    titles = "; ".join(map(_title, pairs))
+    titles = "; ".join(map(_title_pair, pairs))
     cells = tuple(tuple(map(text_cell, row)) for row in rows)
     return Table(tuple(text_columns(*labels)), cells, f"{caption}: {titles}", tools=False)
 
 
-def _title(pair: Pair) -> str:
+def _title_pair(pair: ComparedPair) -> str:
     return f"{pair.heading}, {pair.axis}{pair.batch}" if pair.batch else pair.heading
 
 
-def _quantities(comparison: Comparison) -> Iterator[View]:
+def _build_quantity_chapters(comparison: Comparison) -> Iterator[View]:
     """Yield a chapter for each part that has rows; every pair's rows in it, by batch size."""
     for key, title, level, quantities, caption in PARTS:
-        chosen = select_rows(comparison, *((level, quantity) for quantity in quantities))
+        chosen = select_quantity_rows(comparison, *((level, quantity) for quantity in quantities))
         if not chosen:
             continue
         if key in ("kernels", "layers"):
@@ -299,10 +316,10 @@ def _quantities(comparison: Comparison) -> Iterator[View]:
             caption = caption.replace("per step", "in the complete report")
         base = {"memory": "B", "flops": "FLOP"}.get(key, "ns")
         gate = 0.0 if key == "flops" else comparison.gate  # an exact count has none
-        yield View(title, tables=(quantity_table(caption, chosen, base, gate=gate),), key=key)
+        yield View(title, tables=(build_quantity_table(caption, chosen, base, gate=gate),), key=key)
 
 
-def select_rows(comparison: Comparison, *kinds: tuple[str, str]) -> list[Counts]:
+def select_quantity_rows(comparison: Comparison, *kinds: tuple[str, str]) -> list[Counts]:
     """Return the rows of these (level, quantity); the level "" stands for all."""
     return [
         (pair, row)
@@ -313,7 +330,7 @@ def select_rows(comparison: Comparison, *kinds: tuple[str, str]) -> list[Counts]
     ]
 
 
-def quantity_table(
+def build_quantity_table(
     caption: str,
     chosen: Sequence[Counts],
     base: str = "",
@@ -339,12 +356,16 @@ def quantity_table(
         Column("result", style="text"),
         Column("reason", style="text"),
     )
-    used = _vary([pair for pair, _ in chosen])
+    used = _find_varying_columns([pair for pair, _ in chosen])
     used += [column.label not in without for column in columns[2:]]
     used[-1] = used[-1] and common is None
-    bars = [None] * len(chosen) if gate is None else _bars([row for _, row in chosen], gate)
+    bars = (
+        [None] * len(chosen)
+        if gate is None
+        else _build_change_bars([row for _, row in chosen], gate)
+    )
     rows = [
-        tuple(compress(_quantity_cells(*item, bar), used))
+        tuple(compress(_build_quantity_cells(*item, bar), used))
         for item, bar in zip(chosen[:limit], bars, strict=False)
     ]
     return Table(
@@ -357,46 +378,48 @@ def quantity_table(
     )
 
 
-def style_of(row: Row) -> str:
+def choose_result_style(row: ComparedRow) -> str:
     """Return the class of a result; "" for what does not count."""
     return next((style for style, results in STYLES.items() if row.result in results), "")
 
 
-def _quantity_cells(pair: Pair, row: Row, bar: Bar | None) -> tuple[Cell, ...]:
+def _build_quantity_cells(
+    pair: ComparedPair, row: ComparedRow, bar: ChangeBar | None
+) -> tuple[Cell, ...]:
     meaning = MEANING[row.result]
     if row.p is not None and row.adjusted is not None:
         meaning += (
             f"; p = {row.p:.2g} for this row only, {row.adjusted:.2g} among all rows of its level"
         )
-    factor = interval = nothing(row.reason)
+    factor = interval = missing_cell(row.reason)
     if row.change is not None:
-        factor = Cell(_factor(row.change), value=round(row.change + 1, 6))
+        factor = Cell(_format_change_as_factor(row.change), value=round(row.change + 1, 6))
     factor = replace(factor, bar=bar)
     if row.interval:
-        interval = text_cell(" to ".join(map(_factor, row.interval)))
+        interval = text_cell(" to ".join(map(_format_change_as_factor, row.interval)))
     is_layer_count = row.key.quantity == "flops" and row.key.level == "layer"
-    name = _name(row) + (", FLOPs" if is_layer_count else "")
+    name = _name_row_with_changes(row) + (", FLOPs" if is_layer_count else "")
     # the complete name of a kernel, and what the figures were read from
     title = "; ".join(filter(None, (row.key.kernel[:1000], row.basis))) or None
     return (
         text_cell(pair.heading),
         text_cell(pair.batch or DASH),
         Cell(name[: NAME_MAX - 1] + "…" if len(name) > NAME_MAX else name, title, value=row.name),
-        _value(row, row.before, "A"),
-        _value(row, row.after, "B"),
+        _build_side_value_cell(row, row.before, "A"),
+        _build_side_value_cell(row, row.after, "B"),
         factor,
         interval,
-        Cell(row.result, meaning, style_of(row), row.result),
+        Cell(row.result, meaning, choose_result_style(row), row.result),
         text_cell(row.reason),
     )
 
 
-def _factor(change: float) -> str:
+def _format_change_as_factor(change: float) -> str:
     """Return a change of 0.38 as "1.38"."""
-    return significant(float(change + 1))
+    return format_significant(float(change + 1))
 
 
-def _name(row: Row) -> str:
+def _name_row_with_changes(row: ComparedRow) -> str:
     """Return the name, with the grids and the launches where they changed, and then the time of one
     launch."""
     a, b = row.before, row.after
@@ -412,29 +435,31 @@ def _name(row: Row) -> str:
     if a.launches and b.launches and a.launches != b.launches:
         changed.append(f"{a.launches:,.6g} launches in A, {b.launches:,.6g} in B")
         if row.key.quantity == "time":
-            each = (time(side.median / (side.launches or 1)) for side in (a, b))
+            each = (format_time(side.median / (side.launches or 1)) for side in (a, b))
             changed.append(f"{' and '.join(each)} each")
     return f"{row.name} ({'; '.join(changed)})" if changed else row.name
 
 
-def _value(row: Row, number: Number | None, side: str) -> Cell:
+def _build_side_value_cell(row: ComparedRow, number: SideFigure | None, side: str) -> Cell:
     if number is None:
-        return nothing(f"not in {side}")
+        return missing_cell(f"not in {side}")
     if row.key.quantity == "memory":
         return size_cell(number.median)
     if row.key.quantity in ENERGY_UNITS:
-        return Cell(quantity(row.key.quantity, number.median), value=number.median)
+        return Cell(format_quantity(row.key.quantity, number.median), value=number.median)
     if row.key.quantity != "time":
-        return amount(number.median, "FLOP" if row.key.quantity == "flops" else "")
+        return amount_cell(number.median, "FLOP" if row.key.quantity == "flops" else "")
     note = f"median of {number.runs} run{'s' if number.runs > 1 else ''}, {number.steps} values"
     if number.runs > 1:
-        note += f"; runs from {time(number.low)} to {time(number.high)}"
+        note += f"; runs from {format_time(number.low)} to {format_time(number.high)}"
     if number.interval is not None:
-        note += f"; 95% interval {time(number.interval[0])} to {time(number.interval[1])}"
+        note += (
+            f"; 95% interval {format_time(number.interval[0])} to {format_time(number.interval[1])}"
+        )
     return time_cell(number.median, note=note)
 
 
-def _bars(rows: Sequence[Row], gate: float) -> Iterator[Bar]:
+def _build_change_bars(rows: Sequence[ComparedRow], gate: float) -> Iterator[ChangeBar]:
     """Yield each change on one scale. What lies beyond it ends in an arrow, so that it does not
     look like the largest change of the scale."""
     ends = [end for row in rows for end in (row.change, *(row.interval or ())) if end is not None]
@@ -442,27 +467,27 @@ def _bars(rows: Sequence[Row], gate: float) -> Iterator[Bar]:
     reach = min(max([least, *map(abs, ends)]), max(BAR_REACH, least))
     for row in rows:
         if row.change is None:
-            yield Bar()
+            yield ChangeBar()
             continue
         low, high = row.interval or (row.change, row.change)
         start, end, middle = (
             50 + (50 - EDGE) * min(max(end / reach, -1), 1) for end in (low, high, row.change)
         )
         beyond = {"left": low < -reach, "right": high > reach, "far": abs(row.change) > reach}
-        yield Bar(
+        yield ChangeBar(
             round(start, 2),
             round(end - start, 2),
             round(middle, 2),
-            style_of(row) or "plain",
+            choose_result_style(row) or "plain",
             " ".join(side for side, is_beyond in beyond.items() if is_beyond),
             round(100 * gate / reach, 2),
         )
 
 
-def describe_sides(comparison: Comparison) -> tuple[tuple[str, str], ...]:
+def describe_compared_sides(comparison: Comparison) -> tuple[tuple[str, str], ...]:
     """Return ("A", "run 12: batch 64, H100, 2026-11-20"), and the same of B."""
     return tuple(
-        (label, f"{side.label}: {_describe_runs(side, used)}")
+        (label, f"{side.label}: {_describe_runs_of_side(side, used)}")
         for label, side, used in (
             ("A", comparison.a, [run for pair in comparison.pairs for run in pair.runs_a]),
             ("B", comparison.b, [run for pair in comparison.pairs for run in pair.runs_b]),
@@ -470,7 +495,7 @@ def describe_sides(comparison: Comparison) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _describe_runs(side: Side, used: Sequence[Run]) -> str:
+def _describe_runs_of_side(side: ComparisonSide, used: Sequence[Run]) -> str:
     batches = sorted({run.batch_size for run in used if run.batch_size is not None})
     count = f"{len(used)} run{'s' if len(used) != 1 else ''}"
     if side.runs and not used:
@@ -513,29 +538,34 @@ class CompareOutput:
     not_comparable: int
     findings: Sequence[str]
     warnings: Sequence[str]
-    pairs: Sequence[Why]
+    pairs: Sequence[AlignedPair]
 
 
-def comparison_view(comparison: Comparison) -> View:
+def build_comparison_summary(comparison: Comparison) -> View:
     """Return the sides, how the step changed and why, and one table: steps, memory and energy, then
     layers by the size of their change, then kernels and counts that changed. Only the sides if
     nothing may be compared."""
-    view = View(properties=describe_sides(comparison), document=partial(compare_view, comparison))
+    view = View(
+        properties=describe_compared_sides(comparison),
+        document=partial(build_comparison_page, comparison),
+    )
     if comparison.is_refused or not comparison.pairs:
         return view
-    sentences = describe(comparison, tuple(map(explain, comparison.pairs)))
-    steps = select_rows(comparison, *(("step", name) for name in ("time", "memory", *ENERGY_UNITS)))
-    layers = select_rows(comparison, ("layer", "time"))
+    sentences = describe_comparison(comparison, tuple(map(align_rows_of_pair, comparison.pairs)))
+    steps = select_quantity_rows(
+        comparison, *(("step", name) for name in ("time", "memory", *ENERGY_UNITS))
+    )
+    layers = select_quantity_rows(comparison, ("layer", "time"))
     rows = list(steps)
     for level, is_short in (
         (layers, False),
-        (select_rows(comparison, ("kernel", "time")), layers),
-        (select_rows(comparison, ("step", "flops"), ("layer", "flops")), steps),
+        (select_quantity_rows(comparison, ("kernel", "time")), layers),
+        (select_quantity_rows(comparison, ("step", "flops"), ("layer", "flops")), steps),
     ):
-        listed = [item for item in level if not is_short or style_of(item[1])]
+        listed = [item for item in level if not is_short or choose_result_style(item[1])]
         rows += sorted(listed, key=lambda item: -item[1].weight)
-    table = quantity_table("", rows, without=("95% interval", "reason"), limit=TERMINAL_ROWS)
-    notes = [gate_text(comparison)]
+    table = build_quantity_table("", rows, without=("95% interval", "reason"), limit=TERMINAL_ROWS)
+    notes = [describe_gate(comparison)]
     if table.hidden:
         notes.append(f"{table.hidden} more rows: --out FILE.html.")
     return replace(
@@ -548,25 +578,25 @@ def comparison_view(comparison: Comparison) -> View:
     )
 
 
-def markdown(comparison: Comparison) -> str:
+def write_pull_request_markdown(comparison: Comparison) -> str:
     """Return a summary for a pull request: the sentences of the page, and folded tables of the rows
     that count."""
-    sentences = describe(comparison, tuple(map(explain, comparison.pairs)))
+    sentences = describe_comparison(comparison, tuple(map(align_rows_of_pair, comparison.pairs)))
     worse, better, news = comparison.regressions, comparison.improvements, comparison.news
-    steps = select_rows(comparison, ("step", "time"), ("step", "memory"))
+    steps = select_quantity_rows(comparison, ("step", "time"), ("step", "memory"))
     hidden = len(sentences.findings) - SENTENCES
-    return documents.markdown(
+    return documents.write_markdown(
         replace(
             sentences,
             title=f"perfctl compare: {comparison.b.label} against {comparison.a.label}",
             facts=(
                 f"{len(worse)} worse, {len(better)} better, {len(news)} new, gone or different.",
-                gate_text(comparison),
+                describe_gate(comparison),
             ),
             findings=sentences.findings[:SENTENCES],
-            properties=describe_sides(comparison),
+            properties=describe_compared_sides(comparison),
             folded=tuple(
-                quantity_table(caption, rows, without=("reason",), limit=MARKDOWN_ROWS)
+                build_quantity_table(caption, rows, without=("reason",), limit=MARKDOWN_ROWS)
                 for caption, rows in (
                     ("Changes", [*worse, *better, *news]),
                     ("Steps and memory", steps),
@@ -581,10 +611,10 @@ def markdown(comparison: Comparison) -> str:
     )
 
 
-def compare_output(comparison: Comparison) -> CompareOutput:
+def build_comparison_output(comparison: Comparison) -> CompareOutput:
     """Return the complete comparison for programs."""
-    pairs = tuple(map(explain, comparison.pairs))
-    sentences = describe(comparison, pairs)
+    pairs = tuple(map(align_rows_of_pair, comparison.pairs))
+    sentences = describe_comparison(comparison, pairs)
     a, b = comparison.a.label, comparison.b.label
     return CompareOutput(
         comparison=comparison,

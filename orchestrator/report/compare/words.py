@@ -18,12 +18,12 @@ from perfctl.orchestrator.compare.causes import (
     OTHER_KERNELS,
     SAME,
     TIMED,
-    Cause,
+    AlignedPair,
+    ChangeCause,
     ComparedWork,
-    Why,
-    between_kernels,
+    is_change_between_kernels,
 )
-from perfctl.orchestrator.compare.compare import Comparison, Pair
+from perfctl.orchestrator.compare.compare import ComparedPair, Comparison
 from perfctl.orchestrator.compare.compared import (
     BETTER,
     DIFFERS,
@@ -37,7 +37,7 @@ from perfctl.orchestrator.compare.compared import (
     SLOWER,
     WITHIN,
     WORSE,
-    Row,
+    ComparedRow,
 )
 from perfctl.orchestrator.compare.quantities import (
     KERNELS,
@@ -47,10 +47,17 @@ from perfctl.orchestrator.compare.quantities import (
 )
 from perfctl.orchestrator.compare.sides import NOT_RECORDED
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
-from perfctl.orchestrator.report.numbers import full, ratio, si, significant, size, time
+from perfctl.orchestrator.report.numbers import (
+    format_all_digits,
+    format_bytes,
+    format_ratio,
+    format_si,
+    format_significant,
+    format_time,
+)
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.view import View
-from perfctl.orchestrator.statistics import group_by, ratio_too_wide
+from perfctl.orchestrator.statistics import group_by, judge_ratio_interval
 
 MINUS = "−"
 REPEATS = 5
@@ -67,7 +74,7 @@ _NAMES = {
     "cudnn": "cuDNN",
     "cublas": "cuBLAS",
 }
-Counts = tuple[Pair, Row]
+Counts = tuple[ComparedPair, ComparedRow]
 """A row that counts, and its pair."""
 
 _CHANGED = (SLOWER, FASTER)
@@ -82,14 +89,14 @@ _PROPER = {"cudnn": "cuDNN", "cuda": "CUDA", "commit": "The commit", "driver": "
 ENERGY_UNITS = {"energy": "J", "energy-delay product": "J·s"}
 
 
-def describe(comparison: Comparison, pairs: Sequence[Why]) -> View:
+def describe_comparison(comparison: Comparison, pairs: Sequence[AlignedPair]) -> View:
     """Return a view of sentences: how the step changed and why, which are its open findings;
     regressions, improvements, new and gone; then everything that could not be compared.
 
     pairs: what stands behind the changes of each pair.
     """
     several = len({pair.heading for pair in comparison.pairs}) > 1
-    heads = list(_heads(comparison, pairs, several))
+    heads = list(_list_step_findings(comparison, pairs, several))
     aligned = [
         (match, part) for match in pairs for part in match.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)
     ]
@@ -102,14 +109,16 @@ def describe(comparison: Comparison, pairs: Sequence[Why]) -> View:
         if row.key.level != "kernel" or (id(pair), *row.key[3:5]) not in in_layers
     ]
     findings = []
-    for group in _groups([*comparison.regressions, *comparison.improvements, *news]):
+    for group in _group_rows_by_result([*comparison.regressions, *comparison.improvements, *news]):
         row = group[0][1]
         if row.key == STEP_TIME and len(comparison.pairs) == 1:
             continue  # the first sentence
         key = row.key
         evidence = key.quantity if key.quantity in ("memory", "flops") else f"{key.level}s"
-        text = _describe_change(group, several)
-        if algorithms := next((_algorithms(part) for _, part in aligned if part.row is row), ""):
+        text = _describe_quantity_change(group, several)
+        if algorithms := next(
+            (_describe_algorithm_change(part) for _, part in aligned if part.row is row), ""
+        ):
             text = f"{text[:-1]}; {algorithms}."
         findings.append(Finding(text, evidence))
     unjudged = [
@@ -119,47 +128,53 @@ def describe(comparison: Comparison, pairs: Sequence[Why]) -> View:
         and (comparison.forced or not match.pair.blocked)
         and (part.row is None or part.row.result not in (*WORSE, *BETTER))
     ]
-    findings += _realigned(unjudged, several)
+    findings += _list_changed_kernels(unjudged, several)
     blocked = dict.fromkeys(
         difference.sentence for pair in comparison.pairs for difference in pair.blocked
     )
     banner = f"Compared anyway, although not comparable: {'; '.join(blocked)}."
     return View(
         findings=(*heads, *findings),
-        warnings=tuple(_warnings(comparison)),
+        warnings=tuple(_list_comparison_warnings(comparison)),
         caution=banner if comparison.forced and blocked else None,
         open_findings=len(heads),
     )
 
 
-def _heads(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Iterator[Finding]:
-    measured = [(pair, row) for pair in comparison.pairs if (row := _step_row(pair)) is not None]
+def _list_step_findings(
+    comparison: Comparison, pairs: Sequence[AlignedPair], several: bool
+) -> Iterator[Finding]:
+    measured = [
+        (pair, row) for pair in comparison.pairs if (row := _choose_step_time_row(pair)) is not None
+    ]
     if measured:
         pair, row = max(
             measured, key=lambda item: (item[1].result in _CHANGED, abs(item[1].change or 0.0))
         )
         further = "; ".join(
-            _briefly(other, row, several) for other, row in measured if other is not pair
+            _describe_step_change_briefly(other, row, several)
+            for other, row in measured
+            if other is not pair
         )
-        text = _describe_step(pair, row, comparison, several)
+        text = _describe_step_change(pair, row, comparison, several)
         yield Finding(f"{text} {further[:1].upper()}{further[1:]}." if further else text, "steps")
     else:
-        yield _untimed(comparison, pairs, several)
+        yield _describe_comparison_without_steps(comparison, pairs, several)
     chosen = [match for match in pairs if (match.pair is pair if measured else match.pair.rows)]
     for match in chosen[:1]:
         if match.pair.is_busy and not match.has_kernels:
             continue  # other programs may have caused the change
-        if cause := _describe_cause(match):
+        if cause := _describe_change_cause(match):
             is_one = len(pairs) == 1 or not match.pair.batch
             yield Finding(
                 f"{cause}{'' if is_one else f' ({match.pair.axis}{match.pair.batch})'}.", "why"
             )
-        if differences := _describe_differences(match):
+        if differences := _describe_likely_differences(match):
             yield Finding(differences, "differences")
-    yield from _other_layers(comparison)
+    yield from _list_one_sided_layers(comparison)
 
 
-def _other_layers(comparison: Comparison) -> Iterator[Finding]:
+def _list_one_sided_layers(comparison: Comparison) -> Iterator[Finding]:
     """Yield the layers that only one side has: what the other side does not compute at all."""
     results: dict[str, set[str]] = defaultdict(set)
     for pair in comparison.pairs:
@@ -170,38 +185,45 @@ def _other_layers(comparison: Comparison) -> Iterator[Finding]:
         names = [name for name, kinds in results.items() if kinds == {result}]
         if names:
             noun = "layer" if len(names) == 1 else "layers"
-            yield Finding(f"Only {label} has the {noun} {_list_names(names)}.", "layers")
+            yield Finding(f"Only {label} has the {noun} {_join_first_names(names)}.", "layers")
 
 
-def _realigned(aligned: Sequence[tuple[Why, ComparedWork]], several: bool) -> Iterator[Finding]:
+def _list_changed_kernels(
+    aligned: Sequence[tuple[AlignedPair, ComparedWork]], several: bool
+) -> Iterator[Finding]:
     """Yield layers that run other kernels, each once for all batch sizes that changed alike."""
     groups = group_by(
-        aligned, lambda item: (item[0].pair.heading, item[1].name, _algorithms(item[1]))
+        aligned,
+        lambda item: (item[0].pair.heading, item[1].name, _describe_algorithm_change(item[1])),
     )
     for (_, name, changed), group in groups.items():
         _, part = max(group, key=lambda item: abs(item[1].change or 0.0))
-        flops = f", {significant(part.flops)} times the FLOPs" if part.flops is not None else ""
+        flops = (
+            f", {format_significant(part.flops)} times the FLOPs" if part.flops is not None else ""
+        )
         text = f"{name}: {changed}{flops}"
         if part.a and part.b and part.a.ns and part.b.ns is not None:
-            text += f", {percent_change(part.b.ns / part.a.ns - 1)} time"
-            text += f" ({time(part.a.ns)} in A, {time(part.b.ns)} in B)"
-        yield Finding(f"{text}{_places_of([match.pair for match, _ in group], several)}.", "why")
+            text += f", {format_percent_change(part.b.ns / part.a.ns - 1)} time"
+            text += f" ({format_time(part.a.ns)} in A, {format_time(part.b.ns)} in B)"
+        yield Finding(
+            f"{text}{_describe_batches([match.pair for match, _ in group], several)}.", "why"
+        )
 
 
-def _algorithms(part: ComparedWork) -> str:
+def _describe_algorithm_change(part: ComparedWork) -> str:
     """Return "Winograd F(2x2,3x3) → implicit GEMM"."""
     sides = [side.arithmetic if part.kind == ARITHMETIC else side.algorithms for side in part.sides]
-    names = [_join(side) for side in sides]
+    names = [_join_algorithm_names(side) for side in sides]
     if part.kind == OTHER_KERNELS:
         return f"different kernels of {names[-1] or 'the same kind'}"
     return " → ".join(names)
 
 
-def _join(algorithms: Iterable[str]) -> str:
-    return " + ".join(map(name_algorithm, algorithms))
+def _join_algorithm_names(algorithms: Iterable[str]) -> str:
+    return " + ".join(map(format_algorithm_name, algorithms))
 
 
-def _step_row(pair: Pair) -> Row | None:
+def _choose_step_time_row(pair: ComparedPair) -> ComparedRow | None:
     """Return the time of a step on both sides, or of its kernels if the step was not timed; None
     without either."""
     every = (row for row in pair.rows if row.key[:2] == ("step", "time") and row.medians)
@@ -209,7 +231,9 @@ def _step_row(pair: Pair) -> Row | None:
     return rows.get("step") or rows.get(KERNELS)
 
 
-def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Finding:
+def _describe_comparison_without_steps(
+    comparison: Comparison, pairs: Sequence[AlignedPair], several: bool
+) -> Finding:
     """Return the time of complete reports if their steps are unknown, otherwise the executed
     FLOPs."""
     for match in pairs:
@@ -221,8 +245,8 @@ def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Fin
         ):
             a, b = match.total
             return Finding(
-                f"All kernels of the report took {_longer(b / a - 1)}"
-                f"{_places_of([match.pair], several)}: {time(a)} in A, {time(b)} in B. perfctl "
+                f"All kernels of the report took {_describe_time_change(b / a - 1)}"
+                f"{_describe_batches([match.pair], several)}: {format_time(a)} in A, {format_time(b)} in B. perfctl "
                 "does not judge this, because the number of steps is unknown.",
                 "why",
             )
@@ -246,29 +270,29 @@ def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Fin
     )
 
 
-def _describe_step(pair: Pair, row: Row, comparison: Comparison, several: bool) -> str:
+def _describe_step_change(
+    pair: ComparedPair, row: ComparedRow, comparison: Comparison, several: bool
+) -> str:
     """Return how the step changed, in one sentence of at most 140 characters, and why perfctl
     states no more."""
     assert row.medians is not None
     is_step = row.key.item == "step"
     subject = "The step" if is_step else "The kernels of a step"
-    a, b = map(time, row.medians)
-    suffix, both = _places_of([pair], several), f"{a} in A, {b} in B"
+    a, b = map(format_time, row.medians)
+    suffix, both = _describe_batches([pair], several), f"{a} in A, {b} in B"
     gate = f"{comparison.gate * 100:g}%"
     if row.result in _CHANGED:
         have = "is" if is_step else "are"
-        interval = write_interval(row.interval)
-        return (
-            f"{subject} {have} {_much(row)} {row.result}{suffix}: {both} (95% interval {interval})."
-        )
+        interval = format_interval(row.interval)
+        return f"{subject} {have} {_format_unsigned_change(row)} {row.result}{suffix}: {both} (95% interval {interval})."
     if row.result == WITHIN:
-        change = percent_change(row.change or 0.0)
+        change = format_percent_change(row.change or 0.0)
         return f"{subject} changed by {change}{suffix}, within the gate of {gate}: {both}."
     if row.result == NOT_SHOWN and row.interval is not None:
-        interval = write_interval(row.interval)
+        interval = format_interval(row.interval)
         if max(-row.interval[0], row.interval[1]) <= comparison.gate:
             return f"{subject} did not change by more than {gate}{suffix}: {interval} ({both})."
-        count = _count_repeats(row, comparison.gate)
+        count = _estimate_repeats_needed(row, comparison.gate)
         advice = f"about {count} repeats per side would suffice"
         if count is None:
             advice = "more repeats narrow the interval"
@@ -277,53 +301,55 @@ def _describe_step(pair: Pair, row: Row, comparison: Comparison, several: bool) 
         return f"Too noisy to judge{suffix}: {subject.lower()} changed by {interval}; {advice}."
     if row.change is None:
         return f"{subject} took {both}{suffix}; {row.reason}."
-    moved = _longer(row.change)
+    moved = _describe_time_change(row.change)
     if not comparison.forced and pair.blocked:
         first = pair.blocked[0]
         facts, reasons = f"{first.fact} {first.a} in A, {first.b} in B", first.reason
         if len(pair.blocked) > 1 or len(first.a + first.b) >= 40:
-            facts = _list_names([difference.fact for difference in pair.blocked])
-            reasons = _reasons(pair)
+            facts = _join_first_names([difference.fact for difference in pair.blocked])
+            reasons = _explain_not_comparable(pair)
         return (
             f"Not comparable ({facts}): {subject.lower()} took {moved}, {both}. "
-            f"{_sentence(reasons)} {_ANYWAY}"
+            f"{_format_as_sentence(reasons)} {_ANYWAY}"
         )
     if row.needs_repeats:
         advice = f"{REPEATS} repeats per side would suffice"
         return f"{subject} took {moved}{suffix} ({both}), from too few values to judge: {advice}."
-    return f"{subject} took {moved}{suffix} ({both}), not judged. {_sentence(row.reason)}"
+    return f"{subject} took {moved}{suffix} ({both}), not judged. {_format_as_sentence(row.reason)}"
 
 
-def _reasons(pair: Pair) -> str:
+def _explain_not_comparable(pair: ComparedPair) -> str:
     """Return why a pair is not comparable."""
     return "; ".join(f"{difference.sentence} ({difference.reason})" for difference in pair.blocked)
 
 
-def _list_names(names: Sequence[str]) -> str:
+def _join_first_names(names: Sequence[str]) -> str:
     """Return "torch, cuda, cudnn and 2 more"."""
     suffix = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + suffix
 
 
-def _longer(change: float) -> str:
+def _describe_time_change(change: float) -> str:
     if not change:
         return "as long"
     if change >= 1 or change <= -0.5:
-        return f"{ratio(1 + change)} times as long"
-    return f"{percent_change(change).lstrip('+' + MINUS)} {'longer' if change > 0 else 'less'}"
+        return f"{format_ratio(1 + change)} times as long"
+    return (
+        f"{format_percent_change(change).lstrip('+' + MINUS)} {'longer' if change > 0 else 'less'}"
+    )
 
 
-def _briefly(pair: Pair, row: Row, several: bool) -> str:
-    name = _places_of([pair], several).strip() or "elsewhere"
-    return f"{name} {percent_change(row.change or 0.0)} ({row.result})"
+def _describe_step_change_briefly(pair: ComparedPair, row: ComparedRow, several: bool) -> str:
+    name = _describe_batches([pair], several).strip() or "elsewhere"
+    return f"{name} {format_percent_change(row.change or 0.0)} ({row.result})"
 
 
-def _sentence(text: str) -> str:
+def _format_as_sentence(text: str) -> str:
     is_name = not text.partition(" ")[0].islower()
     return f"{text[:1] if is_name else text[:1].upper()}{text[1:]}." if text else ""
 
 
-def _count_repeats(row: Row, gate: float) -> int | None:
+def _estimate_repeats_needed(row: ComparedRow, gate: float) -> int | None:
     """Return the runs per side that would show a change as large as the gate, at this spread; None
     if the spread is unknown."""
     if not (row.test and row.before and row.after and gate) or row.test.high <= row.test.low:
@@ -332,18 +358,18 @@ def _count_repeats(row: Row, gate: float) -> int | None:
     if min(runs) < 2:
         return REPEATS if max(runs) < 2 else None
     # the interval then reaches no farther than the gate to each side
-    wide = ratio_too_wide(row.test, min(runs), "runs", (1 + gate) ** 2)
+    wide = judge_ratio_interval(row.test, min(runs), "runs", (1 + gate) ** 2)
     return min(runs) + (wide.more if wide else 1)
 
 
-def _describe_cause(match: Why) -> str | None:
+def _describe_change_cause(match: AlignedPair) -> str | None:
     """Return what caused the change, without the full stop; None if nothing is known."""
     if not match.parts:
         return None
-    if between_kernels(match):
+    if is_change_between_kernels(match):
         assert match.step is not None and match.step.medians is not None
         a, b = match.step.medians
-        much = f"{_signed(match.whole or 0.0)} of the {_signed(b - a)}"
+        much = f"{_format_signed_time(match.whole or 0.0)} of the {_format_signed_time(b - a)}"
         return f"Kernels account for {much}; the rest is between kernels (host, launches, data)"
     if match.has_kernels and len(match.of(SAME)) == len(match.parts):
         launches = ""
@@ -362,34 +388,34 @@ def _describe_cause(match: Why) -> str | None:
     weight = abs(lead.change)
     # a change of algorithm is named where it matters, also behind kernels that merely took longer
     chosen = next((cause for cause in algorithms if abs(cause.change) >= weight / 4), lead)
-    return _cause(chosen, match)
+    return _describe_grouped_cause(chosen, match)
 
 
-def of_the_change(change: float, match: Why) -> str:
+def describe_part_of_change(change: float, match: AlignedPair) -> str:
     """Return "+0.48 ms of the +0.50 ms of kernel time"."""
     if not match.timed:
-        return f"{_signed(change)} at the clocks of ncu"
+        return f"{_format_signed_time(change)} at the clocks of ncu"
     total, basis = match.whole, "of kernel time" if match.has_kernels else "of the step"
     if not total:
-        return _signed(change)
+        return _format_signed_time(change)
     if abs(change - total) < 0.005 * abs(total):
-        return f"{_signed(change)}, all of the change {basis}"
+        return f"{_format_signed_time(change)}, all of the change {basis}"
     layers = sum(part.change or 0.0 for part in match.parts)
     # each is a median of its own
     if not match.has_kernels and abs(layers - total) > ADD_UP * abs(total):
         note = "the medians of layers do not add up to that of the step"
-        return f"{_signed(change)}, while the step changed by {_signed(total)}; {note}"
-    return f"{_signed(change)} of the {_signed(total)} {basis}"
+        return f"{_format_signed_time(change)}, while the step changed by {_format_signed_time(total)}; {note}"
+    return f"{_format_signed_time(change)} of the {_format_signed_time(total)} {basis}"
 
 
-def _cause(cause: Cause, match: Why) -> str:
-    places, much = _name_places(cause), of_the_change(cause.change, match)
+def _describe_grouped_cause(cause: ChangeCause, match: AlignedPair) -> str:
+    places, much = _name_parts_of_cause(cause), describe_part_of_change(cause.change, match)
     if cause.kind in (ALGORITHM, ARITHMETIC):
-        if cause.slower is not None and match.timed:
-            much = f"{percent_change(cause.slower - 1)} time; {much}"
+        if cause.time_ratio is not None and match.timed:
+            much = f"{format_percent_change(cause.time_ratio - 1)} time; {much}"
         if cause.flops is not None and cause.kind == ALGORITHM:
-            much = f"{significant(cause.flops)} times the FLOPs, {much}"
-        before, after = _join(cause.before), _join(cause.after)
+            much = f"{format_significant(cause.flops)} times the FLOPs, {much}"
+        before, after = _join_algorithm_names(cause.before), _join_algorithm_names(cause.after)
         if not (before and after):
             verb = "also uses" if after else "no longer uses"
             return f"{places} {verb} {after or before}: {much}"
@@ -410,14 +436,14 @@ def _cause(cause: Cause, match: Why) -> str:
     first = cause.parts[0]
     if cause.kind in (TIMED, SAME):
         tail = "" if cause.kind == TIMED else ", with the same kernels"
-        return f"{first.name} changed most: {of_the_change(first.change or 0.0, match)}{tail}"
+        return f"{first.name} changed most: {describe_part_of_change(first.change or 0.0, match)}{tail}"
     kernels = "the same kernels on different grids"
     if cause.kind == OTHER_KERNELS:
         kernels = "different kernels of the same algorithm"
     return f"{places} {'run' if len(cause.parts) > 1 else 'runs'} {kernels}: {much}"
 
 
-def _name_places(cause: Cause) -> str:
+def _name_parts_of_cause(cause: ChangeCause) -> str:
     """Return "conv2 forward", "3 layers", "3 kinds of kernels"."""
     if len(cause.parts) == 1:
         return cause.parts[0].name
@@ -431,12 +457,12 @@ def _name_places(cause: Cause) -> str:
     return f"{len(layers)} layer{'s' if len(layers) > 1 else ''}"
 
 
-def name_algorithm(method: str) -> str:
+def format_algorithm_name(method: str) -> str:
     """Return "implicit gemm" as "implicit GEMM"."""
     return " ".join(_NAMES.get(part, part) for part in method.split(" "))
 
 
-def _describe_differences(match: Why) -> str | None:
+def _describe_likely_differences(match: AlignedPair) -> str | None:
     """Return the differences that are likely causes; None if the sides do not differ, or nothing
     was compared."""
     if all(suspect.level == NOT_RANKED for suspect in match.suspects):
@@ -446,13 +472,17 @@ def _describe_differences(match: Why) -> str | None:
         every = [suspect.difference for suspect in match.suspects]
         unknown = [item.fact for item in every if NOT_RECORDED in (item.a, item.b)]
         differ = [item.fact for item in every if item.fact not in unknown]
-        facts = f"; {_list_names(differ)} differ{'s' if len(differ) == 1 else ''}" if differ else ""
+        facts = (
+            f"; {_join_first_names(differ)} differ{'s' if len(differ) == 1 else ''}"
+            if differ
+            else ""
+        )
         if unknown:
             verb = "was" if len(unknown) == 1 else "were"
-            facts += f"; {_list_names(unknown)} {verb} recorded on one side only"
+            facts += f"; {_join_first_names(unknown)} {verb} recorded on one side only"
         return f"No difference between the sides is a likely cause{facts}."
     first, *further = (suspect.difference for suspect in likely)
-    reason = _sentence(likely[0].why)
+    reason = _format_as_sentence(likely[0].why)
     software = [difference for difference in match.pair.differences if difference.software]
     if first.software and len(software) == 1:
         name = _PROPER.get(first.fact, first.fact)
@@ -461,11 +491,11 @@ def _describe_differences(match: Why) -> str | None:
     return f"Likely cause: {first.fact} {first.a} in A, {first.b} in B{tail}. {reason}"
 
 
-def _signed(ns: float) -> str:
-    return f"{'+' if ns >= 0 else MINUS}{time(abs(ns))}"
+def _format_signed_time(ns: float) -> str:
+    return f"{'+' if ns >= 0 else MINUS}{format_time(abs(ns))}"
 
 
-def _groups(rows: list[Counts]) -> list[list[Counts]]:
+def _group_rows_by_result(rows: list[Counts]) -> list[list[Counts]]:
     """Return the rows of one quantity and one result over all batch sizes; without kernels whose
     layer has the same result."""
     of_layers = {
@@ -480,25 +510,29 @@ def _groups(rows: list[Counts]) -> list[list[Counts]]:
     return list(groups.values())
 
 
-def _describe_change(group: list[Counts], several: bool) -> str:
+def _describe_quantity_change(group: list[Counts], several: bool) -> str:
     """Return the change of one quantity at one or several batch sizes, the weightiest in full.
 
     "conv2 forward is 20.1% slower at batch 64 (95% interval +18.9% to +21.2%; 4.12 ms in A,
     4.95 ms in B)."
     """
     pair, row = group[0]
-    places = _places_of([pair for pair, _ in group], several)
-    suffix = _places_of([pair]) if len(group) > 1 else ""
+    places = _describe_batches([pair for pair, _ in group], several)
+    suffix = _describe_batches([pair]) if len(group) > 1 else ""
     if row.result in (NEW, GONE):
         number = row.before or row.after
         assert number is not None
         span = "in the complete report" if PER_REPORT in (row.basis or "") else "per step"
-        spent = f", {time(number.median)} {span}{suffix}" if row.key.quantity == "time" else ""
+        spent = (
+            f", {format_time(number.median)} {span}{suffix}" if row.key.quantity == "time" else ""
+        )
         return f"{row.name} is {row.result}{places}: {MEANING[row.result]}{spent}."
     assert row.medians is not None
     # exact counts in full: their difference may be in the last digit
     a, b = (
-        full(value, "FLOP") if row.key.quantity == "flops" else quantity(row.key.quantity, value)
+        format_all_digits(value, "FLOP")
+        if row.key.quantity == "flops"
+        else format_quantity(row.key.quantity, value)
         for value in row.medians
     )
     both = f"{a} in A, {b} in B"
@@ -506,42 +540,46 @@ def _describe_change(group: list[Counts], several: bool) -> str:
         name = "a complete step" if row.key.level == "step" else row.name
         return f"The executed FLOPs of {name} differ{places}: {both}{suffix}."
     spread = (
-        f"95% interval {write_interval(row.interval)}"
+        f"95% interval {format_interval(row.interval)}"
         if row.interval
         else "the same in every repeat"
     )
-    changes = "".join(f", {_much(other)} at {pair.batch}" for pair, other in group[1:])
+    changes = "".join(
+        f", {_format_unsigned_change(other)} at {pair.batch}" for pair, other in group[1:]
+    )
     name = {KERNELS: "The kernels of a step are", "step": "The step is"}.get(
         row.key.item, f"{row.name} is"
     )
-    suffix = _places_of([pair], several)
-    return f"{name} {_much(row)} {row.result}{suffix} ({spread}; {both}){changes}."
+    suffix = _describe_batches([pair], several)
+    return (
+        f"{name} {_format_unsigned_change(row)} {row.result}{suffix} ({spread}; {both}){changes}."
+    )
 
 
-def _much(row: Row) -> str:
-    return percent_change(row.change or 0.0).lstrip("+" + MINUS)
+def _format_unsigned_change(row: ComparedRow) -> str:
+    return format_percent_change(row.change or 0.0).lstrip("+" + MINUS)
 
 
-def _places_of(pairs: list[Pair], several: bool = False) -> str:
+def _describe_batches(pairs: list[ComparedPair], several: bool = False) -> str:
     batches = ", ".join(pair.batch for pair in pairs if pair.batch)
     batch = f" at {pairs[0].axis}{batches}" if batches else ""
     return f"{batch} of {pairs[0].heading}" if several else batch
 
 
-def _notes(comparison: Comparison) -> Iterator[str]:
+def _list_highest_notes(comparison: Comparison) -> Iterator[str]:
     """Yield the notes of all batch sizes; of notes that differ in numbers only, the highest."""
     notes = [(pair, note) for pair in comparison.pairs for note in pair.notes]
     for alike in group_by(notes, lambda item: re.sub(r"\d+", "", item[1])).values():
         texts = {note for _, note in alike}
         highest = max(texts, key=lambda note: [int(digits) for digits in re.findall(r"\d+", note)])
-        places = _places_of([pair for pair, _ in alike]).removeprefix(" at ")
+        places = _describe_batches([pair for pair, _ in alike]).removeprefix(" at ")
         yield f"{highest} (highest of {places})." if len(texts) > 1 and places else f"{highest}."
 
 
-def _warnings(comparison: Comparison) -> Iterator[str]:
-    blocks = group_by(comparison.not_comparable, _reasons)
+def _list_comparison_warnings(comparison: Comparison) -> Iterator[str]:
+    blocks = group_by(comparison.not_comparable, _explain_not_comparable)
     # otherwise the first finding states it
-    if len(blocks) > 1 or not any(map(_step_row, comparison.not_comparable)):
+    if len(blocks) > 1 or not any(map(_choose_step_time_row, comparison.not_comparable)):
         for blocked, pairs in blocks.items():
             batches = ", ".join(pair.batch for pair in pairs if pair.batch)
             first = pairs[0]
@@ -552,7 +590,7 @@ def _warnings(comparison: Comparison) -> Iterator[str]:
     for label, only in (("A", comparison.only_a), ("B", comparison.only_b)):
         if only:
             yield f"In {label} only: {'; '.join(only)}."
-    yield from _notes(comparison)
+    yield from _list_highest_notes(comparison)
     free = [
         row
         for pair in comparison.pairs
@@ -577,39 +615,39 @@ def _warnings(comparison: Comparison) -> Iterator[str]:
     for pair, row in wide[:1]:
         yield (
             f"The spread of {len(wide)} of {comparison.judged} times may hide a change beyond the "
-            f"gate: {row.name}{_places_of([pair])} changed by {write_interval(row.interval)}. More "
+            f"gate: {row.name}{_describe_batches([pair])} changed by {format_interval(row.interval)}. More "
             "repeats narrow it."
         )
 
 
-def quantity(kind: str, value: float) -> str:
+def format_quantity(kind: str, value: float) -> str:
     """Return a figure of this kind: "4.12 ms", "18 MB", "1.36 GFLOP", "3.9 k samples/s"."""
     if kind == "time":
-        return time(value)
+        return format_time(value)
     if kind == "memory":
-        return size(value)
+        return format_bytes(value)
     if kind in ENERGY_UNITS:
-        return si(value, ENERGY_UNITS[kind])
-    return si(value, "FLOP") if kind == "flops" else f"{si(value)} samples/s"
+        return format_si(value, ENERGY_UNITS[kind])
+    return format_si(value, "FLOP") if kind == "flops" else f"{format_si(value)} samples/s"
 
 
-def percent_change(change: float) -> str:
+def format_percent_change(change: float) -> str:
     """Return "+20.1%", "−3.0%", "0.0%"; from a factor of 10 on "10.5 times"."""
     if change >= FACTOR_MIN - 1:
-        return f"{_factor(change)} times"
+        return f"{_format_factor(change)} times"
     text = f"{abs(change) * 100:.1f}%"
     if text == "0.0%" and change:
         return "< 0.1%" if change > 0 else f"> {MINUS}0.1%"
     return text if not change else ("+" if change > 0 else MINUS) + text
 
 
-def write_interval(ends: tuple[float, float] | None) -> str:
+def format_interval(ends: tuple[float, float] | None) -> str:
     """Return "+18.9% to +21.2%", or "0.012 to 3,240 times" if an end is a factor of 10 or more."""
     if ends is not None and max(ends) >= FACTOR_MIN - 1:
-        return f"{' to '.join(map(_factor, ends))} times"
-    return "" if ends is None else " to ".join(map(percent_change, ends))
+        return f"{' to '.join(map(_format_factor, ends))} times"
+    return "" if ends is None else " to ".join(map(format_percent_change, ends))
 
 
-def _factor(change: float) -> str:
+def _format_factor(change: float) -> str:
     factor = change + 1
-    return f"{factor:,.0f}" if factor >= 1000 else significant(factor)
+    return f"{factor:,.0f}" if factor >= 1000 else format_significant(factor)

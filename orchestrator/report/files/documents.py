@@ -61,109 +61,109 @@ _LAST_LETTER = 0x17F
 """The last letter of Latin Extended-A, which T1 fonts mostly have."""
 
 
-def head_text(column: Column) -> str:
+def format_column_head(column: Column) -> str:
     """Return "time", "achieved (FLOP/s)": the head of a column with its unit, if it has one."""
     return f"{column.label} ({column.unit})" if column.unit and not column.carried else column.label
 
 
-def cell_text(cell: Cell) -> str:
+def format_cell(cell: Cell) -> str:
     """Return "24.7 ms": a cell with its unit, without the blanks that align it on a screen."""
     text = cell.text.translate(_BLANKS).strip()
     return f"{text} {cell.unit}".strip() if cell.unit else text
 
 
-def _texts(table: Table) -> tuple[list[str], list[list[str]], list[bool], list[str]]:
+def _format_table_texts(table: Table) -> tuple[list[str], list[list[str]], list[bool], list[str]]:
     """Return the heads of a table, its rows, which columns hold numbers, and the notes below it."""
     return (
-        [head_text(column) for column in table.columns],
-        [[cell_text(cell) for cell in row] for row in table.rows],
+        [format_column_head(column) for column in table.columns],
+        [[format_cell(cell) for cell in row] for row in table.rows],
         [column.style == "num" for column in table.columns],
         [*table.notes, *([f"{table.hidden:,} more rows are not shown."] if table.hidden else [])],
     )
 
 
-def markdown(view: View, level: int = 2, images: Sequence[str] = ()) -> str:
+def write_markdown(view: View, level: int = 2, images: Sequence[str] = ()) -> str:
     """Return Markdown with tables, as GitHub and pandoc read it.
 
     level: of the heading of the view. images: names of the files in the folder ``charts`` beside
     it, each starting with its chapter's key.
     """
-    return "\n\n".join(_markdown_blocks(view, level, images)) + "\n"
+    return "\n\n".join(_write_markdown_blocks(view, level, images)) + "\n"
 
 
-def _markdown_blocks(view: View, level: int, images: Sequence[str]) -> Iterator[str]:
+def _write_markdown_blocks(view: View, level: int, images: Sequence[str]) -> Iterator[str]:
     if view.title:
-        yield f"{'#' * level} {markdown_text(view.title)}"
+        yield f"{'#' * level} {escape_markdown(view.title)}"
         level += 1
     findings, warnings = view.stated
-    properties = (f"- {markdown_text(f'{name}: {value}')}" for name, value in view.properties)
-    numbered = (f"{number}. {markdown_text(text)}" for number, text in enumerate(findings, 1))
+    properties = (f"- {escape_markdown(f'{name}: {value}')}" for name, value in view.properties)
+    numbered = (f"{number}. {escape_markdown(text)}" for number, text in enumerate(findings, 1))
     for items in (
         properties,
-        ("\n\n".join(map(markdown_text, view.facts)),),
+        ("\n\n".join(map(escape_markdown, view.facts)),),
         numbered,
-        (f"- ⚠ {markdown_text(text)}" for text in warnings),
+        (f"- ⚠ {escape_markdown(text)}" for text in warnings),
     ):
         if block := "\n".join(items):
             yield block
     images_of_view = (name for name in images if view.key and name.startswith(f"{view.key}-"))
-    yield from (f"![{markdown_text(view.title)}](charts/{name})" for name in images_of_view)
+    yield from (f"![{escape_markdown(view.title)}](charts/{name})" for name in images_of_view)
     for table in view.tables:
         if table.caption:
-            yield f"{'#' * level} {markdown_text(table.caption)}"
-        yield from _markdown_table(table)
+            yield f"{'#' * level} {escape_markdown(table.caption)}"
+        yield from _write_markdown_table(table)
     for table in view.folded:
-        yield f"<details><summary>{markdown_text(table.caption)}</summary>"
-        yield from _markdown_table(table)
+        yield f"<details><summary>{escape_markdown(table.caption)}</summary>"
+        yield from _write_markdown_table(table)
         yield "</details>"
     for chapter in view.chapters:
-        yield from _markdown_blocks(chapter, level, images)
+        yield from _write_markdown_blocks(chapter, level, images)
     if view.notes:
-        yield markdown_text(" ".join(view.notes))
-    yield from (f"[{markdown_text(text)}](<{file}>)" for text, file in view.links)
+        yield escape_markdown(" ".join(view.notes))
+    yield from (f"[{escape_markdown(text)}](<{file}>)" for text, file in view.links)
     if view.lines:
         lines = "\n".join(view.lines)
         yield f"```\n{lines}\n```"
 
 
-def _markdown_table(table: Table) -> Iterator[str]:
-    heads, rows, numbers, notes = _texts(table)
+def _write_markdown_table(table: Table) -> Iterator[str]:
+    heads, rows, numbers, notes = _format_table_texts(table)
     if rows:
         sides = " | ".join("--:" if is_number else "---" for is_number in numbers)
-        lines = [" | ".join(map(markdown_text, cells)) for cells in (heads, *rows)]
+        lines = [" | ".join(map(escape_markdown, cells)) for cells in (heads, *rows)]
         yield "\n".join(f"| {line} |" for line in (lines[0], sides, *lines[1:]))
     if notes:
-        yield markdown_text(" ".join(notes))
+        yield escape_markdown(" ".join(notes))
 
 
-def markdown_text(plain: str) -> str:
+def escape_markdown(plain: str) -> str:
     """Return names from reports as text: no HTML, no Markdown, no mention of anybody, one line."""
     text = "".join(_ENTITIES.get(c, c if c.isprintable() else " ") for c in plain)
     return "".join(f"\\{c}" if c in "\\`*_[]~" else c for c in text)
 
 
-def tex(view: View) -> str:
+def write_latex(view: View) -> str:
     """Return a document of LaTeX, on pages in landscape."""
-    return "\n".join([*PREAMBLE, *_tex_blocks(view), "\\end{document}"]) + "\n"
+    return "\n".join([*PREAMBLE, *_write_latex_blocks(view), "\\end{document}"]) + "\n"
 
 
-def _tex_blocks(view: View) -> Iterator[str]:
+def _write_latex_blocks(view: View) -> Iterator[str]:
     if view.title:
-        yield f"\\section*{{{latex(view.title)}}}"
+        yield f"\\section*{{{escape_latex(view.title)}}}"
     findings, warnings = view.stated
     properties = (f"{name}: {value}" for name, value in view.properties)
-    yield from _items((*properties, *view.facts, *findings, *warnings))
+    yield from _write_items((*properties, *view.facts, *findings, *warnings))
     for table in (*view.tables, *view.folded):
-        yield from _longtable(table)
+        yield from _write_longtable(table)
     for chapter in view.chapters:
-        yield from _tex_blocks(chapter)
-    yield from _items((*view.notes, *view.lines))
+        yield from _write_latex_blocks(chapter)
+    yield from _write_items((*view.notes, *view.lines))
 
 
-def _longtable(table: Table) -> Iterator[str]:
-    heads, rows, numbers, notes = _texts(table)
+def _write_longtable(table: Table) -> Iterator[str]:
+    heads, rows, numbers, notes = _format_table_texts(table)
     if table.caption:
-        yield f"\\section*{{{latex(table.caption)}}}"
+        yield f"\\section*{{{escape_latex(table.caption)}}}"
     if rows:
         lengths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         is_wrapped = [
@@ -175,20 +175,20 @@ def _longtable(table: Table) -> Iterator[str]:
             for wraps, is_number in zip(is_wrapped, numbers, strict=True)
         )
         # A row that begins with [ would be read as an argument of the \\ before it.
-        lines = [f"{{}}{' & '.join(map(latex, row))} \\\\" for row in (heads, *rows)]
+        lines = [f"{{}}{' & '.join(map(escape_latex, row))} \\\\" for row in (heads, *rows)]
         yield f"\\begin{{longtable}}{{{''.join(kinds)}}}"
         yield from ("\\toprule", lines[0], "\\midrule", "\\endhead", *lines[1:])
         yield from ("\\bottomrule", "\\end{longtable}")
-    yield from _items(notes)
+    yield from _write_items(notes)
 
 
-def _items(sentences: Sequence[str]) -> Iterable[str]:
+def _write_items(sentences: Sequence[str]) -> Iterable[str]:
     # What begins with [ would be the label of its item.
-    items = (f"\\item {{}}{latex(sentence)}" for sentence in sentences)
+    items = (f"\\item {{}}{escape_latex(sentence)}" for sentence in sentences)
     return ("\\begin{itemize}", *items, "\\end{itemize}") if sentences else ()
 
 
-def latex(text: str) -> str:
+def escape_latex(text: str) -> str:
     """Return the text with every character that LaTeX takes for a command made a plain one; line
     ends become spaces.
 
@@ -203,12 +203,16 @@ def latex(text: str) -> str:
     return " ".join(printable.split(None)).translate(_LATEX)
 
 
-def html(view: View) -> str:
+def write_html(view: View) -> str:
     """Return an HTML report, which stands alone."""
     from perfctl.orchestrator.report.page.page import render_view
 
     return render_view(view)
 
 
-FORMS: dict[str, Callable[[View], str]] = {"md": markdown, "tex": tex, "html": html}
+FORMS: dict[str, Callable[[View], str]] = {
+    "md": write_markdown,
+    "tex": write_latex,
+    "html": write_html,
+}
 """--format -> how a result is written."""

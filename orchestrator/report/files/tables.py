@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing
-from perfctl.redact import neutral_text
+from perfctl.redact import neutralize_text
 
 _QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
 AT_ONCE = 50_000
@@ -29,15 +29,15 @@ EXACT = 10**15
 _AS_JSON = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
-def lines(
+def format_csv_lines(
     names: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool = False
 ) -> Iterator[str]:
     """Yield the head, then one text for each row, each with its line feed."""
     for row in chain([names], rows):
-        yield ",".join([cell(value, raw=raw) for value in row]) + "\n"
+        yield ",".join([format_csv_cell(value, raw=raw) for value in row]) + "\n"
 
 
-def cell(value: Any, *, raw: bool = False) -> str:
+def format_csv_cell(value: Any, *, raw: bool = False) -> str:
     """Return one cell. Lists and dictionaries are JSON text."""
     if value is None:
         return ""
@@ -45,25 +45,25 @@ def cell(value: Any, *, raw: bool = False) -> str:
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
-    return _quote(as_text(value), raw)
+    return _quote_csv_text(convert_to_text(value), raw)
 
 
 @lru_cache(maxsize=512)
-def _quote(text: str, raw: bool) -> str:
+def _quote_csv_text(text: str, raw: bool) -> str:
     """Return a text as a cell; millions of cells have the same few names."""
     if not raw:
-        text = neutral_text(text, "csv")
+        text = neutralize_text(text, "csv")
     return '"' + text.replace('"', '""') + '"' if not text or _QUOTED.search(text) else text
 
 
-def as_text(value: Any) -> str:
+def convert_to_text(value: Any) -> str:
     """Any value as text: bytes as hexadecimal digits, lists and dictionaries as JSON."""
     if isinstance(value, str):
         return value
     return value.hex() if isinstance(value, bytes) else _AS_JSON(value)
 
 
-def unique(names: Sequence[str]) -> tuple[str, ...]:
+def make_names_unique(names: Sequence[str]) -> tuple[str, ...]:
     """Unique column names: id, id -> id, id_2."""
     unique_names: dict[str, None] = {}
     for name in names:
@@ -75,19 +75,23 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(unique_names)
 
 
-def json_value(value: Any) -> Any:
+def convert_to_json_value(value: Any) -> Any:
     """A value that JSON has: bytes as hexadecimal digits, infinities as text."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, float) and not -1e400 < value < 1e400:
         return None if value != value else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {str(key): json_value(inner) for key, inner in value.items()}
-    return [json_value(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+        return {str(key): convert_to_json_value(inner) for key, inner in value.items()}
+    return (
+        [convert_to_json_value(inner) for inner in value]
+        if isinstance(value, (list, tuple))
+        else value
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ExportColumn:
     """One column: its name (with the unit in it where it has one), type and description."""
 
     name: str
@@ -99,11 +103,11 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ExportTable:
     """One table; ``rows`` may be read once."""
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[ExportColumn, ...]
     rows: Iterable[Sequence[Any]]
 
     @property
@@ -111,29 +115,31 @@ class Table:
         return tuple(column.name for column in self.columns)
 
 
-def described(tables: Iterable[Table]) -> Table:
+def build_columns_table(tables: Iterable[ExportTable]) -> ExportTable:
     """The table ``columns``: the meaning of every column of ``tables``."""
     heads = ("table", "column", "meaning", "unit", "null_means")
     rows = [
         (table.name, c.name, c.meaning, c.unit, c.null) for table in tables for c in table.columns
     ]
-    return Table("columns", tuple(Column(head, "TEXT", "", "-", "") for head in heads), rows)
+    return ExportTable(
+        "columns", tuple(ExportColumn(head, "TEXT", "", "-", "") for head in heads), rows
+    )
 
 
-def write_csv(path: Path, table: Table, *, raw: bool = False) -> None:
+def write_csv(path: Path, table: ExportTable, *, raw: bool = False) -> None:
     """One table; ``raw`` leaves text as it is that a spreadsheet would run as a formula."""
     with path.open("w", encoding="utf-8", errors="replace", newline="") as file:
-        file.writelines(lines(table.names, table.rows, raw=raw))
+        file.writelines(format_csv_lines(table.names, table.rows, raw=raw))
 
 
-def write_json(path: Path, tables: Sequence[Table], about: dict[str, str]) -> None:
+def write_json(path: Path, tables: Sequence[ExportTable], about: dict[str, str]) -> None:
     """One object: {"about": ..., "tables": {name: [{column: value}, ...]}}; a row a line."""
     with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(f'{{"about": {json.dumps(about, ensure_ascii=False)},\n"tables": {{')
         for number, table in enumerate(tables):
             file.write(f"{',' if number else ''}\n{json.dumps(table.name)}: [")
             for index, row in enumerate(table.rows):
-                record = dict(zip(table.names, map(json_value, row), strict=True))
+                record = dict(zip(table.names, map(convert_to_json_value, row), strict=True))
                 file.write(
                     f"{',' if index else ''}\n"
                     f"{json.dumps(record, ensure_ascii=False, allow_nan=False)}"
@@ -142,10 +148,10 @@ def write_json(path: Path, tables: Sequence[Table], about: dict[str, str]) -> No
         file.write("\n}}\n")
 
 
-def write_parquet(path: Path, table: Table) -> int:
+def write_parquet(path: Path, table: ExportTable) -> int:
     """Write one table and return how many rows it has. Needs pyarrow; a column that holds whole
     numbers and others (NUMERIC) becomes float64."""
-    arrow, parquet = _import("pyarrow"), _import("pyarrow.parquet")
+    arrow, parquet = _import_library("pyarrow"), _import_library("pyarrow.parquet")
     types = {
         "INTEGER": arrow.int64(),
         "BOOLEAN": arrow.bool_(),
@@ -165,7 +171,7 @@ def write_parquet(path: Path, table: Table) -> int:
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         while part := list(islice(rows, AT_ONCE)):
             arrays = [
-                arrow.array(_converted(column.kind, values), type=field.type)
+                arrow.array(_cast_values(column.kind, values), type=field.type)
                 for column, field, values in zip(
                     table.columns, fields, zip(*part, strict=True), strict=True
                 )
@@ -175,14 +181,14 @@ def write_parquet(path: Path, table: Table) -> int:
     return total
 
 
-def _converted(kind: str, values: Sequence[Any]) -> Sequence[Any]:
+def _cast_values(kind: str, values: Sequence[Any]) -> Sequence[Any]:
     cast = _CASTS.get(kind)
     return values if cast is None else [None if value is None else cast(value) for value in values]
 
 
-def write_xlsx(path: Path, tables: Sequence[Table]) -> None:
+def write_xlsx(path: Path, tables: Sequence[ExportTable]) -> None:
     """One workbook, a sheet a table. Needs openpyxl. Text never becomes a formula."""
-    workbook = _import("openpyxl").Workbook(write_only=True)
+    workbook = _import_library("openpyxl").Workbook(write_only=True)
     for table in tables:
         sheet = workbook.create_sheet(table.name)
         sheet.freeze_panes = "A2"
@@ -190,11 +196,11 @@ def write_xlsx(path: Path, tables: Sequence[Table]) -> None:
             if number > SHEET_ROWS:
                 text = f"{table.name}: has more rows than the {SHEET_ROWS:,} of an Excel sheet"
                 raise PerfctlError(text, "Use --format parquet or csv, or fewer runs (--run)")
-            sheet.append([_cell(sheet, value) for value in row])
+            sheet.append([_make_sheet_cell(sheet, value) for value in row])
     workbook.save(path)
 
 
-def _cell(sheet: Any, value: Any) -> Any:
+def _make_sheet_cell(sheet: Any, value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, (int, float)) and abs(value) < EXACT:
@@ -203,7 +209,7 @@ def _cell(sheet: Any, value: Any) -> Any:
     from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 
     text = ILLEGAL_CHARACTERS_RE.sub(
-        "\ufffd", repr(value) if isinstance(value, (int, float)) else as_text(value)
+        "\ufffd", repr(value) if isinstance(value, (int, float)) else convert_to_text(value)
     )
     if len(text) > CELL_CHARACTERS:
         text = text[: CELL_CHARACTERS - 4] + " ..."
@@ -213,21 +219,21 @@ def _cell(sheet: Any, value: Any) -> Any:
     return cell
 
 
-def need(form: str) -> None:
+def require_libraries(form: str) -> None:
     """Raises ToolMissing where the library for this format is not installed."""
     for library in {"parquet": ("pyarrow", "pyarrow.parquet"), "xlsx": ("openpyxl",)}.get(form, ()):
-        _import(library)
+        _import_library(library)
 
 
 _CASTS: dict[str, Callable[[Any], Any]] = {
-    "TEXT": as_text,
-    "JSON": as_text,
+    "TEXT": convert_to_text,
+    "JSON": convert_to_text,
     "REAL": float,
     "NUMERIC": float,
 }
 
 
-def _import(name: str) -> Any:
+def _import_library(name: str) -> Any:
     from importlib import import_module
 
     try:
@@ -240,13 +246,13 @@ def _import(name: str) -> Any:
         ) from error
 
 
-def ledger_table(rows: Iterable[Sequence[Any]]) -> Table:
+def make_ledger_table(rows: Iterable[Sequence[Any]]) -> ExportTable:
     """Return the ledger's rows (values in the order of its columns) as a table; lists in them
     become JSON."""
-    from perfctl.orchestrator.report.ledger.rows import column_facts
+    from perfctl.orchestrator.report.ledger.rows import read_ledger_column_facts
 
     columns = [
-        Column(name, kind, meaning, unit, "not known")
-        for name, (kind, unit, meaning) in column_facts().items()
+        ExportColumn(name, kind, meaning, unit, "not known")
+        for name, (kind, unit, meaning) in read_ledger_column_facts().items()
     ]
-    return Table("ledger", tuple(columns), rows)
+    return ExportTable("ledger", tuple(columns), rows)

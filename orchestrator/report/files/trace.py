@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.ledger.usage.intervals import end_of, start_of
+from perfctl.orchestrator.ledger.usage.intervals import get_end_ns, get_start_ns
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Copy, Kernel, OpCall, Range, Sample
 from perfctl.records.run import Run
@@ -70,14 +70,14 @@ class TraceCounts(NamedTuple):
     arrows: int
 
 
-def steps(run: Run) -> list[int]:
+def list_traced_steps(run: Run) -> list[int]:
     """Return the measured steps of which this run has kernels or ranges with start times."""
     of_kernels = {kernel.step for kernel in run.report.kernels if _has_start(kernel)}
     numbers = of_kernels | {span.step for span in run.report.ranges}
     return sorted(number for number in numbers if number is not None)
 
 
-def trace(
+def build_trace(
     run: Run, step: int | None, operators: Iterable[OpCall] = ()
 ) -> tuple[dict[str, Any], TraceCounts]:
     """Return the trace of one step, and what is in it; of the complete capture if ``step`` is None.
@@ -85,7 +85,7 @@ def trace(
 
     Raises UsageError when the run has no such step, PerfctlError when it has no start times.
     """
-    numbers = steps(run)
+    numbers = list_traced_steps(run)
     if step is not None and step not in numbers:
         none = "It has none: leave --step out for the complete capture"
         raise UsageError(
@@ -95,25 +95,25 @@ def trace(
     every: list[Timed] = [*run.report.kernels, *run.report.ranges, *run.report.copies, *operators]
     timed = [item for item in every if _has_start(item)]
     if step is not None:
-        timed = _of_step(timed, step)
+        timed = _select_step_items(timed, step)
     if not timed:
         raise PerfctlError(
             f"run {run.id} ({run.profiler}) has no start times",
             "ncu keeps no start times; trace a run of 'perfctl nsys' or 'perfctl torch'",
         )
-    zero, last = min(map(start_of, timed)), max(map(end_of, timed))
+    zero, last = min(map(get_start_ns, timed)), max(map(get_end_ns, timed))
     samples = [sample for sample in run.report.samples if zero <= sample.at_ns <= last]
     range_names: dict[int | None, str] = {span.number: span.name for span in run.report.ranges}
-    bars = [_bar(item, zero, range_names) for item in timed]
-    _nest(bars)
-    arrows = list(_arrows(list(zip(timed, bars, strict=True))))
-    events = [*bars, *_sample_events(samples, zero), *arrows]
+    bars = [_make_trace_event(item, zero, range_names) for item in timed]
+    _separate_overlapping_bars(bars)
+    arrows = list(_make_launch_arrows(list(zip(timed, bars, strict=True))))
+    events = [*bars, *_make_sample_events(samples, zero), *arrows]
     ordered = sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0)))
     content = {
         "schemaVersion": 1,
         "displayTimeUnit": "ns",
-        "otherData": _facts(run, step, zero, len(samples)),
-        "traceEvents": [*_names(run, events), *ordered],
+        "otherData": _list_trace_facts(run, step, zero, len(samples)),
+        "traceEvents": [*_make_name_events(run, events), *ordered],
     }
     often = Counter(map(type, timed))
     counts = (often[Kernel], often[Copy], often[Range], often[OpCall])
@@ -124,23 +124,25 @@ def _has_start(item: Timed) -> bool:
     return item.start_ns is not None
 
 
-def _of_step(timed: Sequence[Timed], step: int) -> list[Timed]:
+def _select_step_items(timed: Sequence[Timed], step: int) -> list[Timed]:
     """Return what belongs to the step, and what begins in it without a step of its own; of ranges
     only those that end in it too, without those around many steps."""
     items_of_step = [
         item for item in timed if isinstance(item, Kernel | Range) and item.step == step
     ]
-    begin, end = min(map(start_of, items_of_step)), max(map(end_of, items_of_step))
+    begin, end = min(map(get_start_ns, items_of_step)), max(map(get_end_ns, items_of_step))
 
     def is_in_step(item: Timed) -> bool:
         number = None if isinstance(item, Copy) else item.step
-        last = end_of(item) if isinstance(item, Range) else start_of(item) + 1
-        return number == step or (number is None and begin <= start_of(item) and last <= end)
+        last = get_end_ns(item) if isinstance(item, Range) else get_start_ns(item) + 1
+        return number == step or (number is None and begin <= get_start_ns(item) and last <= end)
 
     return [item for item in timed if is_in_step(item)]
 
 
-def _bar(item: Timed, zero: int, range_names: Mapping[int | None, str]) -> dict[str, Any]:
+def _make_trace_event(
+    item: Timed, zero: int, range_names: Mapping[int | None, str]
+) -> dict[str, Any]:
     """Return a bar; an unknown duration is drawn as an instant, because 0 would claim that it took
     no time."""
     duration = item.duration_ns
@@ -159,7 +161,7 @@ def _bar(item: Timed, zero: int, range_names: Mapping[int | None, str]) -> dict[
         facts = {"device": item.device_index, "stream": item.stream, "layer": item.layer}
         if isinstance(item, Kernel):
             name, category = item.name, "kernel"
-            facts |= _launch_facts(item) | {"range": range_names.get(item.range_number)}
+            facts |= _list_launch_facts(item) | {"range": range_names.get(item.range_number)}
         elif item.kind == "memset":
             name, category = "Memset (Device)", "gpu_memset"
             facts["bytes"] = item.bytes
@@ -171,15 +173,15 @@ def _bar(item: Timed, zero: int, range_names: Mapping[int | None, str]) -> dict[
         "cat": category,
         "pid": line[0],
         "tid": line[1],
-        "args": _drop_unknown(facts),
+        "args": _drop_none_values(facts),
     }
-    start = {"ts": _us(start_of(item) - zero)}
+    start = {"ts": _convert_to_us(get_start_ns(item) - zero)}
     if duration is None:
         return event | {"ph": "i", "s": "t"} | start
-    return event | {"ph": "X"} | start | {"dur": _us(duration)}
+    return event | {"ph": "X"} | start | {"dur": _convert_to_us(duration)}
 
 
-def _launch_facts(kernel: Kernel) -> dict[str, Any]:
+def _list_launch_facts(kernel: Kernel) -> dict[str, Any]:
     grid = kernel.grid_x, kernel.grid_y, kernel.grid_z
     block = kernel.block_x, kernel.block_y, kernel.block_z
     shared = kernel.static_shared_bytes, kernel.dynamic_shared_bytes
@@ -191,7 +193,7 @@ def _launch_facts(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def _sample_events(samples: Sequence[Sample], zero: int) -> Iterator[dict[str, Any]]:
+def _make_sample_events(samples: Sequence[Sample], zero: int) -> Iterator[dict[str, Any]]:
     """Yield a counter for each quantity that was sampled, at the end of the time that it covers."""
     for sample in samples:
         device = _UNKNOWN if sample.device_index is None else sample.device_index + 1
@@ -202,12 +204,12 @@ def _sample_events(samples: Sequence[Sample], zero: int) -> Iterator[dict[str, A
                     "ph": "C",
                     "pid": HOST if field.startswith("host_") else device,
                     "tid": 0,
-                    "ts": _us(sample.at_ns - zero),
+                    "ts": _convert_to_us(sample.at_ns - zero),
                     "args": {unit: value * factor},
                 }
 
 
-def _nest(bars: Iterable[dict[str, Any]]) -> None:
+def _separate_overlapping_bars(bars: Iterable[dict[str, Any]]) -> None:
     """Move what begins inside a bar of its line and ends after it to a line of its own: Perfetto
     shows nested bars only."""
     lines = group_by(bars, lambda bar: (bar["pid"], bar["tid"]))
@@ -229,7 +231,7 @@ def _nest(bars: Iterable[dict[str, Any]]) -> None:
             lines[process, thread + _OVERLAPPING] = overlapping
 
 
-def _arrows(bars: Sequence[tuple[Timed, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+def _make_launch_arrows(bars: Sequence[tuple[Timed, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
     """Yield arrows from the innermost range around a kernel's launch call to the kernel. The call's
     own time is not in the database: the arrow leaves where the range begins."""
     ranges: dict[int | None, dict[str, Any]] = {
@@ -244,18 +246,18 @@ def _arrows(bars: Sequence[tuple[Timed, dict[str, Any]]]) -> Iterator[dict[str, 
             yield same | {"ph": "f", "bp": "e"} | {key: bar[key] for key in ("pid", "tid", "ts")}
 
 
-def _us(nanoseconds: float) -> float:
+def _convert_to_us(nanoseconds: float) -> float:
     return round(nanoseconds / 1000, 3)
 
 
-def _drop_unknown(facts: dict[str, Any]) -> dict[str, Any]:
+def _drop_none_values(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _names(run: Run, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _make_name_events(run: Run, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the labels of processes and threads in Perfetto."""
 
-    def label(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    def make_label(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
         line = {"ph": "M", "pid": process, "tid": thread, "ts": 0}
         return line | {"name": kind, "args": {"name": name}}
 
@@ -264,7 +266,7 @@ def _names(run: Run, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any
         gpu = devices.get(process - 1)
         name = f"GPU {process - 1}" + (f": {gpu}" if gpu else "")
         special = {HOST: "host", _UNKNOWN: "GPU that the samples do not name"}
-        yield label("process_name", process, 0, special.get(process, name))
+        yield make_label("process_name", process, 0, special.get(process, name))
     lines = {(event["pid"], event["tid"]) for event in events if event["ph"] != "C"}
     for process, thread in sorted(lines):
         further, number = divmod(thread, _OVERLAPPING)
@@ -272,10 +274,10 @@ def _names(run: Run, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any
         if process == HOST and number >= _LOOSE:
             name = f"thread {number - _LOOSE}, ranges that need not nest"
         suffix = f", overlapping {further}" if further else ""
-        yield label("thread_name", process, thread, name + suffix)
+        yield make_label("thread_name", process, thread, name + suffix)
 
 
-def _facts(run: Run, step: int | None, zero: int, samples: int) -> dict[str, str]:
+def _list_trace_facts(run: Run, step: int | None, zero: int, samples: int) -> dict[str, str]:
     facts = {"run": run.id, "step": step} | {name: getattr(run, name) for name in _RUN_FACTS}
     missing = [
         f"{gap.quantity}: {gap.reason}"
@@ -288,4 +290,4 @@ def _facts(run: Run, step: int | None, zero: int, samples: int) -> dict[str, str
             f"sample: none of {every:,} samples lies in this time; they may be on another clock"
         )
     facts |= {"zero_ns": zero, "missing": "; ".join(missing)}
-    return {name: str(value) for name, value in _drop_unknown(facts).items()}
+    return {name: str(value) for name, value in _drop_none_values(facts).items()}

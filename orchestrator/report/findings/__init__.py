@@ -7,90 +7,97 @@ from collections.abc import Iterator, Mapping, Sequence
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts
 from perfctl.orchestrator.ledger.prepared import PreparedRun
-from perfctl.orchestrator.ledger.sweep import unused_batch_finding
+from perfctl.orchestrator.ledger.sweep import describe_unused_batch_sizes
 from perfctl.orchestrator.report.findings import flops, kernels, missing, step
-from perfctl.orchestrator.report.findings.missing import lacking_flops
-from perfctl.orchestrator.report.findings.rank import Steps, measure_steps, rank
-from perfctl.orchestrator.report.ledger.causes import headlines
+from perfctl.orchestrator.report.findings.missing import explain_incomplete_flops
+from perfctl.orchestrator.report.findings.rank import Steps, find_median_steps, sort_findings
+from perfctl.orchestrator.report.ledger.causes import build_ledger_headlines
 from perfctl.orchestrator.report.ledger.phases import (
-    has_repeats,
-    largest_parts,
-    padding_findings,
-    phases_of,
+    find_largest_parts,
+    find_tile_padding,
+    has_repeated_blocks,
+    list_phases,
 )
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.studies.inference_findings import inference_findings
+from perfctl.orchestrator.report.studies.inference_findings import list_inference_findings
 
 SHOWN = 6
 """Findings that are shown at once; the rest are listed under "more"."""
 
-__all__ = ["SHOWN", "findings", "lacking_flops", "report_findings"]
+__all__ = ["SHOWN", "explain_incomplete_flops", "list_findings", "list_report_findings"]
 
 
-def findings(analysis: Analysis) -> tuple[Finding, ...]:
+def list_findings(analysis: Analysis) -> tuple[Finding, ...]:
     """Return findings by the share of the step that is at stake, then warnings; empty if nothing
     stands out."""
-    study, steps = analysis.study, measure_steps(analysis)
+    study, steps = analysis.study, find_median_steps(analysis)
     runs = study.prepared_runs
-    if study.foreign:
+    if study.is_foreign:
         is_derived = any(batch.derived for batch in study.prepared_batches)
-        return rank(
+        return sort_findings(
             (
-                *_shape_findings(analysis, steps),
-                *report_findings(
+                *_list_operator_findings(analysis, steps),
+                *list_report_findings(
                     runs, analysis.names, steps, analysis.verdicts, is_derived=is_derived
                 ),
-                *kernels.largest_bound(analysis.roofline, analysis.names),
-                *missing.failed_runs(study),
+                *kernels.describe_largest_bound(analysis.roofline, analysis.names),
+                *missing.warn_of_failed_runs(study),
             )
         )
-    label = (Finding(text, "sweep") for text in unused_batch_finding(study))
-    idle = tuple(step.idle_findings(runs, analysis.names, steps))
+    label = (Finding(text, "sweep") for text in describe_unused_batch_sizes(study))
+    idle = tuple(step.describe_idle_gpu(runs, analysis.names, steps))
     return (
         *label,
-        *rank(
+        *sort_findings(
             (
-                *flops.difference_findings(analysis, steps),
-                *step.largest_layers(study, analysis.ledger, {}),
-                *(inference_findings(study.runs) or step.sample_findings(study, analysis.points)),
-                *(idle or step.launch_findings(analysis, steps)),
-                *step.batch_findings([prepared.usage for prepared in runs]),
-                *step.timeline_findings(analysis.verdicts, steps),
-                *step.throttle_findings(study.runs),
-                *step.unattributed_findings(study, analysis.ledger),
-                *flops.refused_findings(analysis),
-                *flops.derived_findings(analysis),
-                *missing.missing_flops(study, analysis.ledger),
-                *missing.missing_steps(study),
-                *missing.failed_runs(study),
+                *flops.describe_flop_differences(analysis, steps),
+                *step.describe_largest_layers(study, analysis.ledger, {}),
+                *(
+                    list_inference_findings(study.runs)
+                    or step.describe_sample_times(study, analysis.points)
+                ),
+                *(idle or step.describe_launch_waits(analysis, steps)),
+                *step.describe_busy_batches([prepared.usage for prepared in runs]),
+                *step.describe_timeline_causes(analysis.verdicts, steps),
+                *step.describe_throttling(study.runs),
+                *step.describe_unattributed_time(study, analysis.ledger),
+                *flops.warn_of_refused_rates(analysis),
+                *flops.describe_derived_flops(analysis),
+                *missing.warn_of_missing_flops(study, analysis.ledger),
+                *missing.warn_of_missing_steps(study),
+                *missing.warn_of_failed_runs(study),
             )
         ),
     )
 
 
-def _shape_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
+def _list_operator_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
     """Yield findings of an existing report whose operators' shapes give estimated FLOPs."""
     study, ledger = analysis.study, analysis.ledger
     if not ledger.rows or not study.on_paper:
         return
-    phases = phases_of(analysis)
-    yield from flops.difference_findings(analysis, steps)
-    if has_repeats(phases):
-        yield from largest_parts(phases, lambda batch: step.largest_other(study, ledger, batch))
+    phases = list_phases(analysis)
+    yield from flops.describe_flop_differences(analysis, steps)
+    if has_repeated_blocks(phases):
+        yield from find_largest_parts(
+            phases, lambda batch: step.compute_largest_other_share(study, ledger, batch)
+        )
     else:
-        yield from step.largest_layers(study, ledger, steps)
-    lines = headlines(analysis.judgement, ledger)
+        yield from step.describe_largest_layers(study, ledger, steps)
+    lines = build_ledger_headlines(analysis.judgement, ledger)
     if not any("tile padding" in line.rules for line in lines):
-        yield from padding_findings(phases)
-    yield from step.unattributed_findings(study, ledger)
-    yield from flops.refused_findings(analysis)
-    yield from flops.derived_findings(analysis)
+        yield from find_tile_padding(phases)
+    yield from step.describe_unattributed_time(study, ledger)
+    yield from flops.warn_of_refused_rates(analysis)
+    yield from flops.describe_derived_flops(analysis)
     # if all counts of a run are missing, a separate warning states it and what to do
-    is_reported = any(lacking_flops(prepared) is not None for prepared in study.prepared_runs)
-    yield from missing.missing_flops(study, ledger, is_reported=is_reported)
+    is_reported = any(
+        explain_incomplete_flops(prepared) is not None for prepared in study.prepared_runs
+    )
+    yield from missing.warn_of_missing_flops(study, ledger, is_reported=is_reported)
 
 
-def report_findings(
+def list_report_findings(
     runs: Sequence[PreparedRun],
     names: Mapping[str, str],
     steps: Steps,
@@ -103,18 +110,18 @@ def report_findings(
     for prepared in runs:
         run = prepared.run
         if not run.report.kernels:
-            yield from kernels.largest_sums(run)
-            yield from kernels.largest_call(run)
-            yield from step.sampled_findings(run)
-            yield from missing.missing_kernels(run)
+            yield from kernels.describe_largest_sums(run)
+            yield from kernels.describe_longest_call(run)
+            yield from step.describe_gpu_samples(run)
+            yield from missing.warn_of_missing_kernels(run)
             continue
-        yield from kernels.largest_advice(prepared, names, steps)
-        yield from kernels.largest_kernel(prepared, names, steps)
-        yield from kernels.executed_flops(run, prepared.flops, names)
-        yield from kernels.constant_moves(prepared)
-        yield from step.idle_findings([prepared], names, steps)
+        yield from kernels.describe_largest_advice(prepared, names, steps)
+        yield from kernels.describe_largest_kernel(prepared, names, steps)
+        yield from kernels.describe_executed_flops(run, prepared.flops, names)
+        yield from kernels.describe_constant_moves(prepared)
+        yield from step.describe_idle_gpu([prepared], names, steps)
         of_run = [item for item in verdicts if item[0].id == run.id]
-        yield from step.timeline_findings(of_run, steps)
-        yield from kernels.largest_range(run)
-        yield from step.copy_findings(prepared, steps)
-        yield from missing.missing_counts(prepared, is_derived=is_derived)
+        yield from step.describe_timeline_causes(of_run, steps)
+        yield from kernels.describe_largest_range(run)
+        yield from step.describe_copies(prepared, steps)
+        yield from missing.warn_of_missing_counts(prepared, is_derived=is_derived)

@@ -5,34 +5,38 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from perfctl.orchestrator.counts.counters.sums import PIPE_TENSOR, metric, op
+from perfctl.orchestrator.counts.counters.sums import (
+    PIPE_TENSOR,
+    make_instruction_counter_name,
+    read_sm_metric,
+)
 from perfctl.orchestrator.counts.counters.work import KernelFlops
-from perfctl.orchestrator.counts.figure import total_of
-from perfctl.orchestrator.counts.kernels.names import family
-from perfctl.orchestrator.counts.kernels.short_names import spoken
+from perfctl.orchestrator.counts.figure import sum_figures
+from perfctl.orchestrator.counts.kernels.names import recognise_family
+from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_name
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.roofline import Roofline
-from perfctl.orchestrator.ledger.usage.run_usage import COLLECTIVE, range_totals
+from perfctl.orchestrator.ledger.usage.run_usage import COLLECTIVE, sum_ranges_by_name
 from perfctl.orchestrator.ledger.usage.sums import (
     COPIES,
     KERNELS,
     SYSTEM_CALLS,
     SumGroup,
-    group_operations,
-    measured_time,
+    get_measured_time,
+    group_summed_operations,
 )
-from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, with_impact
-from perfctl.orchestrator.report.findings.step import count_launches, shorten_middle
-from perfctl.orchestrator.report.ledger.roofline import describe_bound
-from perfctl.orchestrator.report.numbers import percent, si, time
-from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, group_advice
+from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, add_impact
+from perfctl.orchestrator.report.findings.step import format_launch_count, shorten_name_middle
+from perfctl.orchestrator.report.ledger.roofline import describe_roofline_bound
+from perfctl.orchestrator.report.numbers import format_percent, format_si, format_time
+from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, group_ncu_advice
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.tables import count
+from perfctl.orchestrator.report.tables import count_cell
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
 
-def largest_kernel(
+def describe_largest_kernel(
     prepared: PreparedRun, names: Mapping[str, str], steps: Steps
 ) -> Iterator[Finding]:
     """Yield the kernel name with the most time."""
@@ -44,22 +48,24 @@ def largest_kernel(
     if not total:
         return
     name = max(times, key=lambda name: times[name])
-    length, launches = time(times[name]), count_launches(len(groups[name]))
-    short = names.get(name) or spoken(name)
+    length, launches = format_time(times[name]), format_launch_count(len(groups[name]))
+    short = names.get(name) or shorten_kernel_name(name)
     clock = " This time is under ncu, at locked clocks." if run.profiler == "ncu" else ""
     text = (
         f"{short} is the only kernel: {launches}, {length}."
         if len(times) == 1
-        else f"{short} takes {percent(times[name] / total)} of the kernel time ({length}, "
+        else f"{short} takes {format_percent(times[name] / total)} of the kernel time ({length}, "
         f"{launches})."
     )
     recorded_ns = window.length * len(window.by_device)
-    is_computing = recorded_ns and family(name) != COLLECTIVE  # computation may hide the others
+    is_computing = (
+        recorded_ns and recognise_family(name) != COLLECTIVE
+    )  # computation may hide the others
     share = UNEXPLAINED * times[name] / recorded_ns if is_computing else None
-    yield with_impact(Finding(f"{text}{clock}", "kernels"), share, steps.get(run.batch_size))
+    yield add_impact(Finding(f"{text}{clock}", "kernels"), share, steps.get(run.batch_size))
 
 
-def largest_advice(
+def describe_largest_advice(
     prepared: PreparedRun, names: Mapping[str, str], steps: Steps
 ) -> Iterator[Finding]:
     """Yield the rule of ncu that would save the most time in a kernel, by ncu's own estimates for
@@ -70,7 +76,7 @@ def largest_advice(
         times[kernel.name] += kernel.duration_ns or 0
     results = [
         (saved_ns if best.speedup_scope != "local" else 0, times[name], name, best)
-        for saved_ns, name, best, _ in group_advice(run)
+        for saved_ns, name, best, _ in group_ncu_advice(run)
         if name is not None
     ]
     saved_ns, _, name, best = max(
@@ -80,42 +86,42 @@ def largest_advice(
     )
     if name is None or best is None:
         return
-    kernel_name = names.get(name) or spoken(name)
+    kernel_name = names.get(name) or shorten_kernel_name(name)
     text = f"{best.text} (ncu's rule {best.rule}, {kernel_name})"
     if saved_ns:
         text = (
-            f"ncu's rule {best.rule} estimates a saving of up to {time(saved_ns)}, at most "
-            f"{percent(best.estimated_speedup or 0)} of a launch. In {kernel_name}: {best.text}"
+            f"ncu's rule {best.rule} estimates a saving of up to {format_time(saved_ns)}, at most "
+            f"{format_percent(best.estimated_speedup or 0)} of a launch. In {kernel_name}: {best.text}"
         )
     recorded_ns = window.length * len(window.by_device)
     at_stake = saved_ns / recorded_ns if saved_ns and recorded_ns else None
-    yield with_impact(Finding(text, "advice"), at_stake, steps.get(run.batch_size))
+    yield add_impact(Finding(text, "advice"), at_stake, steps.get(run.batch_size))
 
 
-def largest_bound(roofs: Roofline, names: Mapping[str, str]) -> Iterator[Finding]:
+def describe_largest_bound(roofs: Roofline, names: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what bounds the kernel with the most time, if FLOPs or bytes say so."""
     points = [point for point in roofs.kernels if point.bound in ("compute", "memory")]
     point = max(points, key=lambda point: point.traffic.time_ns or 0, default=None)
     if point is not None and not point.refused:
         name = point.traffic.name
-        text = f"{names.get(name) or spoken(name)} is {describe_bound(point, roofs)}."
+        text = f"{names.get(name) or shorten_kernel_name(name)} is {describe_roofline_bound(point, roofs)}."
         yield Finding(text, "roofline")
 
 
-def largest_sums(run: Run) -> Iterator[Finding]:
+def describe_largest_sums(run: Run) -> Iterator[Finding]:
     """Yield what takes the most time among the kernels, copies and calls of a report that has only
     sums, what copies take next to kernels, and the kernel with the most FLOPs."""
-    groups = group_operations([run])
+    groups = group_summed_operations([run])
     times: dict[SumGroup, dict[str, tuple[int, int]]] = defaultdict(dict)
     for group, pairs in groups.items():
         for _, operation in pairs if group.quantity else ():
-            if (length := measured_time(operation)) is not None:
+            if (length := get_measured_time(operation)) is not None:
                 times[group][operation.name] = length, operation.calls
     totals = {group: sum(ns for ns, _ in sums.values()) for group, sums in times.items()}
     kernels_ns, copies_ns = totals.get(KERNELS, 0), totals.get(COPIES, 0)
-    share = percent(copies_ns / (kernels_ns + copies_ns)) if kernels_ns and copies_ns else ""
+    share = format_percent(copies_ns / (kernels_ns + copies_ns)) if kernels_ns and copies_ns else ""
     of_copies = Finding(
-        f"Copies and memsets take {time(copies_ns)}, {share} of the summed time of copies and "
+        f"Copies and memsets take {format_time(copies_ns)}, {share} of the summed time of copies and "
         "kernels.",
         "operators",
     )
@@ -126,8 +132,8 @@ def largest_sums(run: Run) -> Iterator[Finding]:
         if total and (group is not SYSTEM_CALLS or len(totals) == 1):
             name, (length, calls) = max(times[group].items(), key=lambda item: item[1])
             yield Finding(
-                f"{shorten_middle(name)} takes {percent(length / total)} of {group.quantity}: "
-                f"{time(length)} of {time(total)}, {calls:,} "
+                f"{shorten_name_middle(name)} takes {format_percent(length / total)} of {group.quantity}: "
+                f"{format_time(length)} of {format_time(total)}, {calls:,} "
                 f"{group.singular if calls == 1 else group.plural}.",
                 "operators",
             )
@@ -136,30 +142,30 @@ def largest_sums(run: Run) -> Iterator[Finding]:
     flops = [(item.flops, item) for _, item in groups.get(KERNELS, ()) if item.flops]
     if flops:
         most, kernel = max(flops, key=lambda pair: pair[0])
-        share = percent(most / sum(value for value, _ in flops))
+        share = format_percent(most / sum(value for value, _ in flops))
         yield Finding(
-            f"{shorten_middle(kernel.name)} executed {si(most)}FLOP in "
-            f"{count_launches(kernel.calls)}, {share} of the FLOPs that the report states.",
+            f"{shorten_name_middle(kernel.name)} executed {format_si(most)}FLOP in "
+            f"{format_launch_count(kernel.calls)}, {share} of the FLOPs that the report states.",
             "operators",
         )
 
 
-def largest_call(run: Run) -> Iterator[Finding]:
+def describe_longest_call(run: Run) -> Iterator[Finding]:
     """Yield the call of the CUDA or HIP runtime with the most time, of a report without kernels."""
     calls = [
         call for call in run.report.api_calls if call.domain in ("cuda", "hip") and call.total_ns
     ]
     if calls:
         longest = max(calls, key=lambda call: call.total_ns or 0)
-        share = percent((longest.total_ns or 0) / sum(call.total_ns or 0 for call in calls))
+        share = format_percent((longest.total_ns or 0) / sum(call.total_ns or 0 for call in calls))
         yield Finding(
             f"{longest.name} takes {share} of the host time of {longest.domain.upper()} calls "
-            f"({time(longest.total_ns or 0)}).",
+            f"({format_time(longest.total_ns or 0)}).",
             "api",
         )
 
 
-def executed_flops(
+def describe_executed_flops(
     run: Run, flops: dict[int, KernelFlops], names: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Yield the kernel that executed the most FLOPs, and on which path."""
@@ -170,29 +176,32 @@ def executed_flops(
         name: [flops.get(kernel.launch, NO_FLOPS) for kernel in same]
         for name, same in kernels.items()
     }
-    sums = {name: total_of(item.total for item in same) for name, same in groups.items()}
+    sums = {name: sum_figures(item.total for item in same) for name, same in groups.items()}
     positive = {name: figure for name, figure in sums.items() if figure.value}
     if not positive:
         if all(figure.value == 0 and not figure.lower_bound for figure in sums.values()):
             yield Finding("The counters recorded no floating-point operations.", "kernels")
         return
     name, figure = max(positive.items(), key=lambda item: item[1].value or 0)
-    paths = {path: total_of(getattr(item, path) for item in groups[name]) for path in PATHS}
+    paths = {path: sum_figures(getattr(item, path) for item in groups[name]) for path in PATHS}
     path, part = max(paths.items(), key=lambda item: item[1].value or 0)
     share = (part.value or 0) / (figure.value or 1)
     most = "" if len(groups) == 1 else ", the most of all kernels"
-    which = f"All of it is {path}" if share == 1 else f"{percent(share)} of it is {path}"
+    which = f"All of it is {path}" if share == 1 else f"{format_percent(share)} of it is {path}"
     about = {"estimated": "about ", "derived": "by its rule "}.get(figure.state, "")
     about = f"at least {about}" if figure.lower_bound else about
-    amount, launches = f"{about}{si(figure.value or 0)}FLOP", count_launches(len(groups[name]))
+    amount, launches = (
+        f"{about}{format_si(figure.value or 0)}FLOP",
+        format_launch_count(len(groups[name])),
+    )
     rule = f" (approximate: {part.reason})" if part.state == "estimated" and part.reason else ""
     yield Finding(
-        f"{names.get(name) or spoken(name)} executed {amount} in {launches}{most}. {which}{rule}.",
+        f"{names.get(name) or shorten_kernel_name(name)} executed {amount} in {launches}{most}. {which}{rule}.",
         "kernels",
     )
 
 
-def constant_moves(prepared: PreparedRun) -> Iterator[Finding]:
+def describe_constant_moves(prepared: PreparedRun) -> Iterator[Finding]:
     """Yield the HFMA and tensor instructions that only move constants, and are in no count."""
     launches = [
         launch
@@ -200,24 +209,29 @@ def constant_moves(prepared: PreparedRun) -> Iterator[Finding]:
         if flops.fp16.value is not None and flops.fp16.only_moves_constants
     ]
     if launches:
-        halves = sum(int(metric(prepared.values[launch], op("hfma")) or 0) for launch in launches)
-        pipe = sum(int(metric(prepared.values[launch], PIPE_TENSOR) or 0) for launch in launches)
+        halves = sum(
+            int(read_sm_metric(prepared.values[launch], make_instruction_counter_name("hfma")) or 0)
+            for launch in launches
+        )
+        pipe = sum(
+            int(read_sm_metric(prepared.values[launch], PIPE_TENSOR) or 0) for launch in launches
+        )
         yield Finding(
-            f"{count(halves).text} HFMA and {count(pipe).text} tensor instructions in "
-            f"{count_launches(len(launches))} only moved constants. They are no arithmetic, and "
+            f"{count_cell(halves).text} HFMA and {count_cell(pipe).text} tensor instructions in "
+            f"{format_launch_count(len(launches))} only moved constants. They are no arithmetic, and "
             "the executed FLOPs do not include them.",
             "kernels",
         )
 
 
-def largest_range(run: Run) -> Iterator[Finding]:
+def describe_largest_range(run: Run) -> Iterator[Finding]:
     """Yield the range that launched the most GPU time, next to the time of the host in it."""
-    timed = [item for item in range_totals(run) if item.gpu_ns]
+    timed = [item for item in sum_ranges_by_name(run) if item.gpu_ns]
     if timed:
         top = max(timed, key=lambda item: item.gpu_ns or 0)
-        times = "" if top.times == 1 else f" in {count(top.times).text} times"
+        times = "" if top.times == 1 else f" in {count_cell(top.times).text} times"
         yield Finding(
-            f"Range {shorten_middle(top.name)} launched the most GPU time: "
-            f"{time(top.gpu_ns or 0)}{times}. The host spent {time(top.host_ns)} in it.",
+            f"Range {shorten_name_middle(top.name)} launched the most GPU time: "
+            f"{format_time(top.gpu_ns or 0)}{times}. The host spent {format_time(top.host_ns)} in it.",
             "ranges",
         )

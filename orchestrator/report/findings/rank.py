@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.compare.sides import busy_with_others
+from perfctl.orchestrator.compare.sides import explain_busy_cpu
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.timing import Spread
+from perfctl.orchestrator.ledger.timing import TimeSpread
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.records.run import Point
 
@@ -30,15 +30,15 @@ Steps = Mapping[Point, StepTime]
 """Batch size -> its median step."""
 
 
-def measure_steps(analysis: Analysis) -> Steps:
+def find_median_steps(analysis: Analysis) -> Steps:
     """Return the median step of each batch size; none where no step was timed, or where other
     programs kept the CPU busy."""
-    spreads: dict[Point, Spread | None] = {point.batch: point.step for point in analysis.points}
+    spreads: dict[Point, TimeSpread | None] = {point.batch: point.step for point in analysis.points}
     steps: dict[Point, StepTime] = {}
     for prepared in analysis.study.prepared_runs:
         batch, capture_ns = prepared.run.point, prepared.usage.window.length
         spread = spreads.get(batch) or (prepared.step_time or (None,))[0]
-        if batch in steps or busy_with_others([prepared.run]) is not None:
+        if batch in steps or explain_busy_cpu([prepared.run]) is not None:
             continue
         if spread is not None and spread.median:
             steps[batch] = StepTime(spread.median, spread.noise)
@@ -47,7 +47,7 @@ def measure_steps(analysis: Analysis) -> Steps:
     return steps
 
 
-def with_impact(
+def add_impact(
     finding: Finding, share: float | None, step: StepTime | None, *, fix: str | None = None
 ) -> Finding:
     """Return the finding with the share (0..1) of the step that is at stake. It stays without one
@@ -58,7 +58,7 @@ def with_impact(
     return replace(finding, impact_ns=share * step.median_ns, step_ns=step.median_ns)
 
 
-def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings by the share of the step that is at stake, then those that state no such
     time, then warnings."""
     return tuple(

@@ -8,28 +8,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from statistics import fmean
 
-from perfctl.orchestrator.compare.sides import busy_with_others
-from perfctl.orchestrator.counts.kernels.names import family
-from perfctl.orchestrator.counts.kernels.short_names import spoken
+from perfctl.orchestrator.compare.sides import explain_busy_cpu
+from perfctl.orchestrator.counts.kernels.names import recognise_family
+from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_name
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts, worst
+from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts, pick_worst_verdicts
 from perfctl.orchestrator.ledger.ledger import (
     Ledger,
     LedgerRow,
-    at_batch,
-    beyond_time,
     explain_unattributed,
+    format_at_batch,
+    list_untimed_work,
 )
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.sweep import BatchPoint
-from perfctl.orchestrator.ledger.usage.intervals import Intervals, sum_ns
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, sum_durations_ns
 from perfctl.orchestrator.ledger.usage.readings import (
     BUSY,
-    busy_from,
-    fits,
-    is_host,
-    mean_over_time,
-    points_of,
+    average_over_time,
+    extrapolate_memory_fit,
+    find_busy_batch,
+    is_host_sample,
+    list_sample_points,
 )
 from perfctl.orchestrator.ledger.usage.run_usage import (
     COLLECTIVE,
@@ -43,15 +43,20 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
     LAUNCH,
     START,
     SYNCHRONISE,
-    Busy,
-    Idle,
+    BusyTime,
+    DeviceIdleTime,
     RunUsage,
 )
-from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, StepTime, with_impact
-from perfctl.orchestrator.report.numbers import of_steps, percent, size, time
+from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, StepTime, add_impact
+from perfctl.orchestrator.report.numbers import (
+    format_bytes,
+    format_percent,
+    format_step_times,
+    format_time,
+)
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.page.study import is_migration
-from perfctl.orchestrator.report.tables import count, run_label
+from perfctl.orchestrator.report.page.study import is_unified_memory_migration
+from perfctl.orchestrator.report.tables import count_cell, run_label
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Copy
 from perfctl.records.run import Point, Run
@@ -104,30 +109,30 @@ MIGRATION_FIX = (
 )
 
 
-def batch_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
+def describe_busy_batches(runs: Sequence[RunUsage]) -> Iterator[Finding]:
     """Yield from which batch size on the GPU is busy, and which batch size fits."""
-    if (busy := busy_from([run.ways for run in runs])) is not None:
+    if (busy := find_busy_batch([run.ways for run in runs])) is not None:
         batch, is_busy, share = busy
         over = f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""
-        threshold = f"({percent(BUSY)} of the time or more)"
+        threshold = f"({format_percent(BUSY)} of the time or more)"
         place_text = (
             f"{threshold} from batch {batch} on"
             if is_busy
             else f"at no measured batch size {threshold}, up to batch {batch}"
         )
         gpu, verb = name_gpu([run.run for run in runs])
-        text = f"{gpu} {verb} busy {place_text}: {percent(share.value or 0)} there{over}."
+        text = f"{gpu} {verb} busy {place_text}: {format_percent(share.value or 0)} there{over}."
         yield Finding(text, "utilization")
-    if fit := fits([run.memory for run in runs]):
+    if fit := extrapolate_memory_fit([run.memory for run in runs]):
         yield Finding(
-            f"Batch {fit.batch:,} is the largest that fits into {size(fit.limit)} (linear fit "
+            f"Batch {fit.batch:,} is the largest that fits into {format_bytes(fit.limit)} (linear fit "
             f"to the reserved peaks of batches {', '.join(map(str, fit.batches))}: "
-            f"{size(fit.fixed)} fixed plus {size(fit.per_sample)} per sample).",
+            f"{format_bytes(fit.fixed)} fixed plus {format_bytes(fit.per_sample)} per sample).",
             "memory",
         )
 
 
-def idle_findings(
+def describe_idle_gpu(
     runs: Sequence[PreparedRun], names: Mapping[str, str], steps: Steps
 ) -> Iterator[Finding]:
     """Yield how much of the time the GPU ran kernels, with the cause of the idle time: of one
@@ -144,93 +149,99 @@ def idle_findings(
         return
     low, high = (pick(devices, key=lambda busy: busy.running_ns) for pick in (min, max))
     usage, fix, at_stake = prepared.usage, None, 1 - share
-    at_batches = at_batch(prepared.run.batch_size) if len(runs) > 1 else ""
+    at_batches = format_at_batch(prepared.run.batch_size) if len(runs) > 1 else ""
     span = f"{low.window}{at_batches}"
     if len(devices) == 1:
         text = (
-            f"{name_gpu([prepared.run], low.device)[0]} ran kernels for {percent(share)} of the "
-            f"time {span}: {time(low.running_ns)} of {time(low.window_ns)}."
+            f"{name_gpu([prepared.run], low.device)[0]} ran kernels for {format_percent(share)} of the "
+            f"time {span}: {format_time(low.running_ns)} of {format_time(low.window_ns)}."
         )
     else:
-        least, most = percent(low.share or 0), percent(high.share or 0)
+        least, most = format_percent(low.share or 0), format_percent(high.share or 0)
         part = f"{least} (GPU {low.device}) to {most} (GPU {high.device})"
         part = f"{most} each" if least == most else part
-        text = f"{len(devices)} GPUs ran kernels for {part} of the {time(low.window_ns)} {span}."
-    text += _describe_others(usage)
+        text = f"{len(devices)} GPUs ran kernels for {part} of the {format_time(low.window_ns)} {span}."
+    text += _describe_communication(usage)
     idle = next((idle for idle in usage.idle if idle.device == low.device), None)
     if idle is not None and idle.by_cause and is_idle:
         cause = max(idle.by_cause, key=lambda cause: idle.by_cause[cause])
         at_stake = idle.by_cause[cause] / idle.window_ns
-        gaps = _describe_gaps(usage, low, idle, names) if len(devices) == 1 else ""
-        if cause in (LAUNCH, HOST) and len(devices) == 1 and _has_one_gap(idle):
+        gaps = _describe_largest_gap(usage, low, idle, names) if len(devices) == 1 else ""
+        if cause in (LAUNCH, HOST) and len(devices) == 1 and _is_mostly_one_gap(idle):
             text = f"{gaps} {text}"
         else:
             on = "" if len(devices) == 1 else f" on GPU {low.device}"
             steady = next((item for item in usage.steady if item.device == low.device), None)
             after = (
-                f" ({percent(steady.share or 0)} busy without start-up and end)" if steady else ""
+                f" ({format_percent(steady.share or 0)} busy without start-up and end)"
+                if steady
+                else ""
             )
-            text = f"{_describe_cause(idle, cause, on, after)} {text} {gaps}".rstrip()
+            text = f"{_describe_idle_cause(idle, cause, on, after)} {text} {gaps}".rstrip()
         if cause == DATA:
             fix = LOAD_FIX
             text += f" {fix}."
     finding = Finding(text, "utilization")
-    yield with_impact(finding, at_stake, steps.get(prepared.run.batch_size), fix=fix)
+    yield add_impact(finding, at_stake, steps.get(prepared.run.batch_size), fix=fix)
 
 
-def _has_one_gap(idle: Idle) -> bool:
+def _is_mostly_one_gap(idle: DeviceIdleTime) -> bool:
     """Return whether one gap is most of the idle time."""
     return idle.largest[0].length_ns >= ONE_GAP_SHARE_MIN * sum(idle.by_cause.values())
 
 
-def _describe_cause(idle: Idle, cause: str, on: str, after: str) -> str:
+def _describe_idle_cause(idle: DeviceIdleTime, cause: str, on: str, after: str) -> str:
     """Return the sum of the idle gaps that a cause fills for at least half of their duration, and
     the range in which the host loaded data. ``on``, ``after``: which GPU, and what it does else."""
     length = idle.by_cause[cause]
     ranges = (gap.around for gap in idle.largest if gap.cause == cause == DATA and gap.around)
-    place_text = next((f" The longest gap is in {shorten_middle(name)}." for name in ranges), "")
+    place_text = next(
+        (f" The longest gap is in {shorten_name_middle(name)}." for name in ranges), ""
+    )
     return (
-        f"No kernel runs for {percent(length / idle.window_ns)} of the time{on} while "
-        f"{_DURING[cause]}: {time(length)} of {time(idle.window_ns)}{after}.{place_text}"
+        f"No kernel runs for {format_percent(length / idle.window_ns)} of the time{on} while "
+        f"{_DURING[cause]}: {format_time(length)} of {format_time(idle.window_ns)}{after}.{place_text}"
     )
 
 
-def _describe_others(usage: RunUsage) -> str:
+def _describe_communication(usage: RunUsage) -> str:
     """Return for how much of the time only collectives ran, if that is much, and whether copies
     before and after it took longer than all of it."""
     breakdown, copying = usage.breakdown, Intervals.of(usage.run.report.copies)
-    inside = copying.length_within(usage.window.start, usage.window.end)
+    inside = copying.measure_within(usage.window.start, usage.window.end)
     share = breakdown.shares[COMMUNICATION] if breakdown else 0.0
     text = ""
     if share >= COMMUNICATION_SHARE_MIN:
-        text = f" For {percent(share)} of the time, only collectives ran."
+        text = f" For {format_percent(share)} of the time, only collectives ran."
     if copying.length - inside > usage.window.length:
         text += " Copies outside of this time took even longer."
     return text
 
 
-def _describe_gaps(usage: RunUsage, busy: Busy, idle: Idle, names: Mapping[str, str]) -> str:
+def _describe_largest_gap(
+    usage: RunUsage, busy: BusyTime, idle: DeviceIdleTime, names: Mapping[str, str]
+) -> str:
     """Return one gap that is most of the idle time, or the steady part of the capture."""
     longest = idle.largest[0]
     steady = next((item for item in usage.steady if item.device == busy.device), None)
-    if _has_one_gap(idle):
+    if _is_mostly_one_gap(idle):
         remaining_ns = busy.window_ns - longest.length_ns
         after, before = (
-            (names.get(kernel.name) or spoken(kernel.name)) if kernel else None
+            (names.get(kernel.name) or shorten_kernel_name(kernel.name)) if kernel else None
             for kernel in (longest.after, longest.before)
         )
         ends = f" It lasts from {after} to {before}." if after and before else ""
         if longest.around:
-            ends += f" The host was then in {shorten_middle(longest.around)}."
+            ends += f" The host was then in {shorten_name_middle(longest.around)}."
         return (
-            f"One idle gap takes {time(longest.length_ns)} of {time(busy.window_ns)}; without it, "
-            f"kernels ran for {percent(busy.running_ns / remaining_ns)} of {time(remaining_ns)}."
+            f"One idle gap takes {format_time(longest.length_ns)} of {format_time(busy.window_ns)}; without it, "
+            f"kernels ran for {format_percent(busy.running_ns / remaining_ns)} of {format_time(remaining_ns)}."
             f"{ends}"
         )
     if steady is not None:
         return (
-            f"Without start-up and end, kernels ran for {percent(steady.share or 0)} of the time: "
-            f"{time(steady.running_ns)} of {time(steady.window_ns)} {steady.window}."
+            f"Without start-up and end, kernels ran for {format_percent(steady.share or 0)} of the time: "
+            f"{format_time(steady.running_ns)} of {format_time(steady.window_ns)} {steady.window}."
         )
     return ""
 
@@ -249,16 +260,16 @@ def name_gpu(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
     return (f"The {name}" if 0 < len(name) <= DEVICE_CHARACTERS_MAX else "The GPU"), "is"
 
 
-def timeline_findings(runs: RunVerdicts, steps: Steps) -> Iterator[Finding]:
+def describe_timeline_causes(runs: RunVerdicts, steps: Steps) -> Iterator[Finding]:
     """Yield what could be faster by the timeline of the run where it costs most, and what to do."""
-    for cause, run in worst(runs):
+    for cause, run in pick_worst_verdicts(runs):
         suffix = f" ({run_label(run)})" if len(runs) > 1 else ""
         text = f"{cause.text}{suffix}. {cause.todo}"
         finding = Finding(text, "utilization", cause=cause.rule)
-        yield with_impact(finding, cause.step_share, steps.get(run.batch_size), fix=cause.todo)
+        yield add_impact(finding, cause.step_share, steps.get(run.batch_size), fix=cause.todo)
 
 
-def copy_findings(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
+def describe_copies(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
     """Yield the time of copies and memsets next to that of kernels; both are sums, so overlapping
     time is in both. The time at stake is the time without a kernel."""
     run = prepared.run
@@ -266,23 +277,23 @@ def copy_findings(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
     kernels_ns = sum(kernel.duration_ns or 0 for kernel in run.report.kernels)
     if not timed or not kernels_ns:
         return
-    migrations = [copy for copy in timed if is_migration(copy)]
+    migrations = [copy for copy in timed if is_unified_memory_migration(copy)]
     if migrations:
         yield _describe_migrations(migrations, prepared, steps)
-    timed = [copy for copy in timed if not is_migration(copy)]
+    timed = [copy for copy in timed if not is_unified_memory_migration(copy)]
     copies_ns = sum(copy.duration_ns or 0 for copy in timed)
     if copies_ns < COPY_SHARE_MIN * (copies_ns + kernels_ns):
         return
-    text = _describe_copies(run, timed, kernels_ns)
+    text = _describe_copy_sums(run, timed, kernels_ns)
     breakdown, step = prepared.usage.breakdown, steps.get(run.batch_size)
     # the share of the step has both copies and migrations
     at_stake = breakdown.shares[COPIES] if breakdown and not migrations else None
     window, copying = prepared.usage.window, Intervals.of(timed)
-    outside_ns = copying.length - copying.length_within(window.start, window.end)
+    outside_ns = copying.length - copying.measure_within(window.start, window.end)
     if not prepared.steps and outside_ns > window.length > 0:
         step = StepTime(window.length + outside_ns)
         at_stake = copying.length / step.median_ns
-    yield with_impact(Finding(text, "ranges"), at_stake, step)
+    yield add_impact(Finding(text, "ranges"), at_stake, step)
 
 
 def _describe_migrations(
@@ -293,26 +304,28 @@ def _describe_migrations(
     inside_ns = max((running.overlap(moved) for running in window.running.values()), default=0)
     number = "1 migration" if len(migrations) == 1 else f"{len(migrations):,} migrations"
     text = (
-        f"{number} of unified memory moved {size(sum(copy.bytes or 0 for copy in migrations))} "
-        f"in {time(moved.length)}, {time(inside_ns)} of it while a kernel ran and waited for "
+        f"{number} of unified memory moved {format_bytes(sum(copy.bytes or 0 for copy in migrations))} "
+        f"in {format_time(moved.length)}, {format_time(inside_ns)} of it while a kernel ran and waited for "
         f"the pages. {MIGRATION_FIX}."
     )
     share_inside = inside_ns / window.length if window.length else None
     step = steps.get(prepared.run.batch_size)
-    return with_impact(Finding(text, "ranges"), share_inside, step, fix=MIGRATION_FIX)
+    return add_impact(Finding(text, "ranges"), share_inside, step, fix=MIGRATION_FIX)
 
 
-def _describe_copies(run: Run, timed: Sequence[Copy], kernels_ns: float) -> str:
+def _describe_copy_sums(run: Run, timed: Sequence[Copy], kernels_ns: float) -> str:
     """Return the time and size of copies and memsets, next to the time of kernels."""
     copies_ns = sum(copy.duration_ns or 0 for copy in timed)
     sizes = [copy.bytes for copy in timed if copy.bytes is not None]
-    amount = f" for {size(sum(sizes))}" if len(sizes) == len(timed) else ""
+    amount = f" for {format_bytes(sum(sizes))}" if len(sizes) == len(timed) else ""
     number = (
-        "1 copy or memset" if len(timed) == 1 else f"{count(len(timed)).text} copies and memsets"
+        "1 copy or memset"
+        if len(timed) == 1
+        else f"{count_cell(len(timed)).text} copies and memsets"
     )
-    share = percent(copies_ns / (copies_ns + kernels_ns))
+    share = format_percent(copies_ns / (copies_ns + kernels_ns))
     return (
-        f"{number} took {time(copies_ns)}{amount}: {share} of the summed time of copies and "
+        f"{number} took {format_time(copies_ns)}{amount}: {share} of the summed time of copies and "
         f"kernels.{_describe_early_copies(run, copies_ns)}"
     )
 
@@ -327,7 +340,7 @@ def _describe_early_copies(run: Run, copies_ns: int) -> str:
     early_ns = sum(
         copy.duration_ns or 0
         for copy in run.report.copies
-        if (copy.start_ns or 0) < first and not is_migration(copy)
+        if (copy.start_ns or 0) < first and not is_unified_memory_migration(copy)
     )
     if early_ns < copies_ns / 10:
         return ""
@@ -335,7 +348,7 @@ def _describe_early_copies(run: Run, copies_ns: int) -> str:
     return f" {part} of this time is before the first kernel."
 
 
-def shorten_middle(name: str) -> str:
+def shorten_name_middle(name: str) -> str:
     """Return a name with at most NAME_CHARACTERS_MAX characters, without its middle."""
     if len(name) <= NAME_CHARACTERS_MAX:
         return name
@@ -343,26 +356,26 @@ def shorten_middle(name: str) -> str:
     return f"{name[:half]}…{name[1 - half :]}"
 
 
-def sampled_findings(run: Run) -> Iterator[Finding]:
+def describe_gpu_samples(run: Run) -> Iterator[Finding]:
     """Yield what samples of the GPUs show over time: idle time or a low utilization, memory that
     grows, and what tensors took at most."""
     gpus = group_by(
-        (sample for sample in run.report.samples if not is_host(sample)),
+        (sample for sample in run.report.samples if not is_host_sample(sample)),
         lambda sample: sample.device_index,
     )
     for device, samples in gpus.items():
         gpu = "The GPU" if len(gpus) == 1 or device is None else f"GPU {device}"
-        points = points_of(samples, "gpu_utilisation")
-        if len(points) >= SAMPLES_MIN and (text := _describe_utilization(points)):
+        points = list_sample_points(samples, "gpu_utilisation")
+        if len(points) >= SAMPLES_MIN and (text := _describe_sampled_utilization(points)):
             yield Finding(f"{gpu} {text}", "utilization")
         for field, subject in _GROWING.items():
-            points = points_of(samples, field)
-            if len(points) >= SAMPLES_MIN and (text := _describe_memory(points)):
+            points = list_sample_points(samples, field)
+            if len(points) >= SAMPLES_MIN and (text := _describe_memory_course(points)):
                 of_gpu = f" of {gpu}" if gpu != "The GPU" else ""
                 yield Finding(f"{subject}{of_gpu} {text}", "memory")
 
 
-def throttle_findings(runs: Iterable[Run]) -> Iterator[Finding]:
+def describe_throttling(runs: Iterable[Run]) -> Iterator[Finding]:
     """Yield in how many samples of a run the driver reduced the clocks: of the run with most."""
     shares = []
     for run in runs:
@@ -376,13 +389,13 @@ def throttle_findings(runs: Iterable[Run]) -> Iterator[Finding]:
     share, count_of_samples, run, names = max(shares, key=lambda item: item[0])
     if share >= THROTTLED_SHARE_MIN:
         text = (
-            f"The driver reduced the GPU's clocks in {percent(share)} of {count_of_samples:,} "
+            f"The driver reduced the GPU's clocks in {format_percent(share)} of {count_of_samples:,} "
             f"samples ({run_label(run)}): {', '.join(sorted(names))}."
         )
         yield Finding(text, "utilization")
 
 
-def _describe_utilization(points: Sequence[tuple[int, float]]) -> str | None:
+def _describe_sampled_utilization(points: Sequence[tuple[int, float]]) -> str | None:
     """Return how long a GPU was idle by its samples, or how high its utilization is at most."""
     begin, length = points[0][0], points[-1][0] - points[0][0]
     idle = Intervals(
@@ -392,28 +405,26 @@ def _describe_utilization(points: Sequence[tuple[int, float]]) -> str | None:
     )
     most = max(share for _, share in points)
     if idle.length >= IDLE_SHARE_MIN * length > 0:
-        part = "all" if idle.length == length else percent(idle.length / length)
+        part = "all" if idle.length == length else format_percent(idle.length / length)
         text = (
             f"was idle (sampled utilization of {IDLE_UTILIZATION_MAX:.0%} or less) for {part} of "
-            f"the {time(length)} that the samples cover."
+            f"the {format_time(length)} that the samples cover."
         )
         start, end = max(idle.pairs, key=lambda pair: pair[1] - pair[0])
         if end - start < length:
-            text += (
-                f" The longest stretch takes {time(end - start)}, from {time(start - begin)} on."
-            )
+            text += f" The longest stretch takes {format_time(end - start)}, from {format_time(start - begin)} on."
         return text
-    mean = mean_over_time(points)
+    mean = average_over_time(points)
     if mean is None:
         return None
     often = "is" if mean >= BUSY else "is at times" if most >= BUSY else "is never"
     return (
-        f"{often} busy: its sampled utilization is {percent(mean)} on average and at most "
-        f"{percent(most)} ({len(points):,} samples)."
+        f"{often} busy: its sampled utilization is {format_percent(mean)} on average and at most "
+        f"{format_percent(most)} ({len(points):,} samples)."
     )
 
 
-def _describe_memory(points: Sequence[tuple[int, float]]) -> str | None:
+def _describe_memory_course(points: Sequence[tuple[int, float]]) -> str | None:
     """Return that memory grows through all of the samples, or its peak if it falls afterwards."""
     quarter = len(points) // 4
     first, second, _, last = (
@@ -426,16 +437,16 @@ def _describe_memory(points: Sequence[tuple[int, float]]) -> str | None:
         last > GROWTH_MIN * first
         and first + (last - first) / 10 < second < last - (last - first) / 10
     ):
-        return f"grows from {size(points[0][1])} to {size(most)} in {time(points[-1][0] - begin)}."
+        return f"grows from {format_bytes(points[0][1])} to {format_bytes(most)} in {format_time(points[-1][0] - begin)}."
     if most > GROWTH_MIN * points[-1][1]:
         return (
-            f"is at most {size(most)}, {time(moment - begin)} after the first sample, and "
-            f"{size(points[-1][1])} at the last."
+            f"is at most {format_bytes(most)}, {format_time(moment - begin)} after the first sample, and "
+            f"{format_bytes(points[-1][1])} at the last."
         )
     return None
 
 
-def launch_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
+def describe_launch_waits(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
     """Yield the batch size whose step is mostly waiting for launches, by its kernel time."""
     waiting = [
         point.traffic
@@ -448,60 +459,66 @@ def launch_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
     gpu, verb = name_gpu([prepared.run for prepared in analysis.study.prepared_runs])
     waits = "It waits" if verb == "is" else "They wait"
     text = (
-        f"{gpu} {verb} busy for only {percent(least.busy or 0)} of a step"
-        f"{at_batch(least.batch)} (median). {waits} for kernel launches."
+        f"{gpu} {verb} busy for only {format_percent(least.busy or 0)} of a step"
+        f"{format_at_batch(least.batch)} (median). {waits} for kernel launches."
     )
     if len(waiting) > 1:
         text += f" The share is below half of the step at {len(waiting)} batch sizes."
-    yield with_impact(Finding(text, "roofline"), 1 - (least.busy or 0), steps.get(least.batch))
+    yield add_impact(Finding(text, "roofline"), 1 - (least.busy or 0), steps.get(least.batch))
 
 
-def largest_other(study: Study, ledger: Ledger, batch: Point) -> float:
+def compute_largest_other_share(study: Study, ledger: Ledger, batch: Point) -> float:
     """Return the share of communication, copies, data loading or time of no layer, whichever is
     most, next to the time that the ledger divides among layers: 1.5 is half as much again."""
     shares = [item.share for item in ledger.unattributed if item.batch == batch]
-    run = study.at(batch).timing
+    run = study.at(batch).timing_run
     breakdown = run.usage.breakdown if run else None
     if run and breakdown:
         kernels = breakdown.shares[COMPUTE] + breakdown.shares[COMMUNICATION]
         loading = max(idle.by_cause.get(DATA, 0) / idle.window_ns for idle in run.usage.idle)
         shares += [share / kernels for share in (breakdown.shares[COPIES], loading)]
         recorded = list(chain.from_iterable(run.usage.window.by_device.values()))
-        exchanging = [kernel for kernel in recorded if family(kernel.name) == COLLECTIVE]
-        shares.append(sum_ns(exchanging) / sum_ns(recorded))  # also what computation hides
+        exchanging = [kernel for kernel in recorded if recognise_family(kernel.name) == COLLECTIVE]
+        shares.append(
+            sum_durations_ns(exchanging) / sum_durations_ns(recorded)
+        )  # also what computation hides
     return max(shares, default=0.0)
 
 
-def largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Iterator[Finding]:
+def describe_largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Iterator[Finding]:
     """Yield the layer with the most time at both ends of the sweep, all its passes together; then
     which pass. Nothing about a batch size at which something else takes more time. ``steps``: none
     in a sweep, whose differences come first."""
     by_batch: dict[int, dict[str, list[LedgerRow]]] = defaultdict(lambda: defaultdict(list))
-    judged = _complete_batches(study)
+    judged = _find_complete_batches(study)
     for row in ledger.rows:
         is_judged = row.batch in judged and not isinstance(row.batch, str)
         if row.share is not None and row.trusted and is_judged:
             by_batch[row.size][row.place].append(row)
     for batch in {row.batch for row in ledger.rows if not isinstance(row.batch, str)}:
         places = by_batch.get(batch or 1, {})
-        most = max(map(_add_shares, places.values()), default=0.0)
-        if places and largest_other(study, ledger, batch) > most:
+        most = max(map(_sum_pass_shares, places.values()), default=0.0)
+        if places and compute_largest_other_share(study, ledger, batch) > most:
             del by_batch[batch or 1]
     if not by_batch:
         return
     low, high = (
-        max(by_batch[batch].values(), key=_add_shares) for batch in (min(by_batch), max(by_batch))
+        max(by_batch[batch].values(), key=_sum_pass_shares)
+        for batch in (min(by_batch), max(by_batch))
     )
     first, last = low[0], high[0]
-    share, share_at_end = percent(_add_shares(low)), percent(_add_shares(high))
+    share, share_at_end = (
+        format_percent(_sum_pass_shares(low)),
+        format_percent(_sum_pass_shares(high)),
+    )
     has_ends, is_same = first.size != last.size, first.place == last.place
     if is_same:
         end = f", {share_at_end}{last.at}" if has_ends else ""
-        text = f"{_describe_most(first)}: {share} of the {first.whole}{first.at}{end}."
+        text = f"{_describe_largest_row(first)}: {share} of the {first.whole}{first.at}{end}."
     else:
         text = (
-            f"{_describe_most(first)}{first.at}: {share} of the {first.whole}. "
-            f"{_describe_most(last)}{last.at}: {share_at_end}."
+            f"{_describe_largest_row(first)}{first.at}: {share} of the {first.whole}. "
+            f"{_describe_largest_row(last)}{last.at}: {share_at_end}."
         )
     largest = [
         max(rows, key=lambda row: row.share or 0)
@@ -509,34 +526,36 @@ def largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Iterator[Findi
         if len(rows) > 1
     ]
     if largest and is_same and len({row.direction for row in largest}) == 1:
-        shares = " and ".join(percent(row.share or 0) for row in largest)
+        shares = " and ".join(format_percent(row.share or 0) for row in largest)
         at_batches = largest[0].at if has_ends and len(largest) == 1 else ""
         text += f" Its {largest[0].direction} pass takes {shares}{at_batches}."
     elif largest:
         passes = (
-            f"{row.direction if is_same else row.name} with {percent(row.share or 0)}{row.at}"
+            f"{row.direction if is_same else row.name} with {format_percent(row.share or 0)}{row.at}"
             for row in largest
         )
         text += f" {'Its' if is_same else 'The'} largest pass is {' and '.join(passes)}."
     step = steps.get(first.batch)
     took = UNEXPLAINED * sum(row.time.median for row in low if row.time)
-    yield with_impact(Finding(text, "ledger"), took / step.median_ns if step else None, step)
+    yield add_impact(Finding(text, "ledger"), took / step.median_ns if step else None, step)
 
 
-def _complete_batches(study: Study) -> set[Point]:
+def _find_complete_batches(study: Study) -> set[Point]:
     """Return the batch sizes whose timed run is complete; all of them if none is."""
     statuses: dict[Point, str] = {
-        batch.batch: batch.timing.run.status for batch in study.prepared_batches if batch.timing
+        batch.batch: batch.timing_run.run.status
+        for batch in study.prepared_batches
+        if batch.timing_run
     }
     return {batch for batch, status in statuses.items() if status == "ok"} or {*statuses}
 
 
-def _add_shares(rows: Iterable[LedgerRow]) -> float:
+def _sum_pass_shares(rows: Iterable[LedgerRow]) -> float:
     """Return the share of a layer, its passes added up: each is a mean over the same total."""
     return sum(row.share or 0 for row in rows)
 
 
-def _describe_most(row: LedgerRow) -> str:
+def _describe_largest_row(row: LedgerRow) -> str:
     """Return that a row takes the most time of the ledger. It is not the most of the step, which
     may be idle or of no layer."""
     if row.place == "optimizer":
@@ -549,40 +568,40 @@ def _describe_most(row: LedgerRow) -> str:
     )
 
 
-def unattributed_findings(study: Study, ledger: Ledger) -> Iterator[Finding]:
+def describe_unattributed_time(study: Study, ledger: Ledger) -> Iterator[Finding]:
     """Yield the share of the time that belongs to no layer, with its causes."""
-    judged = _complete_batches(study)
+    judged = _find_complete_batches(study)
     items = (item for item in ledger.unattributed if item.batch in judged)
     largest = max(items, key=lambda item: item.share, default=None)
     if largest is None or largest.share <= UNATTRIBUTED_SHARE_MIN:
         return
-    run = study.at(largest.batch).timing
+    run = study.at(largest.batch).timing_run
     causes = []
     for cause in explain_unattributed(run) if run else ():
         if cause.share >= UNATTRIBUTED_CAUSE_SHARE_MIN:
-            launches = f", {count_launches(cause.launches)}" if cause.launches else ""
-            causes.append(f"{cause.text} ({percent(cause.share * largest.share)}{launches})")
+            launches = f", {format_launch_count(cause.launches)}" if cause.launches else ""
+            causes.append(f"{cause.text} ({format_percent(cause.share * largest.share)}{launches})")
     text = (
-        f"{percent(largest.share)} of the {largest.whole}{at_batch(largest.batch)} is not "
+        f"{format_percent(largest.share)} of the {largest.whole}{format_at_batch(largest.batch)} is not "
         "attributed to a layer"
     )
     if causes:
         text += f": mostly {' and '.join(filter(None, (', '.join(causes[:-1]), causes[-1])))}"
-    for reason in beyond_time(run.run) if run else ():
+    for reason in list_untimed_work(run.run) if run else ():
         text += f". This time does not include all kernels: {reason}"
     yield Finding(f"{text}.", "ledger")
 
 
-def count_launches(number: int) -> str:
+def format_launch_count(number: int) -> str:
     """Return "1 launch", "2,000 launches"."""
-    return "1 launch" if number == 1 else f"{count(number).text} launches"
+    return "1 launch" if number == 1 else f"{count_cell(number).text} launches"
 
 
-def sample_findings(study: Study, points: Sequence[BatchPoint]) -> Iterator[Finding]:
+def describe_sample_times(study: Study, points: Sequence[BatchPoint]) -> Iterator[Finding]:
     """Yield how the time per sample changes with the batch size, unless the steps scatter by more
     or other programs kept the CPU busy."""
     timed = [point for point in points if point.per_sample and point.is_complete]
-    if timed and (reason := busy_with_others(study.runs)) is not None:
+    if timed and (reason := explain_busy_cpu(study.runs)) is not None:
         effect = "Times cannot be compared between batch sizes"
         effect = effect if timed[1:] else "Do not rely on the times"
         yield Finding(f"{effect}: {reason}.", "sweep", warning=True)
@@ -599,7 +618,7 @@ def sample_findings(study: Study, points: Sequence[BatchPoint]) -> Iterator[Find
     assert first.per_sample and last.per_sample
     factor = first.per_sample / last.per_sample
     between = ", ".join(
-        f"{of_steps(point.step, point.samples or 1)} at batch {point.batch}"
+        f"{format_step_times(point.step, point.samples or 1)} at batch {point.batch}"
         for point in (first, last)
         if point.step
     )
@@ -608,7 +627,7 @@ def sample_findings(study: Study, points: Sequence[BatchPoint]) -> Iterator[Find
         yield Finding(f"Time per sample hardly changes with the batch size: {between}.", "sweep")
         return
     if best.batch not in (first.batch, last.batch):
-        between += f". It is lowest at batch {best.batch} with {time(best.per_sample or 0)}"
+        between += f". It is lowest at batch {best.batch} with {format_time(best.per_sample or 0)}"
     text = (
         f"{'falls' if factor > 1 else 'grows'} with the batch size by a factor of "
         f"{max(factor, 1 / factor):.1f}"

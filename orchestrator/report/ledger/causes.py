@@ -15,19 +15,19 @@ from string import Formatter
 from typing import Any, NamedTuple
 
 from perfctl.orchestrator.ledger.causes.evidence import Place
-from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
-from perfctl.orchestrator.ledger.causes.missing_rules import MissingFacts
+from perfctl.orchestrator.ledger.causes.judge import RowCauses, StudyCauses
+from perfctl.orchestrator.ledger.causes.missing_rules import MissingKernelFacts
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
     Confidence,
-    amount,
-    deviates,
-    percent,
-    times,
+    deviates_from_one,
+    format_ratio,
+    format_share,
+    format_with_prefix,
 )
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.run import Point, label_points, size_of
+from perfctl.records.run import Point, format_points, get_sort_size
 
 _OTHER_BATCH = "[ A batch of {other_batch:,} may have run instead: it needs the same blocks.]"
 _MAY_BE_TRIALS = "[possible? They may be trials.]"
@@ -394,10 +394,10 @@ _GRADIENTS = {
 }
 _WORDS = {"winograd": "Winograd", "fft": "FFT", "gemm": "GEMM"}
 _STYLES: Mapping[str, Callable[[Any], str]] = {
-    "times": times,
-    "percent": percent,
-    "flops": lambda flops: f"{amount(flops)}FLOP",
-    "number": lambda number: amount(number).strip(),
+    "times": format_ratio,
+    "percent": format_share,
+    "flops": lambda flops: f"{format_with_prefix(flops)}FLOP",
+    "number": lambda number: format_with_prefix(number).strip(),
     "gradient": _GRADIENTS.__getitem__,
     "list": ", ".join,
     "and": lambda parts: " and ".join([*filter(None, [", ".join(parts[:-1])]), parts[-1]]),
@@ -448,18 +448,20 @@ class _FactFormatter(Formatter):
 
 def describe_cause(cause: Cause) -> str:
     """Return the cause as a sentence with the subject, the number, the comparison and the cause."""
-    return _fill(SENTENCES, cause, cause.variant)
+    return _fill_cause_template(SENTENCES, cause, cause.variant)
 
 
 def describe_fix(cause: Cause) -> str:
     """Return what to do about the cause, if it is one."""
     facts = cause.facts
-    fix = _fill(FIXES, cause, facts.fix if isinstance(facts, MissingFacts) else cause.variant)
+    fix = _fill_cause_template(
+        FIXES, cause, facts.fix if isinstance(facts, MissingKernelFacts) else cause.variant
+    )
     is_open = cause.confidence in ADVERBS and cause.rule in ASSUMED
     return f"If so, {fix[:1].lower()}{fix[1:]}" if is_open else fix
 
 
-def _fill(templates: Mapping[str, str], cause: Cause, variant: str) -> str:
+def _fill_cause_template(templates: Mapping[str, str], cause: Cause, variant: str) -> str:
     facts = {
         "factor": cause.factor,
         "row": cause.row,
@@ -469,13 +471,13 @@ def _fill(templates: Mapping[str, str], cause: Cause, variant: str) -> str:
         **asdict(cause.facts),
     }
 
-    def keep(match: re.Match[str]) -> str:
+    def keep_if_facts_known(match: re.Match[str]) -> str:
         negated, name, text = match.groups()
         needed = all(facts.get(name) for name in ([name] if name else _FIELD.findall(text)))
         return str(text) if needed != bool(negated) else ""
 
     template = templates.get(f"{cause.rule}: {variant}") or templates[cause.rule]
-    return _FactFormatter().vformat(_OPTIONAL.sub(keep, template), (), facts)
+    return _FactFormatter().vformat(_OPTIONAL.sub(keep_if_facts_known, template), (), facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -500,9 +502,9 @@ class DescribedCause:
         without such a number."""
         texts = []
         if self.factor is not None:
-            texts.append(f"predicts {times(self.factor)} times the estimate")
+            texts.append(f"predicts {format_ratio(self.factor)} times the estimate")
         if self.explained is not None:
-            texts.append(f"explains {percent(self.explained)} of the difference")
+            texts.append(f"explains {format_share(self.explained)} of the difference")
         return ", ".join(texts)
 
     def explain(self, row_name: str = "") -> str:
@@ -510,19 +512,19 @@ class DescribedCause:
         layer and pass, which come first if the sentence does not state them."""
         numbers = f": {self.numbers}" if self.numbers else ""
         rule = RULE_NAMES.get(self.rule, self.rule)
-        rule = _capitalize(f"{rule}{numbers} ({self.confidence}).")
-        elsewhere = _capitalize(f"{self.elsewhere}.") if self.elsewhere else ""
+        rule = _capitalize_first_letter(f"{rule}{numbers} ({self.confidence}).")
+        elsewhere = _capitalize_first_letter(f"{self.elsewhere}.") if self.elsewhere else ""
         text = " ".join(filter(None, (self.sentence, rule, elsewhere)))
         if row_name not in self.sentence:
             text = f"{row_name}: {text}"
         return f"{text} \u2192 {self.fix}" if self.fix else text
 
 
-def _capitalize(text: str) -> str:
+def _capitalize_first_letter(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def describe(cause: Cause) -> DescribedCause:
+def describe_cause_with_fix(cause: Cause) -> DescribedCause:
     """Return the cause with its sentences."""
     return DescribedCause(
         cause.rule,
@@ -535,42 +537,45 @@ def describe(cause: Cause) -> DescribedCause:
     )
 
 
-def describe_causes(rows: Iterable[LedgerRow], judgement: Judgement) -> tuple[DescribedCause, ...]:
+def describe_causes_of_rows(
+    rows: Iterable[LedgerRow], judgement: StudyCauses
+) -> tuple[DescribedCause, ...]:
     """Return the causes of one layer and pass, each at the batch size where the difference is
     largest, with the other batch sizes."""
     cases = (
         (row.batch, cause)
-        for row in sorted(rows, key=deviation, reverse=True)
+        for row in sorted(rows, key=compute_ratio_deviation, reverse=True)
         for cause in judgement.at(row.batch, row.layer, row.direction).causes
     )
     by_rule = group_by(cases, lambda case: case[1].rule)
     return tuple(
-        replace(describe(cases[0][1]), elsewhere=_list_batches(cases)) for cases in by_rule.values()
+        replace(describe_cause_with_fix(cases[0][1]), elsewhere=_describe_other_batches(cases))
+        for cases in by_rule.values()
     )
 
 
-def _list_batches(cases: Sequence[tuple[Point, Cause]]) -> str:
+def _describe_other_batches(cases: Sequence[tuple[Point, Cause]]) -> str:
     if len(cases) == 1:
         return ""
     factors = [cause.factor for _, cause in cases if cause.factor is not None]
-    low, high = (times(limit(factors, default=0)) for limit in (min, max))
+    low, high = (format_ratio(limit(factors, default=0)) for limit in (min, max))
     predicted = f" (predicts {low} to {high})" if low != high else ""
-    other_points = label_points(sorted((point for point, _ in cases[1:]), key=size_of))
+    other_points = format_points(sorted((point for point, _ in cases[1:]), key=get_sort_size))
     return f"also at {other_points}{predicted}"
 
 
-def describe_unexplained(rows: Iterable[LedgerRow], judgement: Judgement) -> str | None:
+def describe_unexplained_share(rows: Iterable[LedgerRow], judgement: StudyCauses) -> str | None:
     """Return the share of the difference that no cause explains, over the batch sizes; None if
     there is none."""
     judged = (judgement.at(row.batch, row.layer, row.direction) for row in rows)
     shares = [row.unexplained for row in judged if row.unexplained is not None]
     if max(shares, default=0) < UNEXPLAINED_SHOWN_MIN:
         return None
-    low, high = percent(min(shares)), percent(max(shares))
+    low, high = format_share(min(shares)), format_share(max(shares))
     return f"Unexplained: {high if low == high else f'{low} to {high}'} of the difference."
 
 
-class Headline(NamedTuple):
+class LedgerHeadline(NamedTuple):
     """A sentence about the sweep or its largest differences."""
 
     sentence: str
@@ -579,22 +584,22 @@ class Headline(NamedTuple):
     rules: tuple[str, ...]
 
 
-def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
+def build_ledger_headlines(judgement: StudyCauses, ledger: Ledger) -> tuple[LedgerHeadline, ...]:
     """Return what is wrong with the sweep, then the three largest differences with their causes,
     then what changes, then what was not measured."""
     sweep_rules = {cause.rule for cause in judgement.sweep}
     switches = [cause for cause in judgement.sweep if cause.rule == SWITCH]
     lines = [
-        Headline(describe_cause(cause), None, (cause.rule,))
+        LedgerHeadline(describe_cause(cause), None, (cause.rule,))
         for cause in judgement.sweep
         if cause.rule != SWITCH
     ]
-    lines += _row_headlines(judgement, ledger, sweep_rules)
+    lines += _build_row_headlines(judgement, ledger, sweep_rules)
     if switches:
         other_count = len(switches) - 1
         rows = "rows change their" if other_count > 1 else "row changes its"
         addition = f" {other_count} more {rows} algorithm." if other_count else ""
-        lines.append(Headline(describe_cause(switches[0]) + addition, None, (SWITCH,)))
+        lines.append(LedgerHeadline(describe_cause(switches[0]) + addition, None, (SWITCH,)))
     pairs = [
         (row_key, cause)
         for row_key, row in judgement.rows.items()
@@ -603,47 +608,50 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
     ]
     for rule, ((row_key, first), *same) in group_by(pairs, lambda pair: pair[1].rule).items():
         addition = f" The same in {len(same)} more rows." if same else ""
-        lines.append(Headline(describe_cause(first) + addition, row_key, (rule,)))
+        lines.append(LedgerHeadline(describe_cause(first) + addition, row_key, (rule,)))
     return tuple(lines)
 
 
-def _row_headlines(judgement: Judgement, ledger: Ledger, sweep_rules: set[str]) -> list[Headline]:
+def _build_row_headlines(
+    judgement: StudyCauses, ledger: Ledger, sweep_rules: set[str]
+) -> list[LedgerHeadline]:
     """Return the largest differences; those of layers that take little of the time come last.
     ``sweep_rules``: rules that have a headline."""
     deviating = [
         row
         for row in ledger.rows
-        if deviation(row) > log(RATIO_MIN)
+        if compute_ratio_deviation(row) > log(RATIO_MIN)
         and (not row.executed.lower_bound or (row.ratio is not None and row.ratio > 1))
     ]
     groups = group_by(deviating, lambda row: row.name)
     lines = []
     for rows in sorted(
-        groups.values(), key=lambda rows: (_is_minor(rows), -max(map(deviation, rows)))
+        groups.values(),
+        key=lambda rows: (_have_small_time_share(rows), -max(map(compute_ratio_deviation, rows))),
     ):
-        row = max(rows, key=deviation)
+        row = max(rows, key=compute_ratio_deviation)
         judged = judgement.at(*row.key)
         rules = tuple(cause.rule for cause in judged.causes)
         if not rules or not sweep_rules.issuperset(rules):
-            sentence = _describe_difference(row, rows, judged, sweep_rules)
-            lines.append(Headline(sentence, row.key, rules))
+            sentence = _describe_row_difference(row, rows, judged, sweep_rules)
+            lines.append(LedgerHeadline(sentence, row.key, rules))
     return lines[:HEADLINES_MAX]
 
 
-def _is_minor(rows: Iterable[LedgerRow]) -> bool:
+def _have_small_time_share(rows: Iterable[LedgerRow]) -> bool:
     """Return whether all rows are certain to take little of the time."""
     shares = [row.share for row in rows if row.share is not None]
     return bool(shares) and max(shares) < TIME_SHARE_MIN
 
 
-def deviation(row: LedgerRow) -> float:
+def compute_ratio_deviation(row: LedgerRow) -> float:
     """Return the difference on a scale on which half and double are as far: infinite if nothing
     was executed, 0 without a ratio."""
     return abs(log(row.ratio)) if row.ratio else 0.0 if row.ratio is None else inf
 
 
-def _describe_difference(
-    row: LedgerRow, rows: Iterable[LedgerRow], judged: RowJudgement, sweep_rules: set[str]
+def _describe_row_difference(
+    row: LedgerRow, rows: Iterable[LedgerRow], judged: RowCauses, sweep_rules: set[str]
 ) -> str:
     """Return the ratio of a row and the causes that explain it."""
     causes = [cause for cause in judged.causes if cause.rule not in sweep_rules]
@@ -653,18 +661,18 @@ def _describe_difference(
     figure, factor = row.executed, 1.0 if row.ratio is None else row.ratio
     bound = "at least " if figure.lower_bound else ""
     about = "about " if figure.state == "estimated" else ""
-    number = f"{times(factor)} times" if factor else "none of"
-    other_points = label_points(other.batch for other in rows if other.batch != row.batch)
+    number = f"{format_ratio(factor)} times" if factor else "none of"
+    other_points = format_points(other.batch for other in rows if other.batch != row.batch)
     also = f" (also off by more than 10% at {other_points})" if other_points else ""
     derived = " (derived from its kernels)" if figure.state == "derived" else ""
     text = f"{row.name} executed {bound}{about}{number} the estimated FLOPs{row.at}{also}{derived}"
     factors = [
-        f"{ADVERBS.get(cause.confidence, '')}{cause.rule} (predicted factor {times(cause.factor)})"
+        f"{ADVERBS.get(cause.confidence, '')}{cause.rule} (predicted factor {format_ratio(cause.factor)})"
         for cause in causes
-        if cause.factor and deviates(cause.factor) and cause.explained != 0
+        if cause.factor and deviates_from_one(cause.factor) and cause.explained != 0
     ]
     share = judged.unexplained
-    addition = "" if share is None else f"{percent(share)} of the difference is unexplained"
+    addition = "" if share is None else f"{format_share(share)} of the difference is unexplained"
     if factors:
         noun = "Cause" if len(factors) == 1 else "Causes"
         end = f" {addition}." if share is not None and share >= UNEXPLAINED_SHARE_MIN else ""

@@ -10,39 +10,51 @@ from math import log, log2
 
 from perfctl.orchestrator.counts.kernels.layers import SHARED_OUT
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.causes.judge import Judgement
+from perfctl.orchestrator.ledger.causes.judge import StudyCauses
 from perfctl.orchestrator.ledger.ledger import (
     LedgerRow,
-    Unattributed,
+    UnattributedWork,
     explain_unattributed,
 )
-from perfctl.orchestrator.ledger.timing import ALL_STEPS, KERNELS_OF_CAPTURE, Spread, covers_capture
-from perfctl.orchestrator.report.ledger import row_key
+from perfctl.orchestrator.ledger.timing import (
+    ALL_STEPS,
+    KERNELS_OF_CAPTURE,
+    TimeSpread,
+    is_capture_one_step,
+)
+from perfctl.orchestrator.report.ledger import build_row_trail_key
 from perfctl.orchestrator.report.ledger.causes import (
     DescribedCause,
-    describe,
-    describe_causes,
-    describe_unexplained,
-    deviation,
+    compute_ratio_deviation,
+    describe_cause_with_fix,
+    describe_causes_of_rows,
+    describe_unexplained_share,
 )
-from perfctl.orchestrator.report.ledger.roofline import bound_cell
-from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, significant, time
+from perfctl.orchestrator.report.ledger.roofline import build_bound_cell
+from perfctl.orchestrator.report.numbers import (
+    format_all_digits,
+    format_percent,
+    format_ratio,
+    format_significant,
+    format_time,
+    round_to_six_digits,
+)
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
-    amount,
-    estimated,
+    amount_cell,
+    choose_figure_style,
+    explain_figure_state,
     figure_cell,
-    mark,
-    nothing,
-    reason_of,
+    format_state_sign,
+    mark_cell_estimated,
+    mark_unit_in_cells,
+    missing_cell,
     share_cell,
-    style_of,
     text_cell,
     time_cell,
-    with_carried,
 )
-from perfctl.records.run import Point, label_point
+from perfctl.records.run import Point, format_point
 
 MINOR_SHARE, FOLD_FROM = 0.01, 3
 """Groups without multiply-adds below this share are folded if there are as many."""
@@ -122,42 +134,42 @@ class LedgerView:
         return len(self.groups) > LONGEST_OPEN
 
 
-def ledger_view(analysis: Analysis) -> LedgerView | None:
+def build_ledger_view(analysis: Analysis) -> LedgerView | None:
     """Return the ledger without columns that have no value; None without rows."""
     rows = analysis.ledger.rows
     if not rows:
         return None
     explained: dict[str, str] = {}
     groups = [
-        _make_group(list(same), analysis, explained)
+        _build_ledger_group(list(same), analysis, explained)
         for _, same in groupby(rows, key=lambda row: (row.place, row.direction))
     ]
     if analysis.ledger.unattributed:
-        groups.append(_make_unattributed_group(analysis))
+        groups.append(_build_unattributed_group(analysis))
     minor = [group for group in groups if group.is_minor]
     if not FOLD_FROM <= len(minor) < len(groups):
         groups, minor = [replace(group, is_minor=False) for group in groups], []
     total = " or ".join(sorted({row.whole for row in rows if row.whole})) or ALL_STEPS
     fold = f"{len(minor)} rows without multiply-adds, below {MINOR_SHARE:.0%} of the {total}"
-    basis = _describe_times(analysis)
+    basis = _describe_time_basis(analysis)
     shares = f"Shares of the {total}. " if any(row.share is not None for row in rows) else ""
     mark = " ~ approximate." if any(row.shared for row in rows) else ""
     columns = []
-    for column in _columns(total, basis, analysis.study.axis):
+    for column in _build_ledger_columns(total, basis, analysis.study.axis):
         cells = [line.cells[column.label] for group in groups for line in group.lines]
         if any(cell.style != "no" for cell in cells):
-            columns.append(with_carried(column, cells))
+            columns.append(mark_unit_in_cells(column, cells))
     return LedgerView(
         tuple(columns),
         tuple(groups),
         f"{basis}. {shares}1 multiply-add = 2 FLOPs.{mark}",
-        tuple(_notes(analysis)),
-        tuple(map(describe, analysis.judgement.sweep)),
+        tuple(_list_ledger_notes(analysis)),
+        tuple(map(describe_cause_with_fix, analysis.judgement.sweep)),
         fold if minor else None,
     )
 
 
-def _columns(total: str, basis: str, axis: str) -> list[Column]:
+def _build_ledger_columns(total: str, basis: str, axis: str) -> list[Column]:
     """Return the columns with their definitions. ``total``: what the shares are of; ``basis``: what
     the times are; ``axis``: what varies."""
     estimate = "from the shapes of each layer; 1 multiply-add = 2 FLOPs; without elementwise work"
@@ -174,11 +186,11 @@ def _columns(total: str, basis: str, axis: str) -> list[Column]:
     ]
 
 
-def _describe_times(analysis: Analysis) -> str:
+def _describe_time_basis(analysis: Analysis) -> str:
     """Return what the times are: "Median per step: kernels, torch (CUPTI)"."""
     rows = analysis.ledger.rows
     bases = "; ".join(sorted({row.basis for row in rows if row.basis}))
-    if any(covers_capture(run) for run in analysis.study.runs):
+    if any(is_capture_one_step(run) for run in analysis.study.runs):
         return f"Complete capture, without steps: {bases or 'not timed'}"
     if not bases:
         return "Per step, without times"
@@ -187,7 +199,7 @@ def _describe_times(analysis: Analysis) -> str:
     return f"{'Median per step' if steps == 1 else mean}: {bases}"
 
 
-def _notes(analysis: Analysis) -> Iterator[str]:
+def _list_ledger_notes(analysis: Analysis) -> Iterator[str]:
     """Yield where the figures come from, and why others are missing."""
     rows = analysis.ledger.rows
     if any(run.batch_size is None for run in analysis.study.runs) and any(
@@ -197,7 +209,7 @@ def _notes(analysis: Analysis) -> Iterator[str]:
             "Estimated FLOPs come from the operators' shapes in the report; a row without a module "
             "is named by its operator."
         )
-    if not analysis.ledger.any_counted:
+    if not analysis.ledger.has_counted_rows:
         figures = [row.executed for row in rows if row.executed.reason]
         states = " or ".join(sorted({figure.state.replace("_", " ") for figure in figures}))
         reasons = "; ".join(sorted({str(figure.reason) for figure in figures})[:2])
@@ -211,13 +223,13 @@ def _notes(analysis: Analysis) -> Iterator[str]:
         yield f"Bound unknown: {reason}."
 
 
-def _make_group(
+def _build_ledger_group(
     rows: Sequence[LedgerRow], analysis: Analysis, explained: dict[str, str]
 ) -> LedgerGroup:
     """Return one layer and pass. ``explained``: rule -> the first row that it holds for, at which
     a rule without a number is explained."""
     first, causes = rows[0], []
-    for cause in describe_causes(rows, analysis.judgement):
+    for cause in describe_causes_of_rows(rows, analysis.judgement):
         name = explained.setdefault(cause.rule, first.name)
         is_repeated = name != first.name and not cause.numbers
         causes.append(replace(cause, sentence=f"See {name}.", fix="") if is_repeated else cause)
@@ -228,16 +240,16 @@ def _make_group(
     return LedgerGroup(
         first.place,
         first.shown_direction,
-        tuple(_make_line(row, analysis) for row in rows),
+        tuple(_build_ledger_line(row, analysis) for row in rows),
         first.kind,
-        "; ".join(_group_notes(rows)) or None,
+        "; ".join(_list_layer_notes(rows)) or None,
         tuple(causes),
-        describe_unexplained(rows, analysis.judgement),
+        describe_unexplained_share(rows, analysis.judgement),
         is_small and not causes,
     )
 
 
-def _group_notes(rows: Sequence[LedgerRow]) -> Iterator[str]:
+def _list_layer_notes(rows: Sequence[LedgerRow]) -> Iterator[str]:
     first = rows[0]
     if not first.calls and first.layer:
         yield "no formula: this module only calls others"
@@ -247,106 +259,115 @@ def _group_notes(rows: Sequence[LedgerRow]) -> Iterator[str]:
         bound = "the estimate is a lower bound: " if first.estimated.lower_bound else ""
         yield f"{bound}{'; '.join(missing)}"
     if guessed := max(row.guessed for row in rows):
-        yield f"perfctl guessed the layer for {percent(guessed)} of its launches"
+        yield f"perfctl guessed the layer for {format_percent(guessed)} of its launches"
     if shared := max(row.shared for row in rows):
         yield (
-            f"{percent(shared)} of its launches are parts of fused kernels, divided by their "
+            f"{format_percent(shared)} of its launches are parts of fused kernels, divided by their "
             "operations (approximate)"
         )
 
 
-def _make_line(row: LedgerRow, analysis: Analysis) -> LedgerLine:
+def _build_ledger_line(row: LedgerRow, analysis: Analysis) -> LedgerLine:
     # more may have been executed
     is_open = row.executed.lower_bound and row.ratio is not None and row.ratio < 1
     return LedgerLine(
         row.batch,
         row.share,
-        row_cells(row, analysis),
-        row_key(row.place, row.direction, row.batch),
+        build_ledger_row_cells(row, analysis),
+        build_row_trail_key(row.place, row.direction, row.batch),
         row.ratio,
-        0.0 if is_open else deviation(row),
-        _rules(row, analysis.judgement),
+        0.0 if is_open else compute_ratio_deviation(row),
+        _select_explaining_rules(row, analysis.judgement),
     )
 
 
-def _rules(row: LedgerRow, judgement: Judgement) -> tuple[str, ...]:
+def _select_explaining_rules(row: LedgerRow, judgement: StudyCauses) -> tuple[str, ...]:
     """Return the rules that explain most of a difference; without a ratio, those that explain
     why."""
     causes = judgement.at(row.batch, row.layer, row.direction).causes
     if row.ratio is None:
         return tuple(cause.rule for cause in causes)
-    if deviation(row) < log(CAUSE_RATIO_MIN):
+    if compute_ratio_deviation(row) < log(CAUSE_RATIO_MIN):
         return ()
     explaining = [cause.rule for cause in causes if (cause.explained or 0) >= EXPLAINED_MIN]
     return tuple(explaining or (cause.rule for cause in causes if cause.factor is None))
 
 
-def _make_unattributed_group(analysis: Analysis) -> LedgerGroup:
+def _build_unattributed_group(analysis: Analysis) -> LedgerGroup:
     items, axis = analysis.ledger.unattributed, analysis.study.axis
-    lines = (LedgerLine(item.batch, item.share, unattributed_cells(item, axis)) for item in items)
-    causes = "".join(_describe_unattributed(item, analysis) for item in items)
+    lines = (
+        LedgerLine(item.batch, item.share, build_unattributed_cells(item, axis)) for item in items
+    )
+    causes = "".join(_describe_unattributed_time(item, analysis) for item in items)
     note = f"the part of the {items[0].whole} that is not attributed to a layer{causes}"
     return LedgerGroup("not attributed", "", tuple(lines), note=note, is_unattributed=True)
 
 
-def _describe_unattributed(item: Unattributed, analysis: Analysis) -> str:
+def _describe_unattributed_time(item: UnattributedWork, analysis: Analysis) -> str:
     """Return "; batch 32: autograd 3.0%", with the shares that findings name; "" if no cause is
     known."""
-    run = analysis.study.at(item.batch).timing
+    run = analysis.study.at(item.batch).timing_run
     parts = []
     for cause in explain_unattributed(run) if run else ():
-        part = f"{cause.text} {percent(cause.share * item.share)}"
+        part = f"{cause.text} {format_percent(cause.share * item.share)}"
         if cause.launches is not None:
             part += f" in {cause.launches:,} launch{'' if cause.launches == 1 else 'es'}"
         parts.append(part)
-    batch = "" if item.batch is None else f"{label_point(item.batch)}: "
+    batch = "" if item.batch is None else f"{format_point(item.batch)}: "
     return f"; {batch}{', '.join(parts)}" if parts else ""
 
 
-def row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell]:
+def build_ledger_row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell]:
     """Return the cells of one layer, pass and batch size by the labels of their columns."""
     reason = row.time_reason or "not timed"
-    spent, share = nothing(reason), share_cell(row.share, reason)
+    spent, share = missing_cell(reason), share_cell(row.share, reason)
     if row.time is not None:
-        note = f"{describe_spread(row.time, row.whole)}; {row.basis}"
+        note = f"{describe_time_spread(row.time, row.whole)}; {row.basis}"
         spent = time_cell(row.time.median, note=note)
         if not row.trusted:
             spent = replace(spent, title=f"{spent.title}; {LOCKED_CLOCKS}", style="est")
             share = replace(share, title=LOCKED_CLOCKS, style="est")
         if row.shared:
-            spent, share = estimated(spent, SHARED_OUT), estimated(share, SHARED_OUT)
+            spent, share = (
+                mark_cell_estimated(spent, SHARED_OUT),
+                mark_cell_estimated(share, SHARED_OUT),
+            )
     point = analysis.roofline.of(row.batch, row.layer, row.direction)
     return {
-        analysis.study.axis: point_cell(row.batch, analysis.study.axis),
-        "estimate": _estimate_cell(row),
-        "executed": _executed_cell(row),
-        "ratio": _ratio_cell(row),
+        analysis.study.axis: build_point_cell(row.batch, analysis.study.axis),
+        "estimate": _build_estimate_cell(row),
+        "executed": _build_executed_cell(row),
+        "ratio": _build_ratio_cell(row),
         "time": spent,
         "share": share,
-        "achieved": amount(row.achieved, "FLOP/s", _explain_missing_rate(row)),
-        "bound": bound_cell(point, analysis.roofline),
+        "achieved": amount_cell(row.achieved, "FLOP/s", _explain_missing_flop_rate(row)),
+        "bound": build_bound_cell(point, analysis.roofline),
     }
 
 
-def unattributed_cells(unattributed: Unattributed, axis: str = "batch") -> dict[str, Cell]:
+def build_unattributed_cells(
+    unattributed: UnattributedWork, axis: str = "batch"
+) -> dict[str, Cell]:
     """Return the cells of what belongs to no layer at one batch size."""
-    return dict.fromkeys(("estimate", "ratio", "achieved", "bound"), nothing("not a layer")) | {
-        axis: point_cell(unattributed.batch, axis),
+    return dict.fromkeys(
+        ("estimate", "ratio", "achieved", "bound"), missing_cell("not a layer")
+    ) | {
+        axis: build_point_cell(unattributed.batch, axis),
         "executed": figure_cell(unattributed.executed, "FLOP"),
         "time": time_cell(unattributed.time.median, note=unattributed.basis),
         "share": share_cell(unattributed.share),
     }
 
 
-def point_cell(point: Point, axis: str) -> Cell:
+def build_point_cell(point: Point, axis: str) -> Cell:
     """Return the batch size, or the value of ``axis``; a dash for a report that does not state
     it."""
     if point is None:
-        return nothing("the report does not state it")
+        return missing_cell("the report does not state it")
     return text_cell(point if isinstance(point, int) else point.removeprefix(f"{axis}="))
 
 
-def describe_spread(spread: Spread, total: str | None) -> str:
+def describe_time_spread(spread: TimeSpread, total: str | None) -> str:
     """Return what a time is of its steps: "24.1 ms to 26.0 ms over 5 steps"."""
     if total == KERNELS_OF_CAPTURE:
         return "complete capture"
@@ -354,18 +375,18 @@ def describe_spread(spread: Spread, total: str | None) -> str:
         return f"mean of {spread.over} steps"
     if spread.count == 1:
         return "one step"
-    return f"{time(spread.low)} to {time(spread.high)} over {spread.count} steps"
+    return f"{format_time(spread.low)} to {format_time(spread.high)} over {spread.count} steps"
 
 
-def _estimate_cell(row: LedgerRow) -> Cell:
+def _build_estimate_cell(row: LedgerRow) -> Cell:
     cell = figure_cell(row.estimated, "FLOP")
     elementwise = sum(call.elementwise_flops or 0 for call in row.calls)
     if row.estimated.value is None or not elementwise:
         return cell
-    return replace(cell, title=f"{cell.title}; plus {full(elementwise)} elementwise")
+    return replace(cell, title=f"{cell.title}; plus {format_all_digits(elementwise)} elementwise")
 
 
-def _executed_cell(row: LedgerRow) -> Cell:
+def _build_executed_cell(row: LedgerRow) -> Cell:
     """Return the executed FLOPs; next to a measured count, the one that its kernels' rules give."""
     cell, measured, derived = figure_cell(row.executed, "FLOP"), row.executed, row.derived
     if (
@@ -377,35 +398,42 @@ def _executed_cell(row: LedgerRow) -> Cell:
         return cell
     error = f", {derived.value / measured.value - 1:+.1%} of the executed FLOPs"
     rule = (
-        f"derived {mark(derived)}{full(derived.value, 'FLOP')}"
-        f"{'' if derived.lower_bound else error}: {reason_of(derived)}"
+        f"derived {format_state_sign(derived)}{format_all_digits(derived.value, 'FLOP')}"
+        f"{'' if derived.lower_bound else error}: {explain_figure_state(derived)}"
     )
     return replace(cell, title="; ".join(filter(None, (cell.title, rule))))
 
 
-def _ratio_cell(row: LedgerRow) -> Cell:
+def _build_ratio_cell(row: LedgerRow) -> Cell:
     executed, estimate = row.executed, row.estimated
     if executed.value is None:
-        return nothing(executed.reason or "not measured")
-    numbers = f"{full(executed.value)} / {{}}{full(estimate.value or 0)} = {{}}"
+        return missing_cell(executed.reason or "not measured")
+    numbers = (
+        f"{format_all_digits(executed.value)} / {{}}{format_all_digits(estimate.value or 0)} = {{}}"
+    )
     if row.ratio is not None:
-        title = numbers.format("", significant(row.ratio, 5))
+        title = numbers.format("", format_significant(row.ratio, 5))
         is_bound = estimate.upper_bound and not executed.lower_bound
-        text = ("≥ " if is_bound else "") + mark(executed) + ratio(row.ratio)
-        return Cell(text, title, style_of(executed), rounded(row.ratio))
+        text = ("≥ " if is_bound else "") + format_state_sign(executed) + format_ratio(row.ratio)
+        return Cell(text, title, choose_figure_style(executed), round_to_six_digits(row.ratio))
     if (most := row.ratio_at_most) is not None:
-        title = numbers.format("at least ", f"at most {significant(most, 5)}")
-        return Cell(f"≤ {ratio(most)}", f"{title}; {reason_of(estimate)}", "est", rounded(most))
+        title = numbers.format("at least ", f"at most {format_significant(most, 5)}")
+        return Cell(
+            f"≤ {format_ratio(most)}",
+            f"{title}; {explain_figure_state(estimate)}",
+            "est",
+            round_to_six_digits(most),
+        )
     if estimate.lower_bound:
-        return nothing("executed and estimated FLOPs are lower bounds, so there is no ratio")
-    return nothing(
+        return missing_cell("executed and estimated FLOPs are lower bounds, so there is no ratio")
+    return missing_cell(
         "no estimate to compare with"
         if estimate.value is None
         else "the estimate is 0, so there is no ratio"
     )
 
 
-def _explain_missing_rate(row: LedgerRow) -> str:
+def _explain_missing_flop_rate(row: LedgerRow) -> str:
     if row.time is None:
         return row.time_reason or "not timed"
     if not row.trusted:

@@ -8,20 +8,25 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from perfctl.orchestrator.counts.hardware.peaks import fastest, seen_gpu
+from perfctl.orchestrator.counts.hardware.peaks import find_fastest_gpu, find_recorded_gpu
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.prepared import Study
-from perfctl.orchestrator.ledger.timing import HostTime, host_times, macs_of
-from perfctl.orchestrator.report.numbers import full, ratio, short, si
-from perfctl.orchestrator.report.page.about import device_text, tools
+from perfctl.orchestrator.ledger.timing import HostTime, get_estimated_macs, list_host_times
+from perfctl.orchestrator.report.numbers import (
+    drop_trailing_zeros,
+    format_all_digits,
+    format_ratio,
+    format_si,
+)
+from perfctl.orchestrator.report.page.about import describe_study_device, describe_tools
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    amount,
-    count,
-    listing,
-    nothing,
+    amount_cell,
+    build_compact_table,
+    count_cell,
+    missing_cell,
     text_cell,
     text_columns,
     time_cell,
@@ -33,24 +38,24 @@ from perfctl.records.run import Run
 VARIANTS_MAX, LAYERS_MAX = 4, 12
 """More variants, or variants with more layers that have parameters, are not compared."""
 DEFAULT_VARIANT = "by default"
-NOT_RECORDED = nothing("not recorded")
+NOT_RECORDED = missing_cell("not recorded")
 
 
-def parts_table(parts: Sequence[Study]) -> Table | None:
+def build_devices_by_part_table(parts: Sequence[Study]) -> Table | None:
     """Return a row per part, with its device; None if all are on the same."""
-    if len({device_text(study) for study in parts}) < 2:
+    if len({describe_study_device(study) for study in parts}) < 2:
         return None
     rows = []
     for study in parts:
-        gpu = next((gpu for run in study.runs if (gpu := seen_gpu(run)) is not None), None)
-        device, batches = gpu or device_text(study), " ".join(map(str, study.batches))
+        gpu = next((gpu for run in study.runs if (gpu := find_recorded_gpu(run)) is not None), None)
+        device, batches = gpu or describe_study_device(study), " ".join(map(str, study.batches))
         cell = NOT_RECORDED if device is None else text_cell(device)
-        rows.append([study.variant or DEFAULT_VARIANT, cell, tools(study.runs), batches])
+        rows.append([study.variant or DEFAULT_VARIANT, cell, describe_tools(study.runs), batches])
     columns = text_columns("part", "device", "tools", "batch")
-    return listing("Parts, each with its device", columns, rows, tools=False)
+    return build_compact_table("Parts, each with its device", columns, rows, tools=False)
 
 
-def variants_table(analysis: Analysis) -> Table | None:
+def build_variants_table(analysis: Analysis) -> Table | None:
     """Return parameters, multiply-adds, accuracy and times of up to four variants of one network, a
     column each.
 
@@ -80,38 +85,49 @@ def variants_table(analysis: Analysis) -> Table | None:
         *(Column(variant or DEFAULT_VARIANT) for variant in by_variant),
     ]
     rows = (
-        *_weight_rows(layers, variants),
-        *_count_rows(layers, calls),
-        *_accuracy_rows(variants),
-        *_time_rows(variants, is_refused=is_refused),
+        *_build_weight_shape_rows(layers, variants),
+        *_build_parameter_and_mac_rows(layers, calls),
+        *_build_accuracy_rows(variants),
+        *_build_cpu_timer_rows(variants, is_refused=is_refused),
     )
-    table = listing(f"Variants side by side, batch {batch}", columns, rows, tools=False)
+    table = build_compact_table(f"Variants side by side, batch {batch}", columns, rows, tools=False)
     if table is None:
         return None
     notes = ["MAC: multiply-adds of the batch."]
-    notes += ["Time: CPU timer."] if any(any(host_times(runs)) for runs in variants) else []
+    notes += ["Time: CPU timer."] if any(any(list_host_times(runs)) for runs in variants) else []
     notes += ["Refused: the times cannot be compared (see the findings)."] if is_refused else []
     return replace(table, notes=(*table.notes, *notes))
 
 
-def _weight_rows(layers: Sequence[str], variants: Sequence[Sequence[Run]]) -> Iterator[list[Cell]]:
+def _build_weight_shape_rows(
+    layers: Sequence[str], variants: Sequence[Sequence[Run]]
+) -> Iterator[list[Cell]]:
     """Yield shapes of convolution weights, "64 x 32 x 3 x 3", that differ between variants."""
     for layer in layers:
         shapes = [
-            next((" x ".join(map(str, shape)) for shape in _weights(layer, runs) if shape), None)
+            next(
+                (
+                    " x ".join(map(str, shape))
+                    for shape in _list_convolution_weight_shapes(layer, runs)
+                    if shape
+                ),
+                None,
+            )
             for runs in variants
         ]
         if len(set(shapes)) > 1 and None not in shapes:
             yield [text_cell(f"{layer} weights"), *map(text_cell, shapes)]
 
 
-def _weights(layer: str, runs: Sequence[Run]) -> Iterator[tuple[int, ...] | None]:
+def _list_convolution_weight_shapes(
+    layer: str, runs: Sequence[Run]
+) -> Iterator[tuple[int, ...] | None]:
     for op in (op for run in runs for op in run.report.ops):
         if op.layer == layer and op.op == "aten.convolution" and len(op.inputs) > 1:
             yield op.inputs[1]
 
 
-def _count_rows(
+def _build_parameter_and_mac_rows(
     layers: Sequence[str], calls: Sequence[Sequence[LayerCall]]
 ) -> Iterator[list[Cell]]:
     for name, field in (("parameters", "parameters"), ("forward, MAC", "macs")):
@@ -121,12 +137,12 @@ def _count_rows(
                 chosen = [call for call in forward if layer in (call.layer, "all")]
                 values = list(map(attrgetter(field), chosen))
                 total = None if None in values else sum(values)
-                cells.append(count(total, "no estimate"))
+                cells.append(count_cell(total, "no estimate"))
             yield [text_cell(f"{layer} {name}"), *cells]
 
 
-def _accuracy_rows(variants: Sequence[Sequence[Run]]) -> Iterator[list[Cell]]:
-    shares = [accuracy(runs) for runs in variants]
+def _build_accuracy_rows(variants: Sequence[Sequence[Run]]) -> Iterator[list[Cell]]:
+    shares = [find_last_test_accuracy(runs) for runs in variants]
     if any(share is not None for share in shares):
         cells = (
             NOT_RECORDED if share is None else Cell(f"{share:.2%}", value=share) for share in shares
@@ -134,7 +150,7 @@ def _accuracy_rows(variants: Sequence[Sequence[Run]]) -> Iterator[list[Cell]]:
         yield [text_cell("last accuracy"), *cells]
 
 
-def accuracy(runs: Sequence[Run]) -> float | None:
+def find_last_test_accuracy(runs: Sequence[Run]) -> float | None:
     """Return the share (0..1) of correct answers in the last test; None without one."""
     tests = [
         step
@@ -145,16 +161,18 @@ def accuracy(runs: Sequence[Run]) -> float | None:
     return max(tests, key=lambda step: step.number).accuracy if tests else None
 
 
-def _time_rows(variants: Sequence[Sequence[Run]], *, is_refused: bool) -> Iterator[list[Cell]]:
+def _build_cpu_timer_rows(
+    variants: Sequence[Sequence[Run]], *, is_refused: bool
+) -> Iterator[list[Cell]]:
     """Yield the CPU-timer times of each layer and pass, and their ratios."""
     by_variant = [
-        group_by(host_times(runs), lambda item: f"{item.layer} {item.direction}")
+        group_by(list_host_times(runs), lambda item: f"{item.layer} {item.direction}")
         for runs in variants
     ]
     for name in dict.fromkeys(name for times in by_variant for name in times):
-        times = [_choose_time(items.get(name, ())) for items in by_variant]
-        yield [text_cell(f"{name}, time"), *map(_time_cell, times)]
-        ratios = [_ratio_cell(time, times[0]) for time in times]
+        times = [_choose_cpu_timer_ns(items.get(name, ())) for items in by_variant]
+        yield [text_cell(f"{name}, time"), *map(_build_cpu_timer_cell, times)]
+        ratios = [_build_time_ratio_cell(time, times[0]) for time in times]
         if is_refused:
             refused = "these times cannot be compared"
             ratios[1:] = [
@@ -166,29 +184,35 @@ def _time_rows(variants: Sequence[Sequence[Run]], *, is_refused: bool) -> Iterat
         yield [text_cell("time / time of the first variant"), *ratios]
 
 
-def _choose_time(times: Sequence[HostTime]) -> float | None:
+def _choose_cpu_timer_ns(times: Sequence[HostTime]) -> float | None:
     """Return the time of the run with the variant's results; otherwise of the newest."""
     best = max(
-        times, key=lambda item: (accuracy([item.run]) is not None, item.run.id), default=None
+        times,
+        key=lambda item: (find_last_test_accuracy([item.run]) is not None, item.run.id),
+        default=None,
     )
     return best.nanoseconds if best else None
 
 
-def _time_cell(nanoseconds: float | None) -> Cell:
+def _build_cpu_timer_cell(nanoseconds: float | None) -> Cell:
     """Return a time with four digits, as such times are published: "0.1746 ms"."""
     if nanoseconds is None:
         return NOT_RECORDED
     text = f"{nanoseconds / 1e6:.4g} ms"
-    return Cell(text, full(nanoseconds, "ns"), value=nanoseconds)
+    return Cell(text, format_all_digits(nanoseconds, "ns"), value=nanoseconds)
 
 
-def _ratio_cell(value: float | None, reference: float | None) -> Cell:
+def _build_time_ratio_cell(value: float | None, reference: float | None) -> Cell:
     if value is None or not reference:
-        return nothing("one of the two times is unknown")
-    return Cell(ratio(value / reference), full(value / reference), value=value / reference)
+        return missing_cell("one of the two times is unknown")
+    return Cell(
+        format_ratio(value / reference),
+        format_all_digits(value / reference),
+        value=value / reference,
+    )
 
 
-class _Timing(NamedTuple):
+class _CpuTiming(NamedTuple):
     """A time of the CPU timer, or a batch without one that the counters measured."""
 
     name: str
@@ -199,7 +223,7 @@ class _Timing(NamedTuple):
     precision: str | None
 
 
-def times_table(analysis: Analysis) -> Table | None:
+def build_cpu_timer_table(analysis: Analysis) -> Table | None:
     """Return every time of the CPU timer next to the minimum that a kernel needs, by the peak of
     the fastest GPU model that it may be."""
     minimum = (
@@ -217,46 +241,46 @@ def times_table(analysis: Analysis) -> Table | None:
     ]
     rows: list[list[Cell]] = []
     peaks: dict[str, None] = {}
-    for item in _timings(analysis):
-        gpu, least = seen_gpu(item.run), None
-        fastest_gpu = fastest(gpu, item.precision)
+    for item in _list_cpu_timings(analysis):
+        gpu, least = find_recorded_gpu(item.run), None
+        fastest_gpu = find_fastest_gpu(gpu, item.precision)
         no_peak = "not recorded which GPU it was"
         if fastest_gpu is not None and item.macs:
             model, peak = fastest_gpu
-            least, text = 2 * item.macs / peak * 1e9, short(si(peak, "FLOP/s"))
+            least, text = 2 * item.macs / peak * 1e9, drop_trailing_zeros(format_si(peak, "FLOP/s"))
             note = f"Peak of {gpu}, assumed to be a {model.name}, the fastest candidate: {text}."
             peaks[note] = None
         elif gpu is not None and gpu.name:
             no_peak = f"the device table has no peak of {gpu.name}"
         spent = item.nanoseconds
         rate = 2 * item.macs / spent * 1e9 if item.macs and spent else None
-        share = _ratio_cell(spent, least)
+        share = _build_time_ratio_cell(spent, least)
         is_impossible = spent is not None and least and spent < least
         rows.append(
             [
                 text_cell(item.name),
-                count(item.batch, "not recorded"),
-                amount(item.macs, "", "no estimate"),
+                count_cell(item.batch, "not recorded"),
+                amount_cell(item.macs, "", "no estimate"),
                 time_cell(spent, "this batch size has no time"),
-                amount(rate, "FLOP/s", "no time, or no estimate"),
+                amount_cell(rate, "FLOP/s", "no time, or no estimate"),
                 time_cell(least, no_peak),
                 replace(share, style="bad") if is_impossible else share,
                 NOT_RECORDED if gpu is None else text_cell(gpu),
             ]
         )
-    table = listing("CPU-timer times, and the minimum at peak FLOP/s", columns, rows)
+    table = build_compact_table("CPU-timer times, and the minimum at peak FLOP/s", columns, rows)
     return table and replace(table, notes=(*table.notes, *peaks))
 
 
-def _timings(analysis: Analysis) -> Iterator[_Timing]:
+def _list_cpu_timings(analysis: Analysis) -> Iterator[_CpuTiming]:
     for study in analysis.parts:
         times = sorted(
-            host_times(study.runs),
+            list_host_times(study.runs),
             key=lambda item: (item.layer, item.direction, item.run.batch_size or 0),
         )
         for item in times:
             variant = f", {study.variant}" if study.variant else ""
-            yield _Timing(
+            yield _CpuTiming(
                 f"{item.layer} {item.direction}{variant}",
                 item.run,
                 item.run.batch_size,
@@ -265,10 +289,14 @@ def _timings(analysis: Analysis) -> Iterator[_Timing]:
                 study.precision,
             )
         if study is analysis.study:
-            yield from _measured_batch(analysis, {(item.layer, item.direction) for item in times})
+            yield from _list_untimed_counter_batch(
+                analysis, {(item.layer, item.direction) for item in times}
+            )
 
 
-def _measured_batch(analysis: Analysis, timed: Collection[tuple[str, str]]) -> Iterator[_Timing]:
+def _list_untimed_counter_batch(
+    analysis: Analysis, timed: Collection[tuple[str, str]]
+) -> Iterator[_CpuTiming]:
     """Yield the batch size that the counters measured, if no run has it."""
     study, window = analysis.study, analysis.judgement.window
     if window is None or window.batch is None or window.batch in study.batches:
@@ -276,8 +304,8 @@ def _measured_batch(analysis: Analysis, timed: Collection[tuple[str, str]]) -> I
     if window.row is None or window.row not in timed:
         return
     for run in study.runs:
-        if run.batch_size and (macs := macs_of(run, *window.row)):
+        if run.batch_size and (macs := get_estimated_macs(run, *window.row)):
             macs = macs * window.batch // run.batch_size
             name = f"{' '.join(window.row)}, executed"
-            yield _Timing(name, run, window.batch, macs, None, study.precision)
+            yield _CpuTiming(name, run, window.batch, macs, None, study.precision)
             return

@@ -11,25 +11,30 @@ from math import ceil
 from perfctl.orchestrator.counts.kernels.layers import SHARED_OUT
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.usage.phase_layers import (
-    PartUse,
+    ModelPartUse,
     PhaseParts,
-    phase_parts,
-    weighty,
+    list_largest_parts,
+    split_phases_by_part,
 )
-from perfctl.orchestrator.report.numbers import percent, significant, size, time
+from perfctl.orchestrator.report.numbers import (
+    format_bytes,
+    format_percent,
+    format_significant,
+    format_time,
+)
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    amount,
-    count,
-    estimated,
+    amount_cell,
+    build_table,
+    count_cell,
+    mark_cell_estimated,
+    missing_cell,
     name_cell,
-    nothing,
     share_cell,
     size_cell,
-    table,
     text_cell,
     time_cell,
 )
@@ -53,51 +58,55 @@ class PhaseRow:
     JSON_INLINED = ("phase", "part")
 
     phase: PhaseParts
-    part: PartUse
+    part: ModelPartUse
 
 
-def phases_of(analysis: Analysis, *, each: bool = False) -> list[PhaseParts]:
+def list_phases(analysis: Analysis, *, each: bool = False) -> list[PhaseParts]:
     """Return the phases of a run group. ``each``: every block in a separate row."""
     peaks = analysis.roofline.peaks
     measured = [peaks] if peaks.kind == "measured" else []
-    return [phase for run in analysis.study.runs for phase in phase_parts(run, measured, each=each)]
+    return [
+        phase
+        for run in analysis.study.runs
+        for phase in split_phases_by_part(run, measured, each=each)
+    ]
 
 
-def has_repeats(phases: Sequence[PhaseParts]) -> bool:
+def has_repeated_blocks(phases: Sequence[PhaseParts]) -> bool:
     """Return whether blocks repeat, so that a row stands for several."""
     return any((part.blocks or 0) > 1 for phase in phases for part in phase.parts)
 
 
-def phase_tables(phases: Sequence[PhaseParts]) -> tuple[Table, ...]:
+def build_phase_tables(phases: Sequence[PhaseParts]) -> tuple[Table, ...]:
     """Return a table for each phase. FLOPs: 1 multiply-add = 2."""
-    return tuple(table for phase in phases if (table := _phase_table(phase)) is not None)
+    return tuple(table for phase in phases if (table := _build_phase_table(phase)) is not None)
 
 
-def _phase_table(phase: PhaseParts) -> Table | None:
+def _build_phase_table(phase: PhaseParts) -> Table | None:
     columns = [
         column
-        for column in _columns(phase)
+        for column in _build_phase_columns(phase)
         if phase.phase == "mixed" or column.label not in MIXED_COLUMNS
     ]
-    short = short_parts([part.part for part in phase.parts])
-    rows = [_part_cells(part, short[part.part]) for part in phase.parts]
+    short = shorten_module_paths([part.part for part in phase.parts])
+    rows = [_build_part_cells(part, short[part.part]) for part in phase.parts]
     if not rows:
         return None
-    totals = _total_cells(phase)
+    totals = _build_total_cells(phase)
     for label, cell in rows[0].items():  # a column without values has the reasons of the parts
         if all(row[label].style == "no" for row in rows):
             totals[label] = cell
-        totals.setdefault(label, nothing("of the parts"))
-    drawn = table(
-        _caption(phase),
+        totals.setdefault(label, missing_cell("of the parts"))
+    drawn = build_table(
+        _caption_phase(phase),
         columns,
         [[cells[column.label] for column in columns] for cells in (*rows, totals)],
         tools=False,
     )
-    return drawn and replace(drawn, notes=(*drawn.notes, *_notes(phase)))
+    return drawn and replace(drawn, notes=(*drawn.notes, *_list_phase_notes(phase)))
 
 
-def _columns(phase: PhaseParts) -> list[Column]:
+def _build_phase_columns(phase: PhaseParts) -> list[Column]:
     prompts, decodes = (
         f"kernel time of the {work} in mixed steps, divided by work (approximate)"
         for work in ("prompts", "decodes")
@@ -114,7 +123,7 @@ def _columns(phase: PhaseParts) -> list[Column]:
         Column("estimate", "FLOP", note=estimate),
         Column("bytes", base="B", note=moved),
         Column("FLOP/B", is_optional=True, note="estimated FLOPs per byte"),
-        Column("bound", style="text", note=_describe_ridge(phase)),
+        Column("bound", style="text", note=_describe_ridge_points(phase)),
         Column("time per token", is_optional=True, base="ns", note="kernel time / tokens"),
         Column("of prompts", is_optional=True, base="ns", note=prompts),
         Column("of decodes", base="ns", note=decodes),
@@ -122,25 +131,25 @@ def _columns(phase: PhaseParts) -> list[Column]:
     ]
 
 
-def _caption(phase: PhaseParts) -> str:
+def _caption_phase(phase: PhaseParts) -> str:
     """Return "Decode by part of the model: 1 step, 32 tokens"."""
-    steps = _count_of(phase.steps, "step")
+    steps = _format_count(phase.steps, "step")
     if any(step.partial for step in phase.run.report.served_steps):
         steps = f"part of {steps}"
     tokens = (
-        "number of tokens unknown" if phase.tokens is None else _count_of(phase.tokens, "token")
+        "number of tokens unknown" if phase.tokens is None else _format_count(phase.tokens, "token")
     )
     return f"{phase.phase.capitalize()} by part of the model: {steps}, {tokens}"
 
 
-def _count_of(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _notes(phase: PhaseParts) -> Iterator[str]:
+def _list_phase_notes(phase: PhaseParts) -> Iterator[str]:
     """Yield the sentences about the cache, and where the steps come from."""
     if phase.cache_bytes is not None:
-        yield f"Key-value cache read by its steps: {size(phase.cache_bytes)} ({phase.cache_why})."
+        yield f"Key-value cache read by its steps: {format_bytes(phase.cache_bytes)} ({phase.cache_why})."
     else:
         yield f"Bytes of the key-value cache: unknown; {phase.cache_why}."
     if any(part.split_by for part in phase.parts):
@@ -158,7 +167,7 @@ def _notes(phase: PhaseParts) -> Iterator[str]:
         )
 
 
-def _describe_ridge(phase: PhaseParts) -> str:
+def _describe_ridge_points(phase: PhaseParts) -> str:
     ridges = {part.path: part.ridge for part in phase.parts if part.path and part.ridge}
     if not ridges:
         return f"unknown: {phase.peaks.reason or 'no peaks of the device'}"
@@ -169,7 +178,7 @@ def _describe_ridge(phase: PhaseParts) -> str:
     )
 
 
-def short_parts(names: Sequence[str]) -> dict[str, str]:
+def shorten_module_paths(names: Sequence[str]) -> dict[str, str]:
     """Return name -> its last component, with as many before it as tell it from the others:
     "Attention.RowParallelLinear".
 
@@ -190,51 +199,54 @@ def short_parts(names: Sequence[str]) -> dict[str, str]:
     return {name: text if numbers[text] == 1 else name for name, text in short.items()}
 
 
-def _part_cells(part: PartUse, short: str) -> dict[str, Cell]:
+def _build_part_cells(part: ModelPartUse, short: str) -> dict[str, Cell]:
     """Return the cells of a part by the labels of their columns."""
     missing = part.flops_why or part.bytes_why or "unknown"
-    intensity, spent = nothing(missing), time_cell(part.kernel_ns, NOT_TIMED)
+    intensity, spent = missing_cell(missing), time_cell(part.kernel_ns, NOT_TIMED)
     if part.intensity is not None:
         missing = "the peaks of the device are unknown"
-        intensity = Cell(significant(part.intensity), value=round(part.intensity, 4))
+        intensity = Cell(format_significant(part.intensity), value=round(part.intensity, 4))
     share, moved = share_cell(part.share, NOT_TIMED), size_cell(part.bytes, part.bytes_why or "")
     if part.estimated:
-        moved = estimated(moved, "if the cache has the type of the projections")
+        moved = mark_cell_estimated(moved, "if the cache has the type of the projections")
     if part.shared:
-        spent, share = estimated(spent, SHARED_OUT), estimated(share, SHARED_OUT)
+        spent, share = (
+            mark_cell_estimated(spent, SHARED_OUT),
+            mark_cell_estimated(share, SHARED_OUT),
+        )
     return {
         "part": name_cell(part.part, short),
-        "blocks": count(part.blocks, "it is outside of the blocks"),
-        "launches": count(part.launches),
+        "blocks": count_cell(part.blocks, "it is outside of the blocks"),
+        "launches": count_cell(part.launches),
         "kernel time": spent,
         "share": share,
-        "estimate": amount(part.flops, "FLOP", part.flops_why or ""),
+        "estimate": amount_cell(part.flops, "FLOP", part.flops_why or ""),
         "bytes": moved,
         "FLOP/B": intensity,
-        "bound": nothing(missing) if part.bound is None else text_cell(part.bound),
+        "bound": missing_cell(missing) if part.bound is None else text_cell(part.bound),
         "time per token": time_cell(part.token_ns, NO_TOKENS),
-        **_divide_time(part.kernel_ns, part.prompts_ns, part.split_by),
-        "padding": _tile_padding_cell(part),
+        **_build_mixed_time_cells(part.kernel_ns, part.prompts_ns, part.split_by),
+        "padding": _build_tile_padding_cell(part),
     }
 
 
-def _divide_time(
+def _build_mixed_time_cells(
     kernel_ns: float | None, prompts_ns: float | None, basis: str | None
 ) -> dict[str, Cell]:
     """Return kernel time of the prompts and of the decodes of mixed steps, both approximate."""
     if kernel_ns is None or prompts_ns is None:
         return dict.fromkeys(
-            MIXED_COLUMNS, nothing(NOT_TIMED if kernel_ns is None else NOT_DIVIDED)
+            MIXED_COLUMNS, missing_cell(NOT_TIMED if kernel_ns is None else NOT_DIVIDED)
         )
     times = (prompts_ns, kernel_ns - prompts_ns)
-    cells = (estimated(time_cell(value), f"by {basis}") for value in times)
+    cells = (mark_cell_estimated(time_cell(value), f"by {basis}") for value in times)
     return dict(zip(MIXED_COLUMNS, cells, strict=True))
 
 
-def _tile_padding_cell(part: PartUse) -> Cell:
+def _build_tile_padding_cell(part: ModelPartUse) -> Cell:
     if part.padded is None:
         tile = "the tile of the kernel, or its pass, is unknown"
-        return nothing(tile if part.names else "it has no GEMM")
+        return missing_cell(tile if part.names else "it has no GEMM")
     tiles = (
         f"{gemm.rows:,} x {gemm.columns:,} in tiles of {gemm.tile[0]} x {gemm.tile[1]}: "
         f"{gemm.factor:.2f}"
@@ -243,16 +255,16 @@ def _tile_padding_cell(part: PartUse) -> Cell:
     return Cell(f"{part.padded:.2f}", "; ".join(tiles), value=round(part.padded, 4))
 
 
-def _total_cells(phase: PhaseParts) -> dict[str, Cell]:
+def _build_total_cells(phase: PhaseParts) -> dict[str, Cell]:
     """Return the cells of all parts together, of columns that have a total."""
     flops = [part.flops for part in phase.parts if part.flops is not None]
-    estimate = amount(sum(flops) if flops else None, "FLOP")
+    estimate = amount_cell(sum(flops) if flops else None, "FLOP")
     if 0 < len(flops) < len(phase.parts):
         estimate = replace(estimate, text=f"≥ {estimate.text}", is_lower_bound=True)
     total, tokens = phase.kernel_ns, phase.tokens
     return {
         "part": text_cell("all"),
-        "launches": count(phase.launches),
+        "launches": count_cell(phase.launches),
         "kernel time": time_cell(total, NOT_TIMED),
         "share": share_cell(1.0 if total else None, NOT_TIMED),
         "estimate": estimate,
@@ -260,29 +272,29 @@ def _total_cells(phase: PhaseParts) -> dict[str, Cell]:
     }
 
 
-def largest_parts(
+def find_largest_parts(
     phases: Sequence[PhaseParts], other: Callable[[int | None], float]
 ) -> Iterator[Finding]:
     """Yield the part of the model that takes the most time in each phase, all its blocks together;
     nothing if something that is no part takes more: ``other`` is its share, by batch size."""
     for phase in phases:
-        _, part = next(weighty([phase], 0.0), (None, None))
+        _, part = next(list_largest_parts([phase], 0.0), (None, None))
         if part is not None and (part.share or 0.0) >= other(phase.run.batch_size):
             blocks = f" ({part.blocks} blocks together)" if (part.blocks or 0) > 1 else ""
             bound = f" Its FLOPs and bytes make it {part.bound}-bound." if part.bound else ""
-            most = f"takes the most time, {percent(part.share or 0)} of the kernel time{blocks}."
-            yield Finding(f"In {_steps_of(phase)} {part.part} {most}{bound}", "phases")
+            most = f"takes the most time, {format_percent(part.share or 0)} of the kernel time{blocks}."
+            yield Finding(f"In {_name_steps_of_phase(phase)} {part.part} {most}{bound}", "phases")
 
 
-def _steps_of(phase: PhaseParts) -> str:
+def _name_steps_of_phase(phase: PhaseParts) -> str:
     return "mixed steps" if phase.phase == "mixed" else phase.phase
 
 
-def padding_findings(phases: Sequence[PhaseParts]) -> Iterator[Finding]:
+def find_tile_padding(phases: Sequence[PhaseParts]) -> Iterator[Finding]:
     """Yield a finding about the part that executes most for its tiles."""
     padded = [
         (phase, part, gemm)
-        for phase, part in weighty(phases, PADDING_SHARE_MIN)
+        for phase, part in list_largest_parts(phases, PADDING_SHARE_MIN)
         for gemm in part.padding
         if gemm.factor >= PADDING_FACTOR_MIN and (part.padded or 0) >= PADDING_FACTOR_MIN
     ]
@@ -296,15 +308,15 @@ def padding_findings(phases: Sequence[PhaseParts]) -> Iterator[Finding]:
     have = "part of {} also has" if other_count == 1 else "parts of {} also have"
     addition = f" {other_count} more {have.format(phase.phase)} padding." if other_count else ""
     yield Finding(
-        f"Tile padding in {_steps_of(phase)}: {part.part} executes {gemm.factor:.2f} times the "
+        f"Tile padding in {_name_steps_of_phase(phase)}: {part.part} executes {gemm.factor:.2f} times the "
         f"estimated multiply-adds. Its GEMM has {gemm.rows:,} x {gemm.columns:,} outputs, and its "
         f"tiles of {height} x {width} cover {rows:,} x {columns:,}. It takes "
-        f"{percent(part.share or 0)} of the kernel time ({time(part.kernel_ns or 0)})."
+        f"{format_percent(part.share or 0)} of the kernel time ({format_time(part.kernel_ns or 0)})."
         f"{addition}{fix if rows > gemm.rows else ''}",
         "phases",
     )
 
 
-def phase_rows(phases: Sequence[PhaseParts]) -> list[PhaseRow]:
+def list_phase_rows(phases: Sequence[PhaseParts]) -> list[PhaseRow]:
     """Return the tables as rows of full values; None is a missing value."""
     return [PhaseRow(phase, part) for phase in phases for part in phase.parts]

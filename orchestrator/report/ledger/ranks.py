@@ -7,20 +7,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from perfctl.orchestrator.ledger.usage.exchange import JobCommunication, job_communication
-from perfctl.orchestrator.ledger.usage.ranks import Job, jobs
-from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, si, time
+from perfctl.orchestrator.ledger.usage.exchange import JobCommunication, analyse_job_communication
+from perfctl.orchestrator.ledger.usage.ranks import MultiRankJob, group_runs_into_jobs
+from perfctl.orchestrator.report.numbers import (
+    format_all_digits,
+    format_percent,
+    format_ratio,
+    format_si,
+    format_time,
+    round_to_six_digits,
+)
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    count,
-    nothing,
+    build_table,
+    count_cell,
+    missing_cell,
     number_cell,
     share_cell,
     size_cell,
-    table,
     text_cell,
     time_cell,
 )
@@ -61,20 +68,26 @@ class JobOutput:
     """What stands out, and what to do."""
 
 
-def communications(runs: Iterable[Run]) -> tuple[JobCommunication, ...]:
+def list_job_communications(runs: Iterable[Run]) -> tuple[JobCommunication, ...]:
     """Return the jobs of several ranks among the runs."""
-    return tuple(map(job_communication, jobs(runs)))
+    return tuple(map(analyse_job_communication, group_runs_into_jobs(runs)))
 
 
-def ranks_tables(communication: JobCommunication) -> tuple[Table, ...]:
+def build_communication_tables(communication: JobCommunication) -> tuple[Table, ...]:
     """Return the ranks; then exposed communication, steps, stragglers, stages of a pipeline and
     single collectives, if there are any."""
-    makers = (layers_table, steps_table, stragglers_table, bubbles_table, collectives_table)
+    makers = (
+        build_exposed_layers_table,
+        build_rank_steps_table,
+        build_stragglers_table,
+        build_pipeline_bubbles_table,
+        build_collectives_table,
+    )
     tables = filter(None, (make(communication) for make in makers))
-    return (ranks_table(communication.job), *tables)
+    return (build_ranks_table(communication.job), *tables)
 
 
-def ranks_table(job: Job) -> Table:
+def build_ranks_table(job: MultiRankJob) -> Table:
     """Return a row per rank."""
     columns = [
         Column("rank"),
@@ -99,58 +112,62 @@ def ranks_table(job: Job) -> Table:
             share_cell(rank.overlap, "no collectives"),
             rank.idle_ns,
             time_cell(rank.waiting_ns, NO_MATCH),
-            count(rank.last, NO_MATCH),
+            count_cell(rank.last, NO_MATCH),
             time_cell(rank.offset_ns, NO_MATCH),
             time_cell(rank.spread_ns, NO_MATCH),
         ]
         for rank in job.ranks
     ]
-    drawn = table(f"Ranks{_describe_job(job)}", columns, rows)
+    drawn = build_table(f"Ranks{_describe_job_ranks(job)}", columns, rows)
     assert drawn is not None, "a job has ranks"
     return drawn
 
 
-def _describe_job(job: Job) -> str:
+def _describe_job_ranks(job: MultiRankJob) -> str:
     text = ""
     if job.world_size not in (None, len(job.ranks)):
         text = f": {len(job.ranks)} of {job.world_size}"
     if matched := job.ranks[0].matched:
         text += f", waiting over {matched} collectives"
     if job.straggler is not None:
-        waits = time(max(rank.waiting_ns or 0 for rank in job.ranks))
+        waits = format_time(max(rank.waiting_ns or 0 for rank in job.ranks))
         text += f": the others wait for rank {job.straggler.rank} most, up to {waits}"
     return text
 
 
-def _bandwidth_cells(
+def _build_bandwidth_cells(
     communication: JobCommunication, speed: float | None, reason: str | None
 ) -> tuple[Cell, Cell]:
     if speed is None:
-        return nothing(reason or "not known"), nothing(reason or "not known")
+        return missing_cell(reason or "not known"), missing_cell(reason or "not known")
     share = None if communication.link_peak is None else speed / communication.link_peak
-    cell = number_cell(si(speed, "B/s"), full(speed, "B/s"), speed)
+    cell = number_cell(format_si(speed, "B/s"), format_all_digits(speed, "B/s"), speed)
     return cell, share_cell(share, communication.link_reason or "not known")
 
 
-def _layer_cell(layer: str | None, by: str | None, reason: str | None = None) -> Cell:
+def _build_layer_cell(layer: str | None, by: str | None, reason: str | None = None) -> Cell:
     if layer is None:
-        return nothing(reason or "no layer launched them, and none ran backward before")
+        return missing_cell(reason or "no layer launched them, and none ran backward before")
     return text_cell(layer if by == "range" else f"after {layer} backward", f"by {by}")
 
 
-def _group_cell(
+def _build_process_group_cell(
     communication: JobCommunication, ranks: int | None, names: Sequence[int] = ()
 ) -> Cell:
     """Return the process group, if there are smaller ones than the job."""
     size = len(communication.job.ranks)
     if not any((layer.group_size or size) < size for layer in communication.layers):
-        return nothing("all ranks")
+        return missing_cell("all ranks")
     if names and len(names) <= NAMED_RANKS_MAX:
         return text_cell(" ".join(map(str, names)))
-    return nothing("the trace does not state it") if ranks is None else text_cell(f"{ranks} ranks")
+    return (
+        missing_cell("the trace does not state it")
+        if ranks is None
+        else text_cell(f"{ranks} ranks")
+    )
 
 
-def layers_table(communication: JobCommunication) -> Table | None:
+def build_exposed_layers_table(communication: JobCommunication) -> Table | None:
     """Return a row per name and layer, the most exposed first."""
     layer_note = "that launched them, or whose backward was the last before"
     columns = [
@@ -165,24 +182,24 @@ def layers_table(communication: JobCommunication) -> Table | None:
     rows = [
         [
             layer.name,
-            _group_cell(communication, layer.group_size),
-            _layer_cell(layer.layer, layer.layer_by),
+            _build_process_group_cell(communication, layer.group_size),
+            _build_layer_cell(layer.layer, layer.layer_by),
             Cell(f"{layer.calls:g}", value=layer.calls),
             layer.exposed_ns,
             layer.max_ns,
-            *_bandwidth_cells(communication, layer.bandwidth, layer.bandwidth_reason),
+            *_build_bandwidth_cells(communication, layer.bandwidth, layer.bandwidth_reason),
         ]
         for layer in communication.layers
     ]
     link = ""
     if communication.link_peak is not None:
-        peak = si(communication.link_peak, "B/s")
+        peak = format_si(communication.link_peak, "B/s")
         link = f", link of a GPU: {communication.link} with {peak} one way"
     caption = f"Exposed communication of the job by collective and layer{link}"
-    return table(caption, columns, rows)
+    return build_table(caption, columns, rows)
 
 
-def steps_table(communication: JobCommunication) -> Table | None:
+def build_rank_steps_table(communication: JobCommunication) -> Table | None:
     """Return a row per step."""
     columns = [
         Column("step"),
@@ -198,23 +215,25 @@ def steps_table(communication: JobCommunication) -> Table | None:
     for step in communication.steps:
         mean, imbalance = fmean(step.exposed_ns), step.imbalance
         rank = communication.job.ranks[step.compute_ns.index(max(step.compute_ns))].rank
-        no_compute = nothing(NO_COMPUTE)
+        no_compute = missing_cell(NO_COMPUTE)
         rows.append(
             [
-                count(step.step, NO_STEP),
+                count_cell(step.step, NO_STEP),
                 step.span_ns,
                 mean,
                 share_cell(mean / step.span_ns if step.span_ns else None),
                 max(step.exposed_ns),
                 fmean(step.compute_ns),
-                Cell(ratio(imbalance), value=rounded(imbalance)) if imbalance else no_compute,
+                Cell(format_ratio(imbalance), value=round_to_six_digits(imbalance))
+                if imbalance
+                else no_compute,
                 text_cell(f"rank {rank}") if imbalance else no_compute,
             ]
         )
-    return table("Steps of all ranks", columns, rows)
+    return build_table("Steps of all ranks", columns, rows)
 
 
-def stragglers_table(communication: JobCommunication) -> Table | None:
+def build_stragglers_table(communication: JobCommunication) -> Table | None:
     """Return a row per step and rank that came last in it."""
     columns = [
         *map(Column, ("step", "straggler")),
@@ -225,7 +244,7 @@ def stragglers_table(communication: JobCommunication) -> Table | None:
     ]
     rows = [
         [
-            count(straggler.step, NO_STEP),
+            count_cell(straggler.step, NO_STEP),
             straggler.rank,
             text_cell(f"{straggler.times} of {straggler.collectives}"),
             straggler.straggler_ns,
@@ -234,10 +253,10 @@ def stragglers_table(communication: JobCommunication) -> Table | None:
         ]
         for straggler in communication.stragglers
     ]
-    return table("Stragglers", columns, rows)
+    return build_table("Stragglers", columns, rows)
 
 
-def bubbles_table(communication: JobCommunication) -> Table | None:
+def build_pipeline_bubbles_table(communication: JobCommunication) -> Table | None:
     """Return a row per rank of a pipeline."""
     note = "time with a send or receive between two ranks and no other kernel"
     columns = [
@@ -249,10 +268,10 @@ def bubbles_table(communication: JobCommunication) -> Table | None:
         [bubble.rank, bubble.waiting_ns, share_cell(bubble.share)]
         for bubble in communication.bubbles
     ]
-    return table("Pipeline: waiting in sends and receives", columns, rows)
+    return build_table("Pipeline: waiting in sends and receives", columns, rows)
 
 
-def collectives_table(communication: JobCommunication) -> Table | None:
+def build_collectives_table(communication: JobCommunication) -> Table | None:
     """Return a row per collective that all ranks of its process group have."""
     columns = [
         Column("step"),
@@ -269,38 +288,44 @@ def collectives_table(communication: JobCommunication) -> Table | None:
     ]
     rows = [
         [
-            count(item.step, NO_STEP),
+            count_cell(item.step, NO_STEP),
             item.name,
-            _group_cell(communication, item.group_size, item.ranks),
-            _layer_cell(item.layer, item.layer_by, item.layer_reason),
+            _build_process_group_cell(communication, item.group_size, item.ranks),
+            _build_layer_cell(item.layer, item.layer_by, item.layer_reason),
             size_cell(item.bytes, item.bandwidth_reason or "not known"),
             item.shortest_ns,
-            *_bandwidth_cells(communication, item.bandwidth, item.bandwidth_reason),
+            *_build_bandwidth_cells(communication, item.bandwidth, item.bandwidth_reason),
             item.exposed_ns,
-            count(item.last, "several ranks started last"),
+            count_cell(item.last, "several ranks started last"),
             item.straggler_ns,
             item.straggler_median_ns,
         ]
         for item in communication.collectives
     ]
-    return table("Collectives of all ranks", columns, rows)
+    return build_table("Collectives of all ranks", columns, rows)
 
 
-def rank_findings(communication: JobCommunication) -> tuple[Finding, ...]:
+def find_communication_costs(communication: JobCommunication) -> tuple[Finding, ...]:
     """Return what to do about the communication of a job, what costs most first; nothing if it is
     small, even and hidden."""
-    judges = (_judge_straggler, _judge_exposed, _judge_balance, _judge_bandwidth, _judge_bubbles)
+    judges = (
+        _find_costly_straggler,
+        _find_exposed_communication,
+        _find_uneven_work,
+        _find_low_bandwidth,
+        _find_pipeline_bubbles,
+    )
     stated = (finding for judge in judges if (finding := judge(communication)))
     return tuple(sorted(stated, key=lambda finding: -(finding.share or 0.0)))
 
 
-def _span(communication: JobCommunication) -> float:
+def _compute_job_span_ns(communication: JobCommunication) -> float:
     return sum(step.span_ns for step in communication.steps) or median(
         rank.span_ns for rank in communication.job.ranks
     )
 
 
-def _judge_straggler(communication: JobCommunication) -> Finding | None:
+def _find_costly_straggler(communication: JobCommunication) -> Finding | None:
     costs = sorted(communication.ns_by_straggler.items(), key=lambda pair: -pair[1])
     if not costs:
         return None
@@ -308,7 +333,7 @@ def _judge_straggler(communication: JobCommunication) -> Finding | None:
     delays = [item for item in communication.stragglers if item.rank == rank]
     if any(item.error_ns is None for item in delays):
         return None
-    error, span = sum(item.error_ns or 0 for item in delays), _span(communication)
+    error, span = sum(item.error_ns or 0 for item in delays), _compute_job_span_ns(communication)
     is_most = cost >= STRAGGLER_SHARE_MIN * sum(ns for _, ns in costs)
     is_leading = is_most and all(cost > 2 * ns for _, ns in costs[1:2])
     if not is_leading or cost - error < LATE_MIN * span:
@@ -316,7 +341,7 @@ def _judge_straggler(communication: JobCommunication) -> Finding | None:
     worst = max(delays, key=lambda item: item.straggler_ns)
     most = ""
     if len(communication.steps) > 1 and worst.step is not None:
-        most = f", most in step {worst.step} ({time(worst.straggler_ns)})"
+        most = f", most in step {worst.step} ({format_time(worst.straggler_ns)})"
     of_rank = sum(rank in item.ranks for item in communication.collectives)
     index = [use.rank for use in communication.job.ranks].index(rank)
     compute = sum(step.compute_ns[index] for step in communication.steps)
@@ -326,19 +351,19 @@ def _judge_straggler(communication: JobCommunication) -> Finding | None:
         "loading, its Python and its host"
     )
     if mean and compute >= IMBALANCE_MIN * mean:
-        slower = f"It computes {ratio(compute / mean)} times as long as the mean"
+        slower = f"It computes {format_ratio(compute / mean)} times as long as the mean"
         cause = f"{slower}: give it less work, or compare its clocks and temperature (nvidia-smi)"
     text = (
         f"Rank {rank} is a straggler: it starts {sum(item.times for item in delays)} of its "
-        f"{of_rank} collectives last, {time(cost)} (± {time(error)} by the clocks) after the next "
-        f"rank in sum, {percent(cost / span)} of the time{most}. The others wait "
-        f"{time(sum(item.waiting_ns for item in delays))} for it, added up. {cause}."
+        f"{of_rank} collectives last, {format_time(cost)} (± {format_time(error)} by the clocks) after the next "
+        f"rank in sum, {format_percent(cost / span)} of the time{most}. The others wait "
+        f"{format_time(sum(item.waiting_ns for item in delays))} for it, added up. {cause}."
     )
     return Finding(text, "ranks", impact_ns=cost, step_ns=span)
 
 
-def _judge_exposed(communication: JobCommunication) -> Finding | None:
-    ranks, span = communication.job.ranks, _span(communication)
+def _find_exposed_communication(communication: JobCommunication) -> Finding | None:
+    ranks, span = communication.job.ranks, _compute_job_span_ns(communication)
     exposed = sum(fmean(step.exposed_ns) for step in communication.steps)
     exposed = exposed or fmean(rank.exposed_ns for rank in ranks)
     if not span or exposed < EXPOSED_MIN * span:
@@ -347,24 +372,24 @@ def _judge_exposed(communication: JobCommunication) -> Finding | None:
     most = waiting = ""
     if waits:
         start = " From start to the last rank's start of all collectives they wait "
-        waiting = f"{start}{time(fmean(waits))}."
+        waiting = f"{start}{format_time(fmean(waits))}."
     first = next(iter(communication.layers), None)
     if first is not None and first.exposed_ns:
         layer = f"of {first.layer}" if first.layer else "of no known layer"
         if first.layer and first.layer_by != "range":
             layer = f"after {first.layer} backward"
-        most = f" Most is in {first.name} {layer}: {time(first.exposed_ns)}."
+        most = f" Most is in {first.name} {layer}: {format_time(first.exposed_ns)}."
     text = (
         f"Exposed communication of the job: on average over {len(ranks)} ranks, collectives run "
-        f"{time(exposed)} without any compute kernel, {percent(exposed / span)} of the "
-        f"{time(span)} of a rank (median).{most}{waiting} Remove the waiting first; then launch "
+        f"{format_time(exposed)} without any compute kernel, {format_percent(exposed / span)} of the "
+        f"{format_time(span)} of a rank (median).{most}{waiting} Remove the waiting first; then launch "
         "collectives earlier (prefetch of all-gathers, other sizes of gradient buckets), or send "
         "less (fp16 gradients, fewer steps with a reduction)."
     )
     return Finding(text, "ranks", impact_ns=exposed, step_ns=span)
 
 
-def _judge_balance(communication: JobCommunication) -> Finding | None:
+def _find_uneven_work(communication: JobCommunication) -> Finding | None:
     step = max(communication.steps, key=lambda step: step.imbalance or 0.0, default=None)
     if step is None or (step.imbalance or 0.0) < IMBALANCE_MIN:
         return None
@@ -375,14 +400,14 @@ def _judge_balance(communication: JobCommunication) -> Finding | None:
     at_step = "" if step.step is None else f" in step {step.step}"
     rank = communication.job.ranks[step.compute_ns.index(most)].rank
     text = (
-        f"Work is uneven{at_step}: rank {rank} computes {time(most)}, {ratio(step.imbalance or 0)} "
-        f"times the mean of all. Evened out, it would take {time(lost)} less: compare lengths of "
+        f"Work is uneven{at_step}: rank {rank} computes {format_time(most)}, {format_ratio(step.imbalance or 0)} "
+        f"times the mean of all. Evened out, it would take {format_time(lost)} less: compare lengths of "
         "its samples, experts or tables."
     )
     return Finding(text, "ranks")
 
 
-def _judge_bandwidth(communication: JobCommunication) -> Finding | None:
+def _find_low_bandwidth(communication: JobCommunication) -> Finding | None:
     speeds = [
         item.bandwidth
         for item in communication.collectives
@@ -393,30 +418,32 @@ def _judge_bandwidth(communication: JobCommunication) -> Finding | None:
         return None
     text = (
         f"{len(speeds)} collectives of 1 MB or more reach a bus bandwidth of "
-        f"{si(median(speeds), 'B/s')} (median), {percent(median(speeds) / peak)} of "
-        f"{communication.link}'s {si(peak, 'B/s')} one way. Send fewer and larger messages, and "
+        f"{format_si(median(speeds), 'B/s')} (median), {format_percent(median(speeds) / peak)} of "
+        f"{communication.link}'s {format_si(peak, 'B/s')} one way. Send fewer and larger messages, and "
         "see with NCCL_DEBUG=INFO and nvidia-smi topo -m whether NCCL uses that link."
     )
     return Finding(text, "ranks")
 
 
-def _judge_bubbles(communication: JobCommunication) -> Finding | None:
+def _find_pipeline_bubbles(communication: JobCommunication) -> Finding | None:
     worst = max(communication.bubbles, key=lambda bubble: bubble.share, default=None)
     if worst is None or worst.share < STALLED_MIN:
         return None
     mean = fmean(bubble.share for bubble in communication.bubbles)
     text = (
         f"Pipeline bubbles: rank {worst.rank} waits in sends and receives for "
-        f"{percent(worst.share)} of its time ({time(worst.waiting_ns)}), {percent(mean)} in the "
+        f"{format_percent(worst.share)} of its time ({format_time(worst.waiting_ns)}), {format_percent(mean)} in the "
         f"mean of {len(communication.bubbles)} ranks. More microbatches, an interleaved schedule, "
         "or an evener split of the layers makes them smaller."
     )
     return Finding(text, "ranks")
 
 
-def job_outputs(runs: Iterable[Run]) -> list[JobOutput]:
+def list_job_outputs(runs: Iterable[Run]) -> list[JobOutput]:
     """Return the jobs of several ranks among the runs, for ``perfctl ledger --json``."""
     return [
-        JobOutput(communication, [finding.text for finding in rank_findings(communication)])
-        for communication in communications(runs)
+        JobOutput(
+            communication, [finding.text for finding in find_communication_costs(communication)]
+        )
+        for communication in list_job_communications(runs)
     ]

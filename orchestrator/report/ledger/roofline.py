@@ -6,36 +6,44 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.counts.counters.work import CACHES, LEVELS
-from perfctl.orchestrator.ledger.ledger import OUTSIDE, at_batch
+from perfctl.orchestrator.ledger.ledger import OUTSIDE, format_at_batch
 from perfctl.orchestrator.ledger.roofline import (
     FAR,
     LAUNCH_NS,
-    LevelPoint,
+    LevelRooflinePoint,
+    MeasuredWork,
     Roofline,
     RooflinePoint,
-    Traffic,
 )
 from perfctl.orchestrator.report.charts.charts import Chart
-from perfctl.orchestrator.report.charts.files import Hit
-from perfctl.orchestrator.report.charts.roofline import MARKERS, Spot
-from perfctl.orchestrator.report.charts.roofline import roofline as drawn_roofline
-from perfctl.orchestrator.report.ledger import row_key
-from perfctl.orchestrator.report.numbers import full, percent, rounded, short, si, significant, time
+from perfctl.orchestrator.report.charts.files import HoverArea
+from perfctl.orchestrator.report.charts.roofline import MARKERS, RooflineSpot
+from perfctl.orchestrator.report.charts.roofline import draw_roofline as drawn_roofline
+from perfctl.orchestrator.report.ledger import build_row_trail_key
+from perfctl.orchestrator.report.numbers import (
+    drop_trailing_zeros,
+    format_all_digits,
+    format_percent,
+    format_si,
+    format_significant,
+    format_time,
+    round_to_six_digits,
+)
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    amount,
+    amount_cell,
+    build_table,
+    missing_cell,
     name_cell,
-    nothing,
     share_cell,
     size_cell,
-    table,
     text_cell,
     time_cell,
 )
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.run import label_point
+from perfctl.records.run import format_point
 
 KERNELS_MAX = 20
 """Kernels of a table, those with the most time."""
@@ -50,56 +58,62 @@ CAPTIONS = {
 """Level of the work -> caption of its table."""
 
 
-def describe_bound(point: RooflinePoint, roofs: Roofline) -> str | None:
+def describe_roofline_bound(point: RooflinePoint, roofs: Roofline) -> str | None:
     """Return what bounds this work, with its numbers; None if nothing is known."""
     traffic, bandwidth = point.traffic, roofs.peaks.bandwidth
     if point.refused:
         return f"refused: {point.refused}"
     if point.bound == "launch" and traffic.level == "run":
         return (
-            f"launch-bound: kernels run in {percent(min(traffic.busy or 0, 1))} of the step; the "
+            f"launch-bound: kernels run in {format_percent(min(traffic.busy or 0, 1))} of the step; the "
             "GPU waits for the host in the rest"
         )
     if point.bound == "launch" and traffic.time_ns and traffic.launches:
-        average, usual = time(traffic.time_ns / traffic.launches), short(time(LAUNCH_NS))
+        average, usual = (
+            format_time(traffic.time_ns / traffic.launches),
+            drop_trailing_zeros(format_time(LAUNCH_NS)),
+        )
         return f"launch-bound: {average} per launch on average; a launch costs about {usual}"
     if point.bound and point.intensity is not None and point.ridge is not None:
-        side, ceiling = "below", si(bandwidth or 0, "B/s")
+        side, ceiling = "below", format_si(bandwidth or 0, "B/s")
         if point.bound == "compute":
             side, ceiling = "above", f"the {point.path} peak"
-        intensity, ridge = significant(float(point.intensity)), significant(float(point.ridge))
+        intensity, ridge = (
+            format_significant(float(point.intensity)),
+            format_significant(float(point.ridge)),
+        )
         sentence = f"{point.bound}-bound: {intensity} FLOP per byte, {side} the ridge at {ridge}"
         if point.reached is None:
             return sentence
         far = "; it is far below both ceilings" if point.reached < FAR else ""
-        return f"{sentence}; it reaches {percent(point.reached)} of {ceiling}{far}"
+        return f"{sentence}; it reaches {format_percent(point.reached)} of {ceiling}{far}"
     if point.bound == "memory" and point.bytes_per_second and bandwidth:
-        share = percent(point.bytes_per_second / bandwidth)
-        return f"memory-bound: no FLOPs; it moves {share} of {si(bandwidth, 'B/s')}"
+        share = format_percent(point.bytes_per_second / bandwidth)
+        return f"memory-bound: no FLOPs; it moves {share} of {format_si(bandwidth, 'B/s')}"
     if point.reached is None:
         return None
     subject = "estimated FLOPs are" if point.source == "paper" else "it reaches"
-    share = percent(point.reached)
+    share = format_percent(point.reached)
     return f"{subject} {share} of the {point.path} peak; no DRAM bytes were measured"
 
 
-def bound_cell(point: RooflinePoint | None, roofs: Roofline) -> Cell:
+def build_bound_cell(point: RooflinePoint | None, roofs: Roofline) -> Cell:
     """Return "memory 71%", with the sentence as its title."""
     if point is None:
-        return nothing("no time and no executed FLOPs")
+        return missing_cell("no time and no executed FLOPs")
     if point.refused:
         return Cell("refused", point.refused, "refused")
-    sentence = describe_bound(point, roofs)
+    sentence = describe_roofline_bound(point, roofs)
     if sentence is None:
-        return nothing(explain_missing_bound(point, roofs))
-    share = "" if point.reached is None else whole_percent(point.reached)
+        return missing_cell(explain_missing_bound(point, roofs))
+    share = "" if point.reached is None else format_whole_percent(point.reached)
     if point.bound is None:
         return Cell(f"{share} of peak", sentence, "est", value="unknown")
     text = point.bound if point.bound == "launch" else f"{point.bound} {share}".strip()
     return Cell(text, sentence, "" if point.traffic.trusted else "est", value=point.bound)
 
 
-def whole_percent(share: float) -> str:
+def format_whole_percent(share: float) -> str:
     """Return 0.2134 as "21%"; "<1%" for what would be 0%."""
     return "<1%" if 0 < share < 0.005 else f"{share * 100:.0f}%"
 
@@ -120,16 +134,16 @@ def explain_missing_bound(point: RooflinePoint, roofs: Roofline) -> str:
     return "no FLOPs and no bytes"
 
 
-def describe_peaks(roofs: Roofline) -> str:
+def describe_device_peaks(roofs: Roofline) -> str:
     """Return the peaks and their source."""
     peaks = roofs.peaks
     if not peaks.known:
         return f"No peaks: {peaks.reason}."
-    flops = ", ".join(f"{path} {si(value, 'FLOP/s')}" for path, value in peaks.flops.items())
-    bandwidth = si(peaks.bandwidth, "B/s") if peaks.bandwidth else "bandwidth unknown"
+    flops = ", ".join(f"{path} {format_si(value, 'FLOP/s')}" for path, value in peaks.flops.items())
+    bandwidth = format_si(peaks.bandwidth, "B/s") if peaks.bandwidth else "bandwidth unknown"
     levels = (level for point in roofs.points for level in point.levels)
     caches = {
-        level.level: f" {level.level} {si(peak.bandwidth, 'B/s')} ({peak.source})."
+        level.level: f" {level.level} {format_si(peak.bandwidth, 'B/s')} ({peak.source})."
         for level in levels
         if level.level in CACHES
         and (peak := peaks.cache(level.level, level.moved.rule)) is not None
@@ -140,17 +154,19 @@ def describe_peaks(roofs: Roofline) -> str:
     )
 
 
-def roofline_tables(roofs: Roofline, names: Mapping[str, str] | None = None) -> tuple[Table, ...]:
+def build_roofline_tables(
+    roofs: Roofline, names: Mapping[str, str] | None = None
+) -> tuple[Table, ...]:
     """Return complete steps, layers, and the kernels that take the most time at the largest batch
     size; each with a row for every memory level whose bytes were measured.
 
     names: kernel name -> its short form.
     """
-    tables = (_work_table(work, roofs, names or {}) for work in CAPTIONS)
+    tables = (_build_roofline_table(work, roofs, names or {}) for work in CAPTIONS)
     return tuple(table for table in tables if table is not None)
 
 
-def _work_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table | None:
+def _build_roofline_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table | None:
     points = [
         point
         for point in roofs.at(work)
@@ -158,9 +174,9 @@ def _work_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table |
     ]
     caption = CAPTIONS[work]
     if work == "kernel" and points:
-        every = _at_largest_batch(points)
+        every = _select_largest_batch_points(points)
         points, batch = every[:KERNELS_MAX], every[0].traffic.batch
-        caption += "" if batch is None else f", {label_point(batch)}"
+        caption += "" if batch is None else f", {format_point(batch)}"
         selection = f", first {len(points)} of {len(every)} by time"
         caption += selection if len(every) > len(points) else ""
     basis = "; ".join(sorted({point.traffic.basis for point in points if point.traffic.basis}))
@@ -191,24 +207,25 @@ def _work_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table |
     hidden |= set() if has_levels else {"level", "bytes", "of bandwidth"}
     visible = [column for column in columns if column.label not in hidden]
     pairs = [(point, level) for point in points for level in point.levels or (None,)]
-    cells = [_cells(point, level, roofs, names) for point, level in pairs]
+    cells = [_build_roofline_cells(point, level, roofs, names) for point, level in pairs]
     rows = [[row[column.label] for column in visible] for row in cells]
     if any(isinstance(point.traffic.batch, str) for point in points):
         labels = {"batch": "parameters"}
         visible = [
             replace(column, label=labels.get(column.label, column.label)) for column in visible
         ]
-    drawn = table(caption, visible, rows)
+    drawn = build_table(caption, visible, rows)
     if drawn is None or work != "layer":
         return drawn
-    marks = tuple(
-        (_describe_place(point.traffic), point.traffic.direction or "") for point, _ in pairs
-    )
+    marks = tuple((_name_layer(point.traffic), point.traffic.direction or "") for point, _ in pairs)
     return replace(drawn, marks=marks[: len(drawn.rows)])
 
 
-def _cells(
-    point: RooflinePoint, level: LevelPoint | None, roofs: Roofline, names: Mapping[str, str]
+def _build_roofline_cells(
+    point: RooflinePoint,
+    level: LevelRooflinePoint | None,
+    roofs: Roofline,
+    names: Mapping[str, str],
 ) -> dict[str, Cell]:
     """Return the cells of one work at one memory level; of the complete work if no bytes were
     measured."""
@@ -217,33 +234,35 @@ def _cells(
     no_count = traffic.executed.reason if traffic.executed.value is None else None
     mfu = share_cell(point.mfu, point.refused or no_estimate)
     moved, bandwidth, refused = traffic.dram, None, point.refused
-    intensity, reached, bound = None, point.reached, bound_cell(point, roofs)
+    intensity, reached, bound = None, point.reached, build_bound_cell(point, roofs)
     if level is not None:
         moved, bandwidth, refused = level.moved, level.busy, level.refused
         intensity, reached = level.intensity, level.reached
     reason = refused or missing
     if level is not None and level.level in CACHES:
-        bound = text_cell(level.bound) if level.bound else nothing(reason)
+        bound = text_cell(level.bound) if level.bound else missing_cell(reason)
         bound = Cell("refused", refused, "refused") if refused else bound
     size = size_cell(moved.value, moved.reason or missing)
-    flops_per_byte = nothing(moved.reason or missing)
+    flops_per_byte = missing_cell(moved.reason or missing)
     if intensity is not None:
-        title = f"{full(traffic.executed.value or 0, 'FLOP')} / {full(moved.value or 0, 'B')}"
-        flops_per_byte = Cell(significant(float(intensity)), title, value=rounded(intensity))
+        title = f"{format_all_digits(traffic.executed.value or 0, 'FLOP')} / {format_all_digits(moved.value or 0, 'B')}"
+        flops_per_byte = Cell(
+            format_significant(float(intensity)), title, value=round_to_six_digits(intensity)
+        )
     up_to_arguments = traffic.name.removeprefix("void ").split("<")[0].split("(")[0]
     return {
         "layer, pass": name_cell(traffic.name),
         "kernel": name_cell(traffic.name, names.get(traffic.name) or up_to_arguments),
-        "batch": text_cell(traffic.batch) if traffic.batch else nothing("not recorded"),
-        "level": text_cell(level.level) if level else nothing("no bytes"),
+        "batch": text_cell(traffic.batch) if traffic.batch else missing_cell("not recorded"),
+        "level": text_cell(level.level) if level else missing_cell("no bytes"),
         "bytes": replace(
             size,
             title="; ".join(filter(None, (size.title, moved.rule, moved.reason))),
             style="est" if moved.state == "estimated" else size.style,
         ),
         "intensity": flops_per_byte,
-        "achieved": _achieved_cell(point, missing),
-        "ceiling": text_cell(point.path) if point.path else nothing(missing),
+        "achieved": _build_achieved_rate_cell(point, missing),
+        "ceiling": text_cell(point.path) if point.path else missing_cell(missing),
         "of bandwidth": share_cell(bandwidth, reason),
         "of attainable": share_cell(reached, reason),
         "MFU": Cell("refused", point.mfu_reason, "refused") if point.mfu_reason else mfu,
@@ -253,10 +272,10 @@ def _cells(
     }
 
 
-def _achieved_cell(point: RooflinePoint, missing: str) -> Cell:
+def _build_achieved_rate_cell(point: RooflinePoint, missing: str) -> Cell:
     if point.over == "peak":
-        return Cell(si(point.achieved or 0, "FLOP/s"), point.refused, "refused")
-    cell, notes = amount(point.achieved, "FLOP/s", missing), []
+        return Cell(format_si(point.achieved or 0, "FLOP/s"), point.refused, "refused")
+    cell, notes = amount_cell(point.achieved, "FLOP/s", missing), []
     if point.source != "counted":
         notes.append(f"from {'estimated' if point.source == 'paper' else point.source} FLOPs")
     if not point.traffic.trusted:
@@ -266,19 +285,19 @@ def _achieved_cell(point: RooflinePoint, missing: str) -> Cell:
     return replace(cell, title="; ".join([cell.title or "", *notes]), style="est")
 
 
-def _describe_place(traffic: Traffic) -> str:
+def _name_layer(traffic: MeasuredWork) -> str:
     """Return the layer as the ledger names it."""
     return traffic.layer or ("optimizer" if traffic.direction == "optimizer" else OUTSIDE)
 
 
-def _at_largest_batch(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
+def _select_largest_batch_points(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
     """Return those at the largest batch size, by time."""
     largest = max((point.traffic.batch or 0 for point in points), default=0)
     chosen = [point for point in points if (point.traffic.batch or 0) == largest]
     return sorted(chosen, key=lambda point: -(point.traffic.time_ns or 0))
 
 
-def roofline_charts(
+def draw_roofline_charts(
     key: str, roofs: Roofline, colors: Mapping[str, int], names: Mapping[str, str] | None = None
 ) -> tuple[Chart, ...]:
     """Return the layers (kernels without layers) at the largest batch size below the ceilings of
@@ -289,17 +308,17 @@ def roofline_charts(
     """
     points = roofs.at("layer") or roofs.kernels
     drawable = [point for point in points if any(level.reached for level in point.levels)]
-    by_path = group_by(_at_largest_batch(drawable), lambda point: point.path or "")
+    by_path = group_by(_select_largest_batch_points(drawable), lambda point: point.path or "")
     ordered = sorted(
         by_path.values(), key=lambda points: -sum(point.traffic.time_ns or 0 for point in points)
     )
     return tuple(
-        _chart(key, roofs, points, colors, names or {}, number)
+        _draw_roofline_chart(key, roofs, points, colors, names or {}, number)
         for number, points in enumerate(ordered)
     )
 
 
-def _chart(
+def _draw_roofline_chart(
     key: str,
     roofs: Roofline,
     points: Sequence[RooflinePoint],
@@ -312,7 +331,9 @@ def _chart(
     pairs = [
         (point, level) for point in points[:DRAWN_MAX] for level in point.levels if level.reached
     ]
-    spots = [_spot(key, point, level, colors, names, points) for point, level in pairs]
+    spots = [
+        _build_roofline_spot(key, point, level, colors, names, points) for point, level in pairs
+    ]
     widths = {level.level: level.bandwidth or 1 for _, level in pairs}
     bandwidths = {level: widths[level] for level in LEVELS if level in widths}
     name = f"{key}-roofline" + (f"-{path.replace(' ', '-')}" if number else "")
@@ -332,26 +353,26 @@ def _chart(
     }
     note = "; ".join([roofs.peaks.source, *(text for text, applies in notes.items() if applies)])
     ridges = ", ".join(
-        f"{significant(peak / width)} ({level})" for level, width in bandwidths.items()
+        f"{format_significant(peak / width)} ({level})" for level, width in bandwidths.items()
     )
-    return Chart(f"{works}{at_batch(batch)}; ridge at {ridges}, FLOP per byte", svg, note)
+    return Chart(f"{works}{format_at_batch(batch)}; ridge at {ridges}, FLOP per byte", svg, note)
 
 
-def _spot(
+def _build_roofline_spot(
     key: str,
     point: RooflinePoint,
-    level: LevelPoint,
+    level: LevelRooflinePoint,
     colors: Mapping[str, int],
     names: Mapping[str, str],
     points: Sequence[RooflinePoint],
-) -> Spot:
-    traffic, layer_name = point.traffic, _describe_place(point.traffic)
+) -> RooflineSpot:
+    traffic, layer_name = point.traffic, _name_layer(point.traffic)
     is_layer = traffic.level == "layer"
     label = traffic.name if is_layer else names.get(traffic.name, traffic.name)
-    batch = f", {label_point(traffic.batch)}" if traffic.batch is not None else ""
+    batch = f", {format_point(traffic.batch)}" if traffic.batch is not None else ""
     text = (
-        f"{label}{batch}, {level.level}: {significant(float(level.intensity or 0))} FLOP/B, "
-        f"{si(point.achieved or 0, 'FLOP/s')}, {percent(level.reached or 0)} of the {point.path} "
+        f"{label}{batch}, {level.level}: {format_significant(float(level.intensity or 0))} FLOP/B, "
+        f"{format_si(point.achieved or 0, 'FLOP/s')}, {format_percent(level.reached or 0)} of the {point.path} "
         f"ceiling at this intensity, bound by {level.bound}"
     )
     if point.bound and point.bound != level.bound:
@@ -361,10 +382,10 @@ def _spot(
         text += f"; kernel {names.get(traffic.kernels[0], traffic.kernels[0])[:90]}{suffix}"
     is_certain = point.source == "counted" and traffic.trusted and level.moved.state == "counted"
     href = f"#{key}-{'ledger' if is_layer else 'kernels'}"
-    hit = Hit(text, level.intensity or 1, point.achieved or 1, href=href)
+    hit = HoverArea(text, level.intensity or 1, point.achieved or 1, href=href)
     if is_layer:
         direction = traffic.direction or ""
-        trail = row_key(layer_name, direction, traffic.batch)
+        trail = build_row_trail_key(layer_name, direction, traffic.batch)
         hit = replace(hit, trail=trail, layer=layer_name, direction=direction)
     is_named = any(point is labeled for labeled in points[:NAMED_POINTS])
-    return Spot(label, level.level, hit, colors.get(layer_name, 7), is_named, is_certain)
+    return RooflineSpot(label, level.level, hit, colors.get(layer_name, 7), is_named, is_certain)

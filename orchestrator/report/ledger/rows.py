@@ -9,19 +9,24 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse_study
 from perfctl.orchestrator.ledger.expected import FORMULA
-from perfctl.orchestrator.ledger.ledger import KernelUse, LedgerRow, Unattributed
-from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
+from perfctl.orchestrator.ledger.ledger import KernelUse, LedgerRow, UnattributedWork
+from perfctl.orchestrator.ledger.prepared import PreparedRun, group_into_studies
 from perfctl.orchestrator.ledger.roofline import Roofline, RooflinePoint
-from perfctl.orchestrator.ledger.usage.energy import Energy, why_none
-from perfctl.orchestrator.ledger.usage.training import PassUse, passes
-from perfctl.orchestrator.outputs import column_schema, object_schema, to_json, type_schema
-from perfctl.orchestrator.report.ledger.causes import DescribedCause, describe
-from perfctl.orchestrator.report.ledger.phases import PhaseRow, phase_rows, phases_of
-from perfctl.orchestrator.report.ledger.ranks import JobOutput, job_outputs
-from perfctl.orchestrator.report.ledger.roofline import describe_bound
-from perfctl.orchestrator.report.tables import reason_of
+from perfctl.orchestrator.ledger.usage.energy import Energy, explain_missing_energy
+from perfctl.orchestrator.ledger.usage.training import PassTimes, measure_passes
+from perfctl.orchestrator.outputs import (
+    build_column_schema,
+    build_object_schema,
+    build_type_schema,
+    convert_to_json,
+)
+from perfctl.orchestrator.report.ledger.causes import DescribedCause, describe_cause_with_fix
+from perfctl.orchestrator.report.ledger.phases import PhaseRow, list_phase_rows, list_phases
+from perfctl.orchestrator.report.ledger.ranks import JobOutput, list_job_outputs
+from perfctl.orchestrator.report.ledger.roofline import describe_roofline_bound
+from perfctl.orchestrator.report.tables import explain_figure_state
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Report
 from perfctl.records.run import Run
@@ -41,15 +46,15 @@ class LedgerColumns(dict[str, Any]):
     def json_schema() -> dict[str, Any]:
         """Return the columns that ``ledger.csv`` describes."""
         lists = {
-            "causes": type_schema(list[DescribedCause]),
-            "kernels": type_schema(list[KernelUse]),
+            "causes": build_type_schema(list[DescribedCause]),
+            "kernels": build_type_schema(list[KernelUse]),
         }
-        return object_schema(
+        return build_object_schema(
             {
                 name: lists[name] | {"description": meaning}
                 if kind == "JSON"
-                else column_schema(_JSON_TYPES[kind], meaning, unit, null="missing value")
-                for name, (kind, unit, meaning) in column_facts().items()
+                else build_column_schema(_JSON_TYPES[kind], meaning, unit, null="missing value")
+                for name, (kind, unit, meaning) in read_ledger_column_facts().items()
             }
         )
 
@@ -75,7 +80,7 @@ class PassRow:
 
     JSON_INLINED = ("use",)
 
-    use: PassUse
+    use: PassTimes
     attention_calls: int | None = None
     tokens_per_call: int | None = None
     """Inferred from the rows of other kernels, too; null also if these do not agree."""
@@ -132,42 +137,42 @@ class ShownRun:
     layer_calls: tuple[LayerCall, ...]
 
 
-def ledger_rows(analyses: Sequence[Analysis]) -> Iterator[LedgerColumns]:
+def list_ledger_rows(analyses: Sequence[Analysis]) -> Iterator[LedgerColumns]:
     """Yield a row per layer, pass and batch size, then what belongs to no layer. None is a missing
     value."""
     for analysis in analyses:
         for row in analysis.ledger.rows:
-            yield LedgerColumns(_row(analysis, row))
+            yield LedgerColumns(_build_layer_row(analysis, row))
         for item in analysis.ledger.unattributed:
             columns = {"layer": "not attributed", "causes": [], "kernels": []}
-            yield LedgerColumns(_shared_columns(analysis, item) | columns)
+            yield LedgerColumns(_build_shared_columns(analysis, item) | columns)
 
 
-def ledger_json(
+def build_ledger_json(
     analyses: Sequence[Analysis], phase: str | None = None, *, each: bool = False
 ) -> dict[str, Any]:
     """Return what ``perfctl ledger --json`` prints. ``phase``: only this one of a language model;
     ``each``: every block in a separate row."""
     runs = [run for analysis in analyses for run in analysis.study.runs]
-    phases = [item for analysis in analyses for item in phases_of(analysis, each=each)]
-    uses = [use for run in runs for use in passes(run)] if phase is None else []
+    phases = [item for analysis in analyses for item in list_phases(analysis, each=each)]
+    uses = [use for run in runs for use in measure_passes(run)] if phase is None else []
     return {
-        "rows": list(ledger_rows(analyses)),
-        "sweep": sweep_causes(analyses),
-        "phases": phase_rows([item for item in phases if phase in (None, item.phase)]),
-        "passes": list(map(_pass_row, uses)),
-        "jobs": job_outputs(runs),
+        "rows": list(list_ledger_rows(analyses)),
+        "sweep": list_sweep_causes(analyses),
+        "phases": list_phase_rows([item for item in phases if phase in (None, item.phase)]),
+        "passes": list(map(_build_pass_row, uses)),
+        "jobs": list_job_outputs(runs),
     }
 
 
-def _pass_row(use: PassUse) -> PassRow:
+def _build_pass_row(use: PassTimes) -> PassRow:
     queries = use.queries
     if queries is None:
         return PassRow(use)
     return PassRow(use, queries.calls, queries.rows, queries.least, queries.most)
 
 
-def energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
+def list_energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
     """Return the energy of each GPU that was read, in joules, with its layers; one row with the
     reason where none was."""
     energies = prepared.usage.energy
@@ -184,7 +189,7 @@ def energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
             readings=0,
             steps=None,
             tokens=None,
-            reason=why_none(prepared.run),
+            reason=explain_missing_energy(prepared.run),
             step_reason=None,
         )
         return [EnergyRow(none, [])]
@@ -197,16 +202,16 @@ def energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
     return rows
 
 
-def sweep_causes(analyses: Sequence[Analysis]) -> list[SweepCause]:
+def list_sweep_causes(analyses: Sequence[Analysis]) -> list[SweepCause]:
     """Return the causes about complete sweeps, with the run group that they are about."""
     return [
-        SweepCause(**_study(analysis), cause=describe(cause))
+        SweepCause(**_list_study_columns(analysis), cause=describe_cause_with_fix(cause))
         for analysis in analyses
         for cause in analysis.judgement.sweep
     ]
 
 
-def _study(analysis: Analysis) -> dict[str, Any]:
+def _list_study_columns(analysis: Analysis) -> dict[str, Any]:
     study = analysis.study
     return {
         name: getattr(study, name)
@@ -214,17 +219,17 @@ def _study(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _shared_columns(analysis: Analysis, row: LedgerRow | Unattributed) -> dict[str, Any]:
+def _build_shared_columns(analysis: Analysis, row: LedgerRow | UnattributedWork) -> dict[str, Any]:
     """Return all columns in order, with the values that both kinds of rows have."""
     executed, time = row.executed, row.time
     return {
-        **dict.fromkeys(column_facts()),
-        **_study(analysis),
+        **dict.fromkeys(read_ledger_column_facts()),
+        **_list_study_columns(analysis),
         "batch": row.batch if isinstance(row.batch, int) else None,
         "parameters": row.batch if isinstance(row.batch, str) else None,
         "executed_flops": executed.value,
         "executed_state": EXECUTED_STATES.get(executed.state, executed.state),
-        "executed_reason": reason_of(executed) or None,
+        "executed_reason": explain_figure_state(executed) or None,
         "executed_rule": executed.rule,
         "executed_is_lower_bound": executed.lower_bound,
         "time_ns": time.median if time else None,
@@ -236,33 +241,33 @@ def _shared_columns(analysis: Analysis, row: LedgerRow | Unattributed) -> dict[s
     }
 
 
-def _row(analysis: Analysis, row: LedgerRow) -> dict[str, Any]:
+def _build_layer_row(analysis: Analysis, row: LedgerRow) -> dict[str, Any]:
     judged = analysis.judgement.at(row.batch, row.layer, row.direction)
     point = analysis.roofline.of(row.batch, row.layer, row.direction)
     return {
-        **_shared_columns(analysis, row),
+        **_build_shared_columns(analysis, row),
         "layer": row.place,
         "kind": row.kind,
         "direction": None if row.kind == FORMULA else row.direction,
         "estimated_flops": row.estimated.value,
         "estimated_state": ESTIMATED_STATES.get(row.estimated.state, row.estimated.state),
-        "estimated_reason": reason_of(row.estimated) or None,
+        "estimated_reason": explain_figure_state(row.estimated) or None,
         "estimated_is_lower_bound": row.estimated.lower_bound,
         "ratio": row.ratio,
         "ratio_at_most": row.ratio_at_most,
-        "causes": to_json(map(describe, judged.causes)),
+        "causes": convert_to_json(map(describe_cause_with_fix, judged.causes)),
         "unexplained": judged.unexplained,
         "time_reason": row.time_reason,
         "clock_trusted": row.trusted if row.time else None,
         "estimated_flops_per_s": row.achieved,
-        **(_roofs(point, analysis.roofline) if point is not None else {}),
+        **(_build_roofline_columns(point, analysis.roofline) if point is not None else {}),
         "guessed": row.guessed,
         "shared": row.shared,
-        "kernels": to_json(row.kernels),
+        "kernels": convert_to_json(row.kernels),
     }
 
 
-def _roofs(point: RooflinePoint, roofline: Roofline) -> dict[str, Any]:
+def _build_roofline_columns(point: RooflinePoint, roofline: Roofline) -> dict[str, Any]:
     return {
         "dram_bytes": point.traffic.dram.value,
         "flops_per_byte": point.intensity,
@@ -274,12 +279,12 @@ def _roofs(point: RooflinePoint, roofline: Roofline) -> dict[str, Any]:
         "mfu_reason": point.mfu_reason,
         "hfu": point.hfu,
         "bound": None if point.refused else point.bound,
-        "bound_reason": describe_bound(point, roofline),
+        "bound_reason": describe_roofline_bound(point, roofline),
     }
 
 
 @cache
-def column_facts() -> dict[str, tuple[str, str, str]]:
+def read_ledger_column_facts() -> dict[str, tuple[str, str, str]]:
     """Return the name of each column -> (type as in a store, JSON for lists; unit, "-" where there
     is none; meaning)."""
     text = resources.files("perfctl.templates").joinpath("ledger.csv").read_text(encoding="utf-8")
@@ -288,14 +293,14 @@ def column_facts() -> dict[str, tuple[str, str, str]]:
     }
 
 
-def shown_run(run: Run) -> ShownRun:
+def collect_shown_run(run: Run) -> ShownRun:
     """Return everything that a run holds."""
-    (study,) = studies([run])
-    analysed = analyse(study)
+    (study,) = group_into_studies([run])
+    analysed = analyse_study(study)
     return ShownRun(
         run,
         run.report,
-        list(ledger_rows([analysed])),
-        energy_rows(analysed.study.prepared_runs[0]),
+        list(list_ledger_rows([analysed])),
+        list_energy_rows(analysed.study.prepared_runs[0]),
         run.layer_calls,
     )

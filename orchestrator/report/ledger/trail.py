@@ -14,22 +14,22 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, kernels_by_key
+from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, group_kernels_by_row
 from perfctl.orchestrator.ledger.causes.rule import Cause
-from perfctl.orchestrator.ledger.ledger import LedgerRow, algorithm
+from perfctl.orchestrator.ledger.ledger import LedgerRow, describe_method_and_tile
 from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedBatch, PreparedRun
 from perfctl.orchestrator.ledger.timing import Key
-from perfctl.orchestrator.report.ledger import row_key, sweep_key
+from perfctl.orchestrator.report.ledger import build_row_trail_key, build_sweep_trail_key
 from perfctl.orchestrator.report.ledger.causes import (
-    describe,
     describe_cause,
+    describe_cause_with_fix,
     describe_fix,
-    describe_unexplained,
+    describe_unexplained_share,
 )
-from perfctl.orchestrator.report.ledger.page import row_cells
-from perfctl.orchestrator.report.numbers import full
+from perfctl.orchestrator.report.ledger.page import build_ledger_row_cells
+from perfctl.orchestrator.report.numbers import format_all_digits
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.run import Point, Run, label_point
+from perfctl.records.run import Point, Run, format_point
 
 KERNELS_MAX, RULES_MAX, FORMULAS_MAX = 12, 4, 8
 """Rows of a table of kernels, and lines of rules and formulas; the others are counted."""
@@ -73,22 +73,22 @@ class Trail(NamedTuple):
     steps: tuple[TrailStep, ...]
 
 
-def packed(trails: Iterable[Trail]) -> dict[str, object]:
+def pack_trails(trails: Iterable[Trail]) -> dict[str, object]:
     """Return trails as the HTML report carries them: ``text`` has every text once, ``trails``
     numbers in its place; templates/trail.js reads them back."""
     numbers: dict[str, int] = {}
 
-    def pack(value: str | tuple[object, ...]) -> object:
+    def number_texts(value: str | tuple[object, ...]) -> object:
         if isinstance(value, str):
             return numbers.setdefault(value, len(numbers))
-        return [pack(item) for item in value]  # type: ignore[arg-type]
+        return [number_texts(item) for item in value]  # type: ignore[arg-type]
 
-    packed_trails = {trail.key: pack((trail.title, trail.steps)) for trail in trails}
+    packed_trails = {trail.key: number_texts((trail.title, trail.steps)) for trail in trails}
     return {"text": list(numbers), "trails": packed_trails}
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _CountingSource:
     """The run that FLOPs are read from at one batch size, and its kernels by ledger key."""
 
     batch: PreparedBatch
@@ -97,45 +97,49 @@ class _Source:
     launches: Mapping[Key | None, Sequence[int]]
 
 
-def trails(analysis: Analysis) -> tuple[Trail, ...]:
+def build_trails(analysis: Analysis) -> tuple[Trail, ...]:
     """Return the trails of all ledger rows, then of the causes about the sweep (one per rule)."""
-    sources = {batch.batch: _find_source(batch) for batch in analysis.study.prepared_batches}
-    rows = (_row_trail(row, analysis, sources[row.batch]) for row in analysis.ledger.rows)
+    sources = {
+        batch.batch: _find_counting_source(batch) for batch in analysis.study.prepared_batches
+    }
+    rows = (_build_row_trail(row, analysis, sources[row.batch]) for row in analysis.ledger.rows)
     by_rule = group_by(analysis.judgement.sweep, lambda cause: cause.rule)
-    sweep = (_sweep_trail(causes, analysis, sources) for causes in by_rule.values())
+    sweep = (_build_sweep_cause_trail(causes, analysis, sources) for causes in by_rule.values())
     return (*rows, *sweep)
 
 
-def _find_source(batch: PreparedBatch) -> _Source:
-    run = batch.counting
+def _find_counting_source(batch: PreparedBatch) -> _CountingSource:
+    run = batch.counting_run
     launches: dict[Key | None, list[int]] = defaultdict(list)
     for kernel, key in run.launches if run else ():
         launches[key].append(kernel.launch)
-    return _Source(batch, run, kernels_by_key(run) if run else {}, launches)
+    return _CountingSource(batch, run, group_kernels_by_row(run) if run else {}, launches)
 
 
-def _row_trail(row: LedgerRow, analysis: Analysis, source: _Source) -> Trail:
+def _build_row_trail(row: LedgerRow, analysis: Analysis, source: _CountingSource) -> Trail:
     key = (row.layer, row.direction)
     launches = source.launches.get(key, ())
     steps = (
-        _figures_step(row, analysis),
-        _row_kernels_step(row, source.kernels.get(key, ()), analysis.names),
-        *_rules_step(_row_rules(source, launches)),
-        TrailStep("Estimated", tuple(formulas(row)) or (row.estimated.reason or "no formula",)),
-        _causes_step(row, analysis),
-        _source_step(source.run, launches),
+        _build_figures_step(row, analysis),
+        _build_kernels_step(row, source.kernels.get(key, ()), analysis.names),
+        *_build_rules_step(_list_derivation_rules(source, launches)),
+        TrailStep(
+            "Estimated", tuple(list_row_formulas(row)) or (row.estimated.reason or "no formula",)
+        ),
+        _build_causes_step(row, analysis),
+        _build_source_step(source.run, launches),
     )
-    batch = f", {label_point(row.batch)}" if row.batch else ""
+    batch = f", {format_point(row.batch)}" if row.batch else ""
     return Trail(
-        row_key(row.place, row.direction, row.batch),
+        build_row_trail_key(row.place, row.direction, row.batch),
         f"{row.name}{batch}",
         tuple(step for step in steps if step is not None),
     )
 
 
-def _figures_step(row: LedgerRow, analysis: Analysis) -> TrailStep:
+def _build_figures_step(row: LedgerRow, analysis: Analysis) -> TrailStep:
     """Return the cells of the ledger with all digits, or with the reason for a missing value."""
-    cells = row_cells(row, analysis)
+    cells = build_ledger_row_cells(row, analysis)
     ratio = "Executed / estimated" if row.ratio is None else f"Ratio {cells['ratio'].text}"
     lines = (
         f"{label.capitalize()}: {cells[label].title or cells[label].text}" for label in FIGURES
@@ -143,7 +147,7 @@ def _figures_step(row: LedgerRow, analysis: Analysis) -> TrailStep:
     return TrailStep(ratio, tuple(lines))
 
 
-def _row_kernels_step(
+def _build_kernels_step(
     row: LedgerRow, groups: Sequence[KernelGroup], names: Mapping[str, str]
 ) -> TrailStep | None:
     """Return the kernels of a step with their instructions; without counters only launches."""
@@ -153,28 +157,30 @@ def _row_kernels_step(
         rows = (
             (
                 names.get(use.name, use.name),
-                _amount(use.per_step),
+                _format_full_amount(use.per_step),
                 use.algorithm or use.family or "",
             )
             for use in row.kernels[:KERNELS_MAX]
         )
         return TrailStep("Kernels of a step", (), ("kernel", "launches", "kind"), tuple(rows))
     ordered = sorted(groups, key=lambda group: -group.executed)
-    heads, table = _kernel_table(ordered[:KERNELS_MAX], names)
+    heads, table = _build_kernel_table(ordered[:KERNELS_MAX], names)
     lines = []
     if rule := row.executed.rule:
         lines.append(f"{rule} = FLOP. Instructions: threads that executed them, per step.")
     if len(groups) > KERNELS_MAX:
         lines.append(f"The {KERNELS_MAX} of {len(groups)} kernels with the most FLOPs.")
     elif len(groups) > 1:
-        columns = list(_columns(groups).values())[:-1]
-        sums = [_amount(sum(filter(None, values))) for values in columns]
+        columns = list(_list_instruction_columns(groups).values())[:-1]
+        sums = [_format_full_amount(sum(filter(None, values))) for values in columns]
         launches = sum(group.launches for group in groups)
-        table.append(("sum", _amount(launches), *sums, _amount(row.executed.value)))
+        table.append(
+            ("sum", _format_full_amount(launches), *sums, _format_full_amount(row.executed.value))
+        )
     return TrailStep("Kernels of a step and their instructions", tuple(lines), heads, tuple(table))
 
 
-def _columns(groups: Sequence[KernelGroup]) -> dict[str, list[float | None]]:
+def _list_instruction_columns(groups: Sequence[KernelGroup]) -> dict[str, list[float | None]]:
     """Return the label of each column with numbers, and a value for each kernel."""
     columns = {name.upper(): [group.counts.get(name) for group in groups] for name in COUNTS}
     columns["tensor FLOP"] = [group.tensor.value for group in groups]
@@ -182,29 +188,35 @@ def _columns(groups: Sequence[KernelGroup]) -> dict[str, list[float | None]]:
     return {**columns, "FLOP": [group.flops.value for group in groups]}
 
 
-def _kernel_table(
+def _build_kernel_table(
     groups: Sequence[KernelGroup], names: Mapping[str, str]
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the heads and rows of a table of kernels with their grids and methods."""
-    columns = _columns(groups)
+    columns = _list_instruction_columns(groups)
     rows = []
     for group, *values in zip(groups, *columns.values(), strict=True):
         grid = f" <<<{'x'.join(map(str, group.grid))}>>>" if group.grid else ""
-        method = f" ({kind})" if (kind := algorithm(group.name)) else ""
+        method = f" ({kind})" if (kind := describe_method_and_tile(group.name)) else ""
         name = names.get(group.name, group.name)
-        rows.append((f"{name}{grid}{method}", _amount(group.launches), *map(_amount, values)))
+        rows.append(
+            (
+                f"{name}{grid}{method}",
+                _format_full_amount(group.launches),
+                *map(_format_full_amount, values),
+            )
+        )
     return ("kernel", "launches", *columns), rows
 
 
-def _amount(value: float | None) -> str:
+def _format_full_amount(value: float | None) -> str:
     """Return every digit; a sum over steps divided by their number is an integer again."""
     if value is None:
         return "unknown"
     integer = round(value)
-    return full(integer if abs(value - integer) <= 1e-9 * abs(value) else value)
+    return format_all_digits(integer if abs(value - integer) <= 1e-9 * abs(value) else value)
 
 
-def formulas(row: LedgerRow) -> Iterator[str]:
+def list_row_formulas(row: LedgerRow) -> Iterator[str]:
     """Yield the formulas of a row with its numbers, after their pass and layer if there are
     several."""
     calls = [call for call in row.calls if call.formula][:FORMULAS_MAX]
@@ -213,14 +225,14 @@ def formulas(row: LedgerRow) -> Iterator[str]:
         yield f"{call.direction}{layer}: {call.formula}" if len(calls) > 1 else str(call.formula)
 
 
-def _row_rules(source: _Source, launches: Iterable[int]) -> Iterator[str]:
+def _list_derivation_rules(source: _CountingSource, launches: Iterable[int]) -> Iterator[str]:
     """Yield the rules of the kernels, if counts are derived or compared with rules."""
     run = source.run if isinstance(source.run, DerivedRun) else source.batch.derived
     derived = run.derived if run is not None else {}
     return (derived[launch].rule for launch in launches if launch in derived)
 
 
-def _rules_step(rules: Iterable[str]) -> Iterator[TrailStep]:
+def _build_rules_step(rules: Iterable[str]) -> Iterator[TrailStep]:
     """Yield the arithmetic of the kernels' rules, if there is any."""
     lines = list(dict.fromkeys(rules))
     if len(lines) > RULES_MAX:
@@ -229,19 +241,19 @@ def _rules_step(rules: Iterable[str]) -> Iterator[TrailStep]:
         yield TrailStep("Rule of the kernels", tuple(lines))
 
 
-def _causes_step(row: LedgerRow, analysis: Analysis) -> TrailStep | None:
+def _build_causes_step(row: LedgerRow, analysis: Analysis) -> TrailStep | None:
     judged = analysis.judgement.at(row.batch, row.layer, row.direction)
-    lines = [describe(cause).explain() for cause in judged.causes]
-    lines += filter(None, [describe_unexplained([row], analysis.judgement)])
+    lines = [describe_cause_with_fix(cause).explain() for cause in judged.causes]
+    lines += filter(None, [describe_unexplained_share([row], analysis.judgement)])
     return TrailStep("Why", tuple(lines)) if lines else None
 
 
-def _source_step(run: PreparedRun | None, launches: Sequence[int]) -> TrailStep | None:
+def _build_source_step(run: PreparedRun | None, launches: Sequence[int]) -> TrailStep | None:
     """Return the report, the launches and the query that prints their rows."""
     if run is None:
         return None
     if not launches:
-        return TrailStep("Source", (_describe_report(run.run),))
+        return TrailStep("Source", (_describe_profiler_report(run.run),))
     numbers = ", ".join(map(str, launches[:LAUNCHES_MAX]))
     if len(launches) > LAUNCHES_MAX:
         numbers += f" and {len(launches) - LAUNCHES_MAX} more"
@@ -251,18 +263,18 @@ def _source_step(run: PreparedRun | None, launches: Sequence[int]) -> TrailStep 
     chosen = ", ".join(map(str, launches[:QUERIED_MAX]))
     condition = f"run_id = {run.run.id} AND launch IN ({chosen})"
     query = f'perfctl query "SELECT * FROM {table} WHERE {condition}"'
-    return TrailStep("Source", (_describe_report(run.run), sentence), code=(query,))
+    return TrailStep("Source", (_describe_profiler_report(run.run), sentence), code=(query,))
 
 
-def _describe_report(run: Run) -> str:
+def _describe_profiler_report(run: Run) -> str:
     name = PurePath(run.artifact).name if run.artifact else "no file"
     digest = f", sha256 {run.artifact_sha256[:12]}" if run.artifact_sha256 else ""
     tool = f"{run.profiler} {run.profiler_version or ''}".strip()
     return f"Run {run.id}: {tool}, {run.report.form}, {name}{digest}."
 
 
-def _sweep_trail(
-    causes: Sequence[Cause], analysis: Analysis, sources: Mapping[Point, _Source]
+def _build_sweep_cause_trail(
+    causes: Sequence[Cause], analysis: Analysis, sources: Mapping[Point, _CountingSource]
 ) -> Trail:
     sentences = (
         line for cause in causes for line in (describe_cause(cause), f"→ {describe_fix(cause)}")
@@ -277,23 +289,25 @@ def _sweep_trail(
     ]
     steps = [TrailStep("Causes", tuple(dict.fromkeys(sentences)))]
     if executed:
-        heads, table = _kernel_table([group for _, group, _ in executed], analysis.names)
+        heads, table = _build_kernel_table([group for _, group, _ in executed], analysis.names)
         rows = (
             (name, str(batch or ""), *values)
             for (batch, *_), (name, *values) in zip(executed, table, strict=True)
         )
         heads = (heads[0], "batch", *heads[1:])
         steps.append(TrailStep("Executed at each batch size", (), heads, tuple(rows)))
-    steps += _estimates_steps(causes, analysis)
-    steps += _rules_step(_completed_rules(names, sources.values()))
-    reports = {run.run.id: _describe_report(run.run) for _, _, run in executed if run is not None}
+    steps += _build_estimate_steps(causes, analysis)
+    steps += _build_rules_step(_list_completion_rules(names, sources.values()))
+    reports = {
+        run.run.id: _describe_profiler_report(run.run) for _, _, run in executed if run is not None
+    }
     if reports:
         steps.append(TrailStep("Source", tuple(text for _, text in sorted(reports.items()))))
     rule = causes[0].rule
-    return Trail(sweep_key(rule), rule[:1].upper() + rule[1:], tuple(steps))
+    return Trail(build_sweep_trail_key(rule), rule[:1].upper() + rule[1:], tuple(steps))
 
 
-def _estimates_steps(causes: Iterable[Cause], analysis: Analysis) -> Iterator[TrailStep]:
+def _build_estimate_steps(causes: Iterable[Cause], analysis: Analysis) -> Iterator[TrailStep]:
     """Yield the estimated FLOPs of the layers that the causes name, at each batch size."""
     layers = set()
     for facts in (asdict(cause.facts) for cause in causes):
@@ -305,16 +319,16 @@ def _estimates_steps(causes: Iterable[Cause], analysis: Analysis) -> Iterator[Tr
     ]
     for name, same in group_by(rows, lambda row: row.name).items():
         lines = (
-            f"{label_point(row.batch)}: {'; '.join(formulas(row)) or _amount(row.estimated.value)}"
+            f"{format_point(row.batch)}: {'; '.join(list_row_formulas(row)) or _format_full_amount(row.estimated.value)}"
             for row in same
         )
         yield TrailStep(f"{name}, estimated", tuple(lines))
 
 
-def _completed_rules(names: set[str], sources: Iterable[_Source]) -> Iterator[str]:
+def _list_completion_rules(names: set[str], sources: Iterable[_CountingSource]) -> Iterator[str]:
     """Yield the rules of these kernels for instructions that were not measured."""
     for source in sources:
-        measured, completed = source.batch.counted, source.batch.completed
+        measured, completed = source.batch.counted, source.batch.completed_counts
         for kernel in measured.run.report.kernels if measured else ():
             derived = completed.get(kernel.launch) if kernel.name in names else None
             if derived is not None and derived.ffma is not None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from math import log
 
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.prepared import heading
-from perfctl.orchestrator.report.findings import findings
+from perfctl.orchestrator.ledger.prepared import format_study_heading
+from perfctl.orchestrator.report.findings import list_findings
 from perfctl.orchestrator.report.ledger.causes import RATIO_MIN
 from perfctl.orchestrator.report.ledger.page import (
     FOLD_FROM,
@@ -17,31 +17,35 @@ from perfctl.orchestrator.report.ledger.page import (
     LedgerGroup,
     LedgerLine,
     LedgerView,
-    ledger_view,
+    build_ledger_view,
 )
-from perfctl.orchestrator.report.ledger.parts import times_table, variants_table
+from perfctl.orchestrator.report.ledger.parts import build_cpu_timer_table, build_variants_table
 from perfctl.orchestrator.report.ledger.phases import (
-    has_repeats,
-    phase_tables,
-    phases_of,
-    short_parts,
+    build_phase_tables,
+    has_repeated_blocks,
+    list_phases,
+    shorten_module_paths,
 )
-from perfctl.orchestrator.report.ledger.ranks import communications, rank_findings, ranks_tables
-from perfctl.orchestrator.report.ledger.roofline import whole_percent
-from perfctl.orchestrator.report.numbers import full, si
+from perfctl.orchestrator.report.ledger.ranks import (
+    build_communication_tables,
+    find_communication_costs,
+    list_job_communications,
+)
+from perfctl.orchestrator.report.ledger.roofline import format_whole_percent
+from perfctl.orchestrator.report.numbers import format_all_digits, format_si
 from perfctl.orchestrator.report.page import about, usage
 from perfctl.orchestrator.report.page.records import COMPLETE_FINDINGS, shorten_findings
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    dense_table,
-    nothing,
+    build_dense_table,
+    missing_cell,
     number_cell,
     text_cell,
 )
 from perfctl.orchestrator.report.view import View
-from perfctl.records.run import Point, label_point, size_of
+from perfctl.records.run import Point, format_point, get_sort_size
 
 LONG_NAME = 16
 """Characters of a layer's name from which on a terminal shows its last parts, which tell it from
@@ -55,7 +59,7 @@ OPERATOR_NAME = 15
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerShape:
+class LedgerViewOptions:
     """How much of a ledger is shown."""
 
     is_whole: bool = True
@@ -73,25 +77,36 @@ class LedgerShape:
     """For Markdown and LaTeX: every table, and a row for each batch size."""
 
 
-DOCUMENT = LedgerShape(has_all_rows=True, has_all_batches=True, is_explained=True, is_document=True)
+DOCUMENT = LedgerViewOptions(
+    has_all_rows=True, has_all_batches=True, is_explained=True, is_document=True
+)
 
 
-def ledger_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
+def build_run_group_views(analysis: Analysis, shape: LedgerViewOptions) -> Iterator[View]:
     """Yield what a run group has: findings, phases and passes, the ledger, variants."""
     study, runs = analysis.study, analysis.study.runs
     points, noun = study.points, "batch sizes" if study.batches else f"values of {study.axis}"
-    batches = label_point(points[0]) if len(points) == 1 else f"{len(points)} {noun}"
+    batches = format_point(points[0]) if len(points) == 1 else f"{len(points)} {noun}"
     batches = batches if points else ""
-    facts = (heading(study), batches, about.device_text(study), about.tools(runs))
+    facts = (
+        format_study_heading(study),
+        batches,
+        about.describe_study_device(study),
+        about.describe_tools(runs),
+    )
     title = " · ".join(filter(None, facts))
     if not shape.is_whole:
         yield View(title)
-        yield from entries_views(analysis, shape)
+        yield from build_ledger_row_views(analysis, shape)
         return
-    stated = findings(analysis)
-    phases = phases_of(analysis, each=shape.is_by_block)
-    tables = (usage.phases_table(runs), usage.passes_table(runs), *phase_tables(phases))
-    origins = dict.fromkeys(text for run in runs if (text := usage.phase_text(run)))
+    stated = list_findings(analysis)
+    phases = list_phases(analysis, each=shape.is_by_block)
+    tables = (
+        usage.build_phases_table(runs),
+        usage.build_passes_table(runs),
+        *build_phase_tables(phases),
+    )
+    origins = dict.fromkeys(text for run in runs if (text := usage.explain_unknown_phases(run)))
     yield View(
         title,
         facts=(
@@ -101,22 +116,27 @@ def ledger_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
         findings=stated if shape.is_explained else shorten_findings(stated, COMPLETE_FINDINGS),
         tables=tuple(filter(None, tables)),
     )
-    if shape.is_document or not has_repeats(phases):
-        yield from entries_views(analysis, shape)
+    if shape.is_document or not has_repeated_blocks(phases):
+        yield from build_ledger_row_views(analysis, shape)
     elif shape.is_explained:
         yield View("", notes=_describe_attribution(analysis))
-    yield View("", tables=tuple(filter(None, (variants_table(analysis), times_table(analysis)))))
+    yield View(
+        "",
+        tables=tuple(
+            filter(None, (build_variants_table(analysis), build_cpu_timer_table(analysis)))
+        ),
+    )
 
 
-def entries_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
+def build_ledger_row_views(analysis: Analysis, shape: LedgerViewOptions) -> Iterator[View]:
     """Yield the rows of a ledger, then the causes of their differences if these are asked for."""
-    view = ledger_view(analysis)
+    view = build_ledger_view(analysis)
     if view is None:
         return
-    table, notes = ledger_table(view, shape)
+    table, notes = build_ledger_table(view, shape)
     yield View("", tables=(table,), notes=tuple(notes))
     if shape.is_explained or not shape.is_whole:
-        causes = tuple(explain_rows(view))
+        causes = tuple(explain_ledger_rows(view))
         yield View(
             "Why" if causes else "",
             findings=causes,
@@ -126,33 +146,33 @@ def entries_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
 
 def _describe_attribution(analysis: Analysis) -> tuple[str, ...]:
     """Return how much of the kernel time has a module, and how perfctl attributed it."""
-    texts = map(usage.placed_text, analysis.study.runs)
+    texts = map(usage.describe_module_coverage, analysis.study.runs)
     return tuple(dict.fromkeys(f"{text}." for text in texts if text))
 
 
-def phase_views(
+def build_phase_views(
     analyses: Iterable[Analysis], phase: str, *, is_by_block: bool = False
 ) -> Iterator[View]:
     """Yield one phase (prefill, decode or mixed) of every run group that has it, by part of the
     model."""
     for analysis in analyses:
-        phases = phases_of(analysis, each=is_by_block)
-        if tables := phase_tables([item for item in phases if item.phase == phase]):
-            yield View(heading(analysis.study), tables=tables)
+        phases = list_phases(analysis, each=is_by_block)
+        if tables := build_phase_tables([item for item in phases if item.phase == phase]):
+            yield View(format_study_heading(analysis.study), tables=tables)
 
 
-def ranks_views(analyses: Iterable[Analysis], shape: LedgerShape) -> Iterator[View]:
+def build_job_views(analyses: Iterable[Analysis], shape: LedgerViewOptions) -> Iterator[View]:
     """Yield the tables and findings of each job of several ranks."""
-    for job in communications(run for analysis in analyses for run in analysis.study.runs):
-        tables = ranks_tables(job)
+    for job in list_job_communications(run for analysis in analyses for run in analysis.study.runs):
+        tables = build_communication_tables(job)
         yield View(
             "Ranks",
-            findings=rank_findings(job),
+            findings=find_communication_costs(job),
             tables=tuple(t for t in tables if shape.is_document or t.caption != TOO_WIDE),
         )
 
 
-def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]]:
+def build_ledger_table(view: LedgerView, shape: LedgerViewOptions) -> tuple[Table, list[str]]:
     """Return the rows of a ledger as one table, and at most two lines below it.
 
     If FLOPs were executed or derived, or there is one batch size, a row is a layer, pass and batch
@@ -160,9 +180,9 @@ def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]
     """
     groups = list(view.groups)
     if not shape.is_document:
-        short = short_parts([group.layer for group in groups])
+        short = shorten_module_paths([group.layer for group in groups])
         groups = [
-            replace(group, layer=_cut_name(short[group.layer].removeprefix("aten::")))
+            replace(group, layer=_shorten_operator_name(short[group.layer].removeprefix("aten::")))
             if len(group.layer) > LONG_NAME
             else group
             for group in groups
@@ -174,11 +194,11 @@ def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]
                 -max(line.share or 0.0 for line in group.lines),
             )
         )
-    small = [group for group in groups if _is_small(group)]
+    small = [group for group in groups if _has_small_share(group)]
     if shape.has_all_rows or not shape.is_whole or not FOLD_FROM <= len(small) < len(groups):
         small = []
     points = dict.fromkeys(line.batch for group in groups for line in group.lines if line.batch)
-    sizes = sorted(points, key=size_of)
+    sizes = sorted(points, key=get_sort_size)
     listed = sizes
     if shape.is_whole and not shape.has_all_batches and len(sizes) > 3:
         listed = [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
@@ -186,9 +206,9 @@ def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]
     labels = {column.label for column in view.columns}
     is_of_batches = len(sizes) > 1 and isinstance(sizes[0], int)
     if is_of_batches and "time" in labels and "executed" not in labels and not shape.is_document:
-        table = _draw_times(chosen, listed)
+        table = _build_times_table(chosen, listed)
     else:
-        table = _draw_rows(view.columns, chosen, listed, shape)
+        table = _build_rows_by_batch_table(view.columns, chosen, listed, shape)
     hints = []
     if small:
         hints.append(f"--all ({len(small)} rows below {MINOR_SHARE:.0%})")
@@ -199,24 +219,24 @@ def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]
     return table, [view.basis, *([f"{shape.hint}: {', '.join(hints)}."] if hints else [])]
 
 
-def _cut_name(name: str) -> str:
+def _shorten_operator_name(name: str) -> str:
     """Return the end of an operator with the shapes of its operands: only the end tells it from
     the same operator of another layer."""
     is_operator = len(name) > OPERATOR_NAME and re.search(r" \d", name)
     return f"…{name[1 - OPERATOR_NAME :]}" if is_operator else name
 
 
-def _is_small(group: LedgerGroup) -> bool:
+def _has_small_share(group: LedgerGroup) -> bool:
     """Return whether all its shares are known and small, or it has neither work nor a share."""
     shares = [line.share for line in group.lines]
     return group.is_minor or all(share is not None and share < MINOR_SHARE for share in shares)
 
 
-def _draw_rows(
+def _build_rows_by_batch_table(
     columns: Iterable[Column],
     groups: Sequence[LedgerGroup],
     sizes: Sequence[Point],
-    shape: LedgerShape,
+    shape: LedgerViewOptions,
 ) -> Table:
     """Return a row for each layer, pass and batch size: of ``sizes``, and where the difference is
     largest."""
@@ -249,41 +269,41 @@ def _draw_rows(
                     "cause": Cell(causes, style="" if causes else "no"),
                 }
                 if line.share is not None:
-                    share = whole_percent(line.share)
+                    share = format_whole_percent(line.share)
                     cells["share"] = replace(line.cells["share"], text=share)
                 rows.append([cells[head.label] for head in heads])
-    return dense_table("Ledger" if shape.is_document else "", heads, rows)
+    return build_dense_table("Ledger" if shape.is_document else "", heads, rows)
 
 
-def _draw_times(groups: Sequence[LedgerGroup], sizes: Sequence[Point]) -> Table:
+def _build_times_table(groups: Sequence[LedgerGroup], sizes: Sequence[Point]) -> Table:
     """Return a row for each layer and pass, with time and share at each of these batch sizes."""
     columns = (
         Column("layer", style="code"),
         Column("pass", style="text"),
         Column("FLOPs/sample", is_optional=True, note="estimated; 1 multiply-add = 2 FLOPs"),
-        *(Column(label_point(size), base="ns") for size in sizes),
+        *(Column(format_point(size), base="ns") for size in sizes),
     )
     rows = []
     for group in groups:
         lines = {line.batch: line for line in group.lines}
         names = text_cell(group.layer), text_cell(group.direction)
-        times = (_time_and_share(lines.get(size)) for size in sizes)
-        rows.append((*names, _estimate_per_sample(group), *times))
+        times = (_build_time_and_share_cell(lines.get(size)) for size in sizes)
+        rows.append((*names, _build_estimate_per_sample_cell(group), *times))
     return Table(columns, tuple(rows), "")
 
 
-def _time_and_share(line: LedgerLine | None) -> Cell:
+def _build_time_and_share_cell(line: LedgerLine | None) -> Cell:
     """Return "12.1 ms  21%"."""
     if line is None:
-        return nothing("not timed")
+        return missing_cell("not timed")
     cell = line.cells["time"]
-    share = "" if line.share is None else whole_percent(line.share)
+    share = "" if line.share is None else format_whole_percent(line.share)
     if cell.unit is None:
         return cell
     return replace(cell, text=f"{cell.text} {cell.unit:<2} {share:>3}", unit=None)
 
 
-def _estimate_per_sample(group: LedgerGroup) -> Cell:
+def _build_estimate_per_sample_cell(group: LedgerGroup) -> Cell:
     """Return the estimated FLOPs of one sample, by the smallest batch size that has them."""
     for line in group.lines:
         cell = line.cells["estimate"]
@@ -291,8 +311,8 @@ def _estimate_per_sample(group: LedgerGroup) -> Cell:
             value = cell.value / line.batch
             bound = "≥ " if cell.is_lower_bound else ""
             return number_cell(
-                si(value),
-                full(value, "FLOP"),
+                format_si(value),
+                format_all_digits(value, "FLOP"),
                 value,
                 style=cell.style,
                 mark=bound,
@@ -301,7 +321,7 @@ def _estimate_per_sample(group: LedgerGroup) -> Cell:
     return group.lines[0].cells["estimate"]
 
 
-def explain_rows(view: LedgerView) -> Iterator[str]:
+def explain_ledger_rows(view: LedgerView) -> Iterator[str]:
     """Yield the causes of the differences, those of the sweep first, and what is unexplained."""
     for cause in view.sweep:
         yield cause.explain()

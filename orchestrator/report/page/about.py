@@ -9,13 +9,13 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from perfctl.orchestrator.counts.hardware.peaks import seen_gpu
-from perfctl.orchestrator.counts.kernels.pairing import match, unmatched_lines
+from perfctl.orchestrator.counts.hardware.peaks import find_recorded_gpu
+from perfctl.orchestrator.counts.kernels.pairing import describe_unpaired, pair_launches
 from perfctl.orchestrator.ledger.ledger import Ledger
-from perfctl.orchestrator.ledger.prepared import Study, device_label
-from perfctl.orchestrator.ledger.usage.phase_layers import phase_parts
-from perfctl.orchestrator.ledger.usage.served import same_sequences
-from perfctl.orchestrator.report.findings import lacking_flops
+from perfctl.orchestrator.ledger.prepared import Study, get_device_label
+from perfctl.orchestrator.ledger.usage.phase_layers import split_phases_by_part
+from perfctl.orchestrator.ledger.usage.served import count_same_sequences
+from perfctl.orchestrator.report.findings import explain_incomplete_flops
 from perfctl.orchestrator.report.findings.missing import PARTLY_DERIVED
 from perfctl.orchestrator.report.page import usage
 from perfctl.orchestrator.report.tables import (
@@ -23,17 +23,17 @@ from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    count,
-    listing,
+    build_compact_table,
+    count_cell,
+    missing_cell,
     name_column,
-    nothing,
     run_label,
     text_cell,
     text_column,
     text_columns,
     time_column,
 )
-from perfctl.records.run import Run, label_point
+from perfctl.records.run import Run, format_point
 
 ORIGINS = {
     "measured": "measured by perfctl",
@@ -70,44 +70,46 @@ Missing = tuple[str, str, str, str]
 """(quantity, reason, what it concerns, the runs that lack it)."""
 
 
-def began(runs: Sequence[Run]) -> str:
+def find_first_day(runs: Sequence[Run]) -> str:
     """Return the day of the first run; "" if none is known."""
     return min((run.started_at for run in runs if run.started_at), default="")[:10]
 
 
-def device_text(study: Study) -> str | None:
+def describe_study_device(study: Study) -> str | None:
     """Return the name of the study's device; of a GPU without a name its memory, if a record has
     it."""
     if any(device.name for run in study.runs for device in run.devices):
         return study.device
-    observed_gpu = next((gpu for run in study.runs if (gpu := seen_gpu(run)) is not None), None)
+    observed_gpu = next(
+        (gpu for run in study.runs if (gpu := find_recorded_gpu(run)) is not None), None
+    )
     if observed_gpu is None:
         return "GPU without a name" if study.device == "gpu" else study.device
     return f"{observed_gpu} without a name".removeprefix("a ")
 
 
-def list_facts(study: Study) -> dict[str, str | None]:
+def list_study_facts(study: Study) -> dict[str, str | None]:
     """Return what a run group is; None or "" for what its runs do not state."""
     runs = study.runs
     capability = next((device.compute_capability for device in runs[0].devices[:1]), None)
     chip = f" ({'' if capability.startswith('gfx') else 'CC '}{capability})" if capability else ""
-    sequences = {same_sequences(run) for run in runs}
+    sequences = {count_same_sequences(run) for run in runs}
     in_each_step = sequences.pop() if len(sequences) == 1 else None
     batches = " ".join(map(str, study.batches))
     if not batches and in_each_step is not None:
         batches = f"{in_each_step:,} (sequences in each step)"
     return {
-        "report": runs[0].report.form if study.foreign else None,
-        "modules": next(filter(None, map(usage.placed_text, runs)), None),
-        "phases": next(filter(None, map(usage.phase_text, runs)), None),
-        "device": f"{device_text(study) or 'not recorded'}{chip}",
+        "report": runs[0].report.form if study.is_foreign else None,
+        "modules": next(filter(None, map(usage.describe_module_coverage, runs)), None),
+        "phases": next(filter(None, map(usage.explain_unknown_phases, runs)), None),
+        "device": f"{describe_study_device(study) or 'not recorded'}{chip}",
         "batch": batches,
         "parameters": "; ".join(dict.fromkeys(run.setting for run in runs if run.setting)),
-        "tools": tools(runs),
+        "tools": describe_tools(runs),
     }
 
 
-def runs_table(study: Study) -> Table | None:
+def build_runs_table(study: Study) -> Table | None:
     """Every run of the study, failed ones too."""
     columns = [
         Column("run", order="ascending"),
@@ -126,7 +128,7 @@ def runs_table(study: Study) -> Table | None:
         [
             text_cell(run.id),
             f"{run.profiler} {run.profiler_version or ''}".strip(),
-            count(run.batch_size, "the report does not state it"),
+            count_cell(run.batch_size, "the report does not state it"),
             "ok"
             if run.status == "ok"
             else Cell(
@@ -134,7 +136,7 @@ def runs_table(study: Study) -> Table | None:
                 style="bad",
                 value=run.status,
             ),
-            device_label(run),
+            get_device_label(run),
             (run.started_at or "")[:16].replace("T", " "),
             run.duration_ns,
             Cell(run.origin, ORIGINS.get(run.origin), value=run.origin),
@@ -142,31 +144,35 @@ def runs_table(study: Study) -> Table | None:
             run.artifact and text_cell(run.artifact),
             Cell(run.artifact_sha256[:12], run.artifact_sha256, value=run.artifact_sha256)
             if run.artifact_sha256
-            else nothing("perfctl kept no report"),
+            else missing_cell("perfctl kept no report"),
         ]
         for run in study.runs
     ]
-    return listing("Runs", columns, rows)
+    return build_compact_table("Runs", columns, rows)
 
 
-def environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
+def list_common_facts(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
     """Return (fact, value) on which every run that recorded it agrees."""
-    facts = _facts(runs, ("host", "nsys version", "ncu version", "torch version", "dlprof version"))
+    facts = _collect_fact_values(
+        runs, ("host", "nsys version", "ncu version", "torch version", "dlprof version")
+    )
     return tuple((fact, next(iter(values))[:500]) for fact, values in facts if len(values) == 1)
 
 
-def differences(runs: Sequence[Run]) -> Table | None:
+def build_differences_table(runs: Sequence[Run]) -> Table | None:
     """Facts that differ between the runs, a row a value; None when none does."""
     rows = [
-        [text_cell(fact), text_cell(value[:500]), _list(labels, 8)]
-        for fact, values in _facts(runs)
+        [text_cell(fact), text_cell(value[:500]), _join_first_names(labels, 8)]
+        for fact, values in _collect_fact_values(runs)
         if len(values) > 1
         for value, labels in values.items()
     ]
-    return listing("Differences between the runs", text_columns("fact", "value", "runs"), rows)
+    return build_compact_table(
+        "Differences between the runs", text_columns("fact", "value", "runs"), rows
+    )
 
 
-def _facts(
+def _collect_fact_values(
     runs: Sequence[Run], omitted: Collection[str] = ()
 ) -> list[tuple[str, dict[str, dict[str, None]]]]:
     """Return (fact, value -> the runs that recorded it), without those that the list of runs has
@@ -180,15 +186,15 @@ def _facts(
     return sorted(values.items())
 
 
-def missing_values(study: Study, ledger: Ledger) -> Table | None:
+def build_missing_values_table(study: Study, ledger: Ledger) -> Table | None:
     """Return what the runs of a study do not have, a row for each reason; None if nothing is
     missing."""
     by_reason: dict[tuple[str, str], list[Missing]] = defaultdict(list)
     for quantity, reason, concerns, label in (
-        *_gaps(study.runs),
-        *_missing_times(study),
-        *_missing_in_ledger(study, ledger),
-        *_missing_counts(study),
+        *_list_report_gaps(study.runs),
+        *_explain_missing_times(study),
+        *_list_ledger_gaps(study, ledger),
+        *_list_missing_counts(study),
     ):
         stated = reason.removeprefix(f"{quantity.removesuffix(' table')}: ")
         kind = _COUNT.sub("#", stated), label
@@ -201,19 +207,19 @@ def missing_values(study: Study, ledger: Ledger) -> Table | None:
     ]
     rows = [
         [
-            _list(dict.fromkeys(quantity for quantity, *_ in same), QUANTITIES),
-            text_cell(_join_reasons([reason for _, reason, *_ in same])),
+            _join_first_names(dict.fromkeys(quantity for quantity, *_ in same), QUANTITIES),
+            text_cell(_merge_similar_reasons([reason for _, reason, *_ in same])),
             "; ".join(dict.fromkeys(filter(None, (concerns for _, _, concerns, _ in same))))
-            or nothing("the complete run"),
+            or missing_cell("the complete run"),
             *(label for _ in run_column),
         ]
         for (_, label), same in by_reason.items()
     ]
     caption = f"Not in {'this run' if len(study.runs) == 1 else 'these runs'}"
-    return listing(caption, columns, rows)
+    return build_compact_table(caption, columns, rows)
 
 
-def _join_reasons(reasons: Sequence[str]) -> str:
+def _merge_similar_reasons(reasons: Sequence[str]) -> str:
     """Return reasons that differ in their numbers as one, with the range of each number."""
     columns = zip(*(_COUNT.findall(reason) for reason in reasons), strict=True)
     ranges = [
@@ -223,7 +229,7 @@ def _join_reasons(reasons: Sequence[str]) -> str:
     return _COUNT.sub(lambda _: next(texts), reasons[0])
 
 
-def _gaps(runs: Sequence[Run]) -> Iterator[Missing]:
+def _list_report_gaps(runs: Sequence[Run]) -> Iterator[Missing]:
     """Yield what the reports themselves state."""
     labels: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
     for run in runs:
@@ -239,20 +245,20 @@ def _gaps(runs: Sequence[Run]) -> Iterator[Missing]:
             part = _NAMED_PARTS.get(part, readable)
             group = group.replace("_", " ").replace("gpu", "GPU")
         name = f"{part} of {group}" if part else " ".join(reversed(group.split(":")))
-        yield name, reason, scope, _list(names, 6)
+        yield name, reason, scope, _join_first_names(names, 6)
 
 
-def _missing_times(study: Study) -> Iterator[Missing]:
+def _explain_missing_times(study: Study) -> Iterator[Missing]:
     """Yield why no share of time is known although kernels ran."""
     is_timed = any(prepared.usage.busy for prepared in study.prepared_runs)
-    if not is_timed and (reason := usage.explain_no_share(study.runs)):
-        yield "share of time with a kernel", reason, "", tools(study.runs)
+    if not is_timed and (reason := usage.explain_missing_busy_share(study.runs)):
+        yield "share of time with a kernel", reason, "", describe_tools(study.runs)
 
 
-def _missing_in_ledger(study: Study, ledger: Ledger) -> Iterator[Missing]:
+def _list_ledger_gaps(study: Study, ledger: Ledger) -> Iterator[Missing]:
     """Yield the figures that rows of the ledger lack, or have in part."""
     layers: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-    by_phase = _estimated_by_phase(study.runs)
+    by_phase = _find_phase_estimated_layers(study.runs)
     for row in ledger.rows:
         figures = [("executed FLOPs", row.executed)]
         if row.estimated.value is not None or row.layer not in by_phase:
@@ -270,18 +276,18 @@ def _missing_in_ledger(study: Study, ledger: Ledger) -> Iterator[Missing]:
     for (quantity, reason), names in layers.items():
         concerns = "all rows of the ledger"
         if len(names) < everything:
-            concerns = _list(names, 3)
+            concerns = _join_first_names(names, 3)
             if len(names) > 3:
                 kinds = dict.fromkeys(_NUMBER.sub("", name.rpartition(".")[2]) for name in names)
-                concerns = f"{len(names):,} of {everything:,} rows: {_list(kinds, 3)}"
+                concerns = f"{len(names):,} of {everything:,} rows: {_join_first_names(kinds, 3)}"
         yield quantity, reason, concerns, ""
 
 
-def _missing_counts(study: Study) -> Iterator[Missing]:
+def _list_missing_counts(study: Study) -> Iterator[Missing]:
     """Yield the FLOPs that kernels lack, and launches that two profilers do not share."""
     has_derived = any(batch.derived for batch in study.prepared_batches)
-    for prepared in study.prepared_runs if study.foreign and not has_derived else ():
-        if (lacking := lacking_flops(prepared)) is not None:
+    for prepared in study.prepared_runs if study.is_foreign and not has_derived else ():
+        if (lacking := explain_incomplete_flops(prepared)) is not None:
             part = " (lower bound)" if lacking[0] == "lower bound" else ""
             yield f"executed FLOPs{part}", lacking[1], "", run_label(prepared.run)
     for batch in study.prepared_batches:
@@ -289,10 +295,10 @@ def _missing_counts(study: Study) -> Iterator[Missing]:
         timing = next(
             (run for run in runs if run.profiler in ("nsys", "torch") and run.report.kernels), None
         )
-        counting = batch.counting.run if batch.counting else None
+        counting = batch.counting_run.run if batch.counting_run else None
         if counting is not None and timing is not None and counting is not timing:
-            concerns = label_point(batch.batch, "the complete capture")
-            for line in unmatched_lines(match(counting, timing)):
+            concerns = format_point(batch.batch, "the complete capture")
+            for line in describe_unpaired(pair_launches(counting, timing)):
                 yield (
                     "partner of a launch",
                     line,
@@ -301,20 +307,20 @@ def _missing_counts(study: Study) -> Iterator[Missing]:
                 )
 
 
-def _estimated_by_phase(runs: Iterable[Run]) -> set[str]:
+def _find_phase_estimated_layers(runs: Iterable[Run]) -> set[str]:
     """Return the layers whose estimated FLOPs the steps of a server give: attention, whose operator
     has no shapes of its keys."""
     return {
         part.part
         for run in runs
         if run.report.served_steps
-        for phase in phase_parts(run, each=True)
+        for phase in split_phases_by_part(run, each=True)
         for part in phase.parts
         if part.flops is not None
     }
 
 
-def diagnostics(runs: Sequence[Run]) -> Table | None:
+def build_tool_events_table(runs: Sequence[Run]) -> Table | None:
     """Events of the tools about the captures, without those that are reasons of missing
     values."""
     reasons = {gap.reason for run in runs for gap in run.report.gaps}
@@ -326,10 +332,10 @@ def diagnostics(runs: Sequence[Run]) -> Table | None:
     )
     rows = [[*map(text_cell, message), times] for message, times in often.items()]
     columns = [RUN, *text_columns("severity", "source", "message"), Column("times")]
-    return listing("Events of the tools", columns, rows)
+    return build_compact_table("Events of the tools", columns, rows)
 
 
-def commands(study: Study) -> tuple[tuple[str, str], ...]:
+def list_repeat_commands(study: Study) -> tuple[tuple[str, str], ...]:
     """Return (name, command line) to repeat the study: the sweeps, then the first profiled process
     of each profiler, whose batch size is a gap to fill if there are several."""
     sweeps = dict.fromkeys(run.sweep_command for run in study.runs if run.sweep_command)
@@ -344,12 +350,12 @@ def commands(study: Study) -> tuple[tuple[str, str], ...]:
     return (*(("sweep", command) for command in sweeps), *processes.items())
 
 
-def _list(names: Iterable[str], most: int) -> str:
+def _join_first_names(names: Iterable[str], most: int) -> str:
     every = list(names)
     return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
 
 
-def tools(runs: Sequence[Run]) -> str:
+def describe_tools(runs: Sequence[Run]) -> str:
     """ "ncu 2025.3 + nsys 2025.1". A tool of unknown version is named only where no run has
     its version."""
     versions: dict[str, dict[str, None]] = {}

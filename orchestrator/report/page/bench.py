@@ -13,24 +13,29 @@ from dataclasses import replace
 from perfctl.orchestrator.ledger.prepared import MODES, Study
 from perfctl.orchestrator.predict import bench as measured
 from perfctl.orchestrator.predict.bench import (
-    Correlation,
-    correlations,
-    fastest,
-    point_of,
+    TimeCorrelation,
+    build_bench_point,
+    correlate_all_features,
+    keep_fastest_points,
 )
-from perfctl.orchestrator.report.charts.relations import ENOUGH, bench_label, chart_name, scatter
+from perfctl.orchestrator.report.charts.relations import (
+    ENOUGH,
+    describe_feature,
+    draw_feature_scatter,
+    make_chart_name,
+)
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.page.section import Section, group_view
+from perfctl.orchestrator.report.page.section import Section, build_group_view
 from perfctl.orchestrator.report.tables import (
     ROWS_SHOWN,
     Column,
     Table,
-    amount,
+    amount_cell,
+    build_table,
+    missing_cell,
     name_column,
-    nothing,
     share_cell,
-    table,
     text_cell,
     text_column,
     time_cell,
@@ -50,7 +55,7 @@ LEFT_OUT = (
 )
 
 
-def points_table(
+def build_points_table(
     points: Sequence[BenchPoint], runs: Sequence[int] = (), limit: int = ROWS_SHOWN
 ) -> Table | None:
     """A row a network and batch size; --json has the phases of a step, too. ``runs``: the run of
@@ -68,16 +73,16 @@ def points_table(
             *([text_cell(runs[index])] if runs else []),
             text_cell(point.model),
             point.batch,
-            amount(measured.flops_of(point), ""),
+            amount_cell(measured.sum_point_flops(point), ""),
             time_cell(point.step_ns[0]),
             share_cell(point.spread),
         ]
         for index, point in enumerate(points)
     ]
-    return table("Points", columns, rows, limit=limit)
+    return build_table("Points", columns, rows, limit=limit)
 
 
-def correlation_table(family: str, related: Sequence[Correlation]) -> Table | None:
+def build_correlation_table(family: str, related: Sequence[TimeCorrelation]) -> Table | None:
     """The figures of one family, the closest by rank first."""
     columns = [
         text_column("time against"),
@@ -87,7 +92,7 @@ def correlation_table(family: str, related: Sequence[Correlation]) -> Table | No
         Column("Pearson, log"),
         Column("exponent", note="of the power law; 1 means proportional"),
     ]
-    none = nothing("fewer than three points, or a constant value")
+    none = missing_cell("fewer than three points, or a constant value")
     rows = []
     for row in related:
         values = (row.spearman, row.pearson, row.pearson_log, row.slope_log)
@@ -98,7 +103,7 @@ def correlation_table(family: str, related: Sequence[Correlation]) -> Table | No
                 *(none if v is None else text_cell(f"{v:.3f}") for v in values),
             )
         )
-    correlation = table(f"{family}: correlation with the time of a step", columns, rows)
+    correlation = build_table(f"{family}: correlation with the time of a step", columns, rows)
     if correlation is None or max(row.points for row in related) >= ENOUGH:
         return correlation
     return replace(
@@ -110,47 +115,52 @@ def correlation_table(family: str, related: Sequence[Correlation]) -> Table | No
     )
 
 
-def bench_views(networks: Sequence[Study], first: int) -> Iterator[View]:
+def build_bench_views(networks: Sequence[Study], first: int) -> Iterator[View]:
     """Yield one part for each device, mode and precision; ``first``: number of the first."""
     groups = group_by(networks, lambda study: (study.device, study.mode, study.precision))
     for number, group in enumerate(groups.values(), first):
-        yield _view([run for study in group for run in study.runs], f"s{number}")
+        yield _build_bench_view([run for study in group for run in study.runs], f"s{number}")
 
 
-def _view(runs: Sequence[Run], key: str) -> View:
-    timed = [(point, run) for run in runs if (point := point_of(run)) is not None]
+def _build_bench_view(runs: Sequence[Run], key: str) -> View:
+    timed = [(point, run) for run in runs if (point := build_bench_point(run)) is not None]
     run_of = {id(point): run.id for point, run in timed}
-    points = fastest(point for point, _ in timed)
-    families = list(group_by(correlations(points), lambda row: row.family).values())
+    points = keep_fastest_points(point for point, _ in timed)
+    families = list(group_by(correlate_all_features(points), lambda row: row.family).values())
     note = "median of a step; the legend has Spearman's coefficient of each family"
-    charts = (scatter(f"{key}-{chart_name(name)}", name, points, note) for name in FIRST)
-    listed = points_table(points, [run_of[id(point)] for point in points], POINTS)
-    related = (correlation_table(rows[0].family, rows) for rows in families)
+    charts = (
+        draw_feature_scatter(f"{key}-{make_chart_name(name)}", name, points, note) for name in FIRST
+    )
+    listed = build_points_table(points, [run_of[id(point)] for point in points], POINTS)
+    related = (build_correlation_table(rows[0].family, rows) for rows in families)
     sections = [
         Section("Charts", charts=tuple(filter(None, charts)), key="charts"),
         Section("Points", (LEFT_OUT,), (listed,) if listed else (), key="points"),
         Section("Correlations with time", tables=tuple(filter(None, related)), key="goes-with"),
-        Section("Environment", key="runs", environment=about.environment(runs)),
+        Section("Environment", key="runs", environment=about.list_common_facts(runs)),
     ]
     mode = MODES.get(runs[0].mode or "", runs[0].mode)
-    return group_view(
+    return build_group_view(
         key,
         ", ".join(filter(None, ("bench", mode, runs[0].precision))),
         runs,
-        _facts(points, runs),
-        (*(_closest(rows[0]) for rows in families), *_warnings(points, runs, len(timed))),
+        _list_bench_facts(points, runs),
+        (
+            *(_describe_best_correlation(rows[0]) for rows in families),
+            *_warn_of_bad_points(points, runs, len(timed)),
+        ),
         (part for part in sections if part.charts or part.tables or part.environment or part.facts),
     )
 
 
-def _closest(best: Correlation) -> Finding:
+def _describe_best_correlation(best: TimeCorrelation) -> Finding:
     family = "over all families" if best.family == measured.ALL else f"of {best.family}"
     rank = f"Spearman {best.spearman or 0.0:.2f}, {best.points} points"
-    feature = bench_label(best.feature)
+    feature = describe_feature(best.feature)
     return Finding(f"The step time {family} correlates best with {feature}: {rank}.", "goes-with")
 
 
-def _facts(points: Sequence[BenchPoint], runs: Sequence[Run]) -> dict[str, str]:
+def _list_bench_facts(points: Sequence[BenchPoint], runs: Sequence[Run]) -> dict[str, str]:
     machines = [point.machine for point in points]
     threads = sorted({machine.threads for machine in machines if machine.threads is not None})
     versions = dict.fromkeys(machine.torch for machine in machines if machine.torch)
@@ -161,11 +171,13 @@ def _facts(points: Sequence[BenchPoint], runs: Sequence[Run]) -> dict[str, str]:
         "points": f"{len(points)} of {len({point.model for point in points})} networks",
         "families": " ".join(dict.fromkeys(point.family for point in points)),
         "torch": " ".join(versions),
-        "from": about.began(runs),
+        "from": about.find_first_day(runs),
     }
 
 
-def _warnings(points: Sequence[BenchPoint], runs: Sequence[Run], timed: int) -> Iterator[Finding]:
+def _warn_of_bad_points(
+    points: Sequence[BenchPoint], runs: Sequence[Run], timed: int
+) -> Iterator[Finding]:
     texts = []
     if failed := [run for run in runs if run.status != "ok"]:
         texts.append(

@@ -17,34 +17,45 @@ from perfctl.orchestrator.report.charts.study import (
     SAMPLED,
     SAMPLED_MEMORY,
     Sampled,
-    chart_views,
-    layer_colours,
-    sampled_counters,
-    series_charts,
-    utilization_chart,
+    assign_layer_colours,
+    draw_sample_charts,
+    draw_study_charts,
+    draw_utilization_chart,
+    list_sampled_counters,
 )
-from perfctl.orchestrator.report.findings import findings
-from perfctl.orchestrator.report.findings.rank import rank
-from perfctl.orchestrator.report.ledger.matrix import matrix
-from perfctl.orchestrator.report.ledger.page import ledger_view
-from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
-from perfctl.orchestrator.report.ledger.phases import has_repeats, phase_tables, phases_of
-from perfctl.orchestrator.report.ledger.ranks import rank_findings, ranks_tables
+from perfctl.orchestrator.report.findings import list_findings
+from perfctl.orchestrator.report.findings.rank import sort_findings
+from perfctl.orchestrator.report.ledger.matrix import build_ledger_matrix
+from perfctl.orchestrator.report.ledger.page import build_ledger_view
+from perfctl.orchestrator.report.ledger.parts import (
+    build_cpu_timer_table,
+    build_devices_by_part_table,
+    build_variants_table,
+)
+from perfctl.orchestrator.report.ledger.phases import (
+    build_phase_tables,
+    has_repeated_blocks,
+    list_phases,
+)
+from perfctl.orchestrator.report.ledger.ranks import (
+    build_communication_tables,
+    find_communication_costs,
+)
 from perfctl.orchestrator.report.ledger.roofline import (
-    describe_peaks,
-    roofline_charts,
-    roofline_tables,
+    build_roofline_tables,
+    describe_device_peaks,
+    draw_roofline_charts,
 )
-from perfctl.orchestrator.report.ledger.trail import packed, trails
-from perfctl.orchestrator.report.mfu import audit_step
-from perfctl.orchestrator.report.mfu import view as show_mfu
+from perfctl.orchestrator.report.ledger.trail import build_trails, pack_trails
+from perfctl.orchestrator.report.mfu import audit_recorded_step
+from perfctl.orchestrator.report.mfu import build_mfu_view as show_mfu
 from perfctl.orchestrator.report.page import about, kernels, study, usage
-from perfctl.orchestrator.report.page.icicle import icicles
+from perfctl.orchestrator.report.page.icicle import build_icicles
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.section import Section
-from perfctl.orchestrator.report.page.timeline import timelines
-from perfctl.orchestrator.report.studies.inference import inference_answer
-from perfctl.orchestrator.report.studies.inference_findings import answered
+from perfctl.orchestrator.report.page.timeline import build_timelines
+from perfctl.orchestrator.report.studies.inference import build_inference_answer
+from perfctl.orchestrator.report.studies.inference_findings import is_timed_inference
 from perfctl.orchestrator.report.tables import Table
 from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
@@ -87,41 +98,41 @@ class RunGroup:
 
     @cached_property
     def phases(self) -> Sequence[PhaseParts]:
-        return phases_of(self.analysis)
+        return list_phases(self.analysis)
 
     @cached_property
     def colours(self) -> Mapping[str, int]:
-        return layer_colours(self.analysis.ledger)
+        return assign_layer_colours(self.analysis.ledger)
 
     @cached_property
     def mfu(self) -> View | None:
         """MFU of a dense language model in training, by every formula."""
-        audit = audit_step(self.analysis)
+        audit = audit_recorded_step(self.analysis)
         return None if audit is None else show_mfu(audit)
 
     @cached_property
     def is_image_inference(self) -> bool:
         """Whether the part of all models has its latency and images per second."""
-        return answered(self.study)
+        return is_timed_inference(self.study)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        of_jobs = [item for job in self.jobs for item in rank_findings(job)]
+        of_jobs = [item for job in self.jobs for item in find_communication_costs(job)]
         stated = tuple(
             item
-            for item in findings(self.analysis)
+            for item in list_findings(self.analysis)
             if not (self.is_image_inference and item.evidence == "inference")
         )
-        return rank((*of_jobs, *stated)) if of_jobs else stated
+        return sort_findings((*of_jobs, *stated)) if of_jobs else stated
 
     @cached_property
     def charts(self) -> tuple[tuple[Chart, ...], tuple[Chart, ...]]:
         """The charts of the first screen, and the others."""
-        charts = chart_views(self.key, self.analysis, timed=not self.is_image_inference)
+        charts = draw_study_charts(self.key, self.analysis, timed=not self.is_image_inference)
         origins = " and ".join(dict.fromkeys(run.origin for run in self.runs))
         if origins != "measured":  # a chart is also read without its page
             charts = tuple(replace(chart, note=f"{origins}; {chart.note}") for chart in charts)
-        first = 0 if has_repeats(self.phases) else FIRST_CHARTS
+        first = 0 if has_repeated_blocks(self.phases) else FIRST_CHARTS
         return charts[:first], charts[first:]
 
 
@@ -152,10 +163,10 @@ class ReportChapter:
         return Section(self.title, key=self.key, tables=tables, folded=folded, **fields)
 
 
-def _draw_ledger(group: RunGroup) -> dict[str, Any]:
+def _make_ledger_fields(group: RunGroup) -> dict[str, Any]:
     """The ledger as matrix and table, with the trails of its figures."""
     analysis = group.analysis
-    view = ledger_view(analysis)
+    view = build_ledger_view(analysis)
     if view is None:
         return {}
     texts = {item.text for item in group.findings}  # no sentence stands twice
@@ -163,44 +174,50 @@ def _draw_ledger(group: RunGroup) -> dict[str, Any]:
     fields: dict[str, Any] = {"ledger": replace(view, sweep=tuple(sweep))}
     minor = frozenset((entry.layer, entry.direction) for entry in view.groups if entry.is_minor)
     # the table of parts stands in place of a row for each of hundreds of layers
-    if not has_repeats(group.phases) and (drawn := matrix(analysis, minor)) is not None:
+    if (
+        not has_repeated_blocks(group.phases)
+        and (drawn := build_ledger_matrix(analysis, minor)) is not None
+    ):
         fields["matrix"] = drawn
     names = {short: name[:1000] for name, short in group.names.items() if name != short}
-    return fields | {"trails": packed(trails(analysis)) | {"names": names}}
+    return fields | {"trails": pack_trails(build_trails(analysis)) | {"names": names}}
 
 
-def _draw_roofline(group: RunGroup) -> dict[str, Any]:
+def _make_roofline_fields(group: RunGroup) -> dict[str, Any]:
     roofline = group.analysis.roofline
-    charts = roofline_charts(group.key, roofline, group.colours, group.names)
-    peaks = describe_peaks(roofline)
+    charts = draw_roofline_charts(group.key, roofline, group.colours, group.names)
+    peaks = describe_device_peaks(roofline)
     return {"facts": (peaks,) if peaks else (), "charts": charts}
 
 
-def _draw_kernels(group: RunGroup) -> dict[str, Any]:
+def _make_kernel_fields(group: RunGroup) -> dict[str, Any]:
     grids = (
-        kernels.launches(group.study.prepared_runs, group.names),
-        study.counters(group.runs, group.names),
+        kernels.pack_launches_table(group.study.prepared_runs, group.names),
+        study.pack_counters_table(group.runs, group.names),
     )
     return {"grids": tuple(grid for grid in grids if grid is not None)}
 
 
-def _draw_utilization(group: RunGroup) -> dict[str, Any]:
-    chart = utilization_chart(f"{group.key}-utilization", [("", group.usages)])
-    sampled = (*_draw_samples(group, sampled_counters(group.runs)), *_draw_samples(group, SAMPLED))
+def _make_utilization_fields(group: RunGroup) -> dict[str, Any]:
+    chart = draw_utilization_chart(f"{group.key}-utilization", [("", group.usages)])
+    sampled = (
+        *_draw_foreign_samples(group, list_sampled_counters(group.runs)),
+        *_draw_foreign_samples(group, SAMPLED),
+    )
     return {"charts": (*((chart,) if chart else ()), *sampled)}
 
 
-def _draw_samples(group: RunGroup, quantities: Sampled) -> tuple[Chart, ...]:
+def _draw_foreign_samples(group: RunGroup, quantities: Sampled) -> tuple[Chart, ...]:
     """The samples of an existing report; perfctl's own runs are too short and too many."""
     name = f"{group.key}-{next(iter(quantities), '')}"
-    return series_charts(name, group.runs, quantities) if group.study.foreign else ()
+    return draw_sample_charts(name, group.runs, quantities) if group.study.is_foreign else ()
 
 
-def _is_ours(group: RunGroup) -> bool:
-    return not group.study.foreign
+def _is_run_by_perfctl(group: RunGroup) -> bool:
+    return not group.study.is_foreign
 
 
-def _is_always(group: RunGroup) -> bool:
+def _is_always_folded(group: RunGroup) -> bool:
     return True
 
 
@@ -208,30 +225,35 @@ CHAPTERS = (
     ReportChapter(
         "phases",
         "Prefill and decode",
-        lambda group: (usage.phases_table(group.runs), *phase_tables(group.phases)),
+        lambda group: (usage.build_phases_table(group.runs), *build_phase_tables(group.phases)),
     ),
     ReportChapter(
-        "passes", "Forward and backward", lambda group: (usage.passes_table(group.runs),)
+        "passes", "Forward and backward", lambda group: (usage.build_passes_table(group.runs),)
     ),
-    ReportChapter("inference", "Inference", lambda group: inference_answer(group.runs).tables),
-    ReportChapter("ledger", "FLOPs ledger", draw=_draw_ledger),
+    ReportChapter(
+        "inference", "Inference", lambda group: build_inference_answer(group.runs).tables
+    ),
+    ReportChapter("ledger", "FLOPs ledger", draw=_make_ledger_fields),
     ReportChapter("charts", "Charts", draw=lambda group: {"charts": group.charts[0]}),
     ReportChapter(
         "parts",
         "Parts",
-        lambda group: (parts_table(group.analysis.parts), variants_table(group.analysis)),
+        lambda group: (
+            build_devices_by_part_table(group.analysis.parts),
+            build_variants_table(group.analysis),
+        ),
     ),
-    ReportChapter("times", "CPU timer", lambda group: (times_table(group.analysis),)),
+    ReportChapter("times", "CPU timer", lambda group: (build_cpu_timer_table(group.analysis),)),
     ReportChapter(
         "breakdown",
         "Where the time goes",
-        draw=lambda group: {"icicles": icicles(group.analysis, group.colours)},
+        draw=lambda group: {"icicles": build_icicles(group.analysis, group.colours)},
     ),
     ReportChapter(
         "roofline",
         "Roofline",
-        lambda group: roofline_tables(group.analysis.roofline, group.names),
-        _draw_roofline,
+        lambda group: build_roofline_tables(group.analysis.roofline, group.names),
+        _make_roofline_fields,
         is_folded=lambda group: bool(group.analysis.ledger.rows),
     ),
     ReportChapter(
@@ -245,114 +267,129 @@ CHAPTERS = (
     ReportChapter(
         "advice",
         "Advice of ncu",
-        lambda group: (kernels.advice_table(group.runs, group.names),),
-        is_folded=_is_ours,
+        lambda group: (kernels.build_advice_table(group.runs, group.names),),
+        is_folded=_is_run_by_perfctl,
     ),
     ReportChapter(
         "sweep",
         "Batch sweep",
         lambda group: (
-            study.sweep_table(
+            study.build_sweep_table(
                 group.analysis.points, group.study.axis, rates=not group.is_image_inference
             )
-            if _is_ours(group)
+            if _is_run_by_perfctl(group)
             else None,
         ),
         lambda group: {"charts": group.charts[1]},
     ),
-    ReportChapter("steps", "Steps", lambda group: (study.steps(group.runs),), is_folded=_is_always),
     ReportChapter(
-        "switches", "Kernel switches", lambda group: (kernels.switch_table(group.analysis),)
+        "steps",
+        "Steps",
+        lambda group: (study.build_steps_table(group.runs),),
+        is_folded=_is_always_folded,
+    ),
+    ReportChapter(
+        "switches",
+        "Kernel switches",
+        lambda group: (kernels.build_kernel_switch_table(group.analysis),),
     ),
     ReportChapter(
         "kernels",
         "Kernels",
         lambda group: (
-            kernels.summary(group.study.prepared_runs, group.names),
-            kernels.mix_table(group.runs, group.names),
+            kernels.build_kernel_summary(group.study.prepared_runs, group.names),
+            kernels.build_instruction_mix_table(group.runs, group.names),
         ),
-        _draw_kernels,
+        _make_kernel_fields,
     ),
     ReportChapter(
         "timeline",
         "Timeline",
-        draw=lambda group: {"timelines": timelines(group.runs, group.colours, group.names)},
+        draw=lambda group: {"timelines": build_timelines(group.runs, group.colours, group.names)},
     ),
     ReportChapter(
         "operators",
         "Operators",
-        lambda group: study.operators(group.runs),
-        is_folded=_is_ours,
+        lambda group: study.build_operator_tables(group.runs),
+        is_folded=_is_run_by_perfctl,
     ),
     ReportChapter(
         "ranges",
         "Ranges and copies",
-        lambda group: (study.ranges(group.runs), *study.copy_tables(group.runs)),
-        is_folded=_is_ours,
+        lambda group: (study.build_ranges_table(group.runs), *study.build_copy_tables(group.runs)),
+        is_folded=_is_run_by_perfctl,
     ),
     ReportChapter(
         "api",
         "API calls",
-        lambda group: (study.api_calls(group.runs),),
-        is_folded=_is_always,
+        lambda group: (study.build_api_calls_table(group.runs),),
+        is_folded=_is_always_folded,
     ),
     ReportChapter(
-        "ranks", "Ranks", lambda group: (table for job in group.jobs for table in ranks_tables(job))
+        "ranks",
+        "Ranks",
+        lambda group: (table for job in group.jobs for table in build_communication_tables(job)),
     ),
     ReportChapter(
         "utilization",
         "Utilization",
         lambda group: (
-            usage.ways_table(group.usages),
-            usage.busy_table(group.usages),
-            usage.readings_table(group.usages),
-            usage.energy_table(group.usages),
-            usage.counters_table(group.runs),
+            usage.build_utilization_table(group.usages),
+            usage.build_busy_table(group.usages),
+            usage.build_device_samples_table(group.usages),
+            usage.build_energy_table(group.usages),
+            usage.build_counter_means_table(group.runs),
         ),
-        _draw_utilization,
+        _make_utilization_fields,
         list_wide=lambda group: (
-            usage.causes_table(group.analysis.verdicts),
-            *usage.waits_tables(group.usages, group.names),
+            usage.build_causes_table(group.analysis.verdicts),
+            *usage.build_idle_gap_tables(group.usages, group.names),
         ),
     ),
     ReportChapter(
         "memory",
         "Memory",
-        lambda group: (usage.memory_use_table(group.usages), usage.memory_table(group.runs)),
-        lambda group: {"charts": _draw_samples(group, SAMPLED_MEMORY)},
+        lambda group: (
+            usage.build_memory_use_table(group.usages),
+            usage.build_recorded_memory_table(group.runs),
+        ),
+        lambda group: {"charts": _draw_foreign_samples(group, SAMPLED_MEMORY)},
     ),
     ReportChapter(
         "values",
         "Values of the report",
-        lambda group: (study.summaries(group.runs),),
-        is_folded=_is_always,
+        lambda group: (study.build_summaries_table(group.runs),),
+        is_folded=_is_always_folded,
     ),
     ReportChapter(
         "runs",
         "Runs and environment",
-        lambda group: (about.runs_table(group.study), about.differences(group.runs)),
+        lambda group: (
+            about.build_runs_table(group.study),
+            about.build_differences_table(group.runs),
+        ),
         lambda group: {
-            "environment": about.environment(group.runs),
-            "commands": about.commands(group.study),
+            "environment": about.list_common_facts(group.runs),
+            "commands": about.list_repeat_commands(group.study),
         },
     ),
     ReportChapter(
         "gaps",
         "Missing values",
-        lambda group: (about.missing_values(group.study, group.analysis.ledger),),
+        lambda group: (about.build_missing_values_table(group.study, group.analysis.ledger),),
     ),
     ReportChapter(
         "messages",
         "Events of the tools",
-        lambda group: (about.diagnostics(group.runs),),
-        is_folded=_is_always,
+        lambda group: (about.build_tool_events_table(group.runs),),
+        is_folded=_is_always_folded,
     ),
 )
 
 
-def make_sections(group: RunGroup) -> tuple[Section, ...]:
+def make_report_sections(group: RunGroup) -> tuple[Section, ...]:
     """Return the chapters of a group that the HTML report has."""
-    omitted = {"inference", "values"} if _is_ours(group) else {"inference"}
+    omitted = {"inference", "values"} if _is_run_by_perfctl(group) else {"inference"}
     sections = (chapter.make_section(group) for chapter in CHAPTERS if chapter.key not in omitted)
     return tuple(section for section in sections if section is not None)
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from perfctl.orchestrator.counts.kernels.names import recognise
+from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import OUTSIDE
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun
-from perfctl.orchestrator.ledger.timing import Spread
-from perfctl.orchestrator.report.ledger import row_key
+from perfctl.orchestrator.ledger.timing import TimeSpread
+from perfctl.orchestrator.report.ledger import build_row_trail_key
 from perfctl.orchestrator.report.tables import run_label
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel
-from perfctl.records.run import label_point
+from perfctl.records.run import format_point
 
 MOST = 8
 """Kernels below one layer and direction; the others are one part."""
@@ -30,7 +30,7 @@ OTHER, NO_LAYER = 7, 8
 
 
 @dataclass(slots=True)
-class Node:
+class IcicleNode:
     """One part of the time; its children take at most as long."""
 
     name: str
@@ -42,17 +42,17 @@ class Node:
     """Dotted path of the layer or of the group of layers that it is; "" for what is of none, or of
     its parent's."""
     direction: str = ""
-    children: dict[str, Node] = field(default_factory=dict)
+    children: dict[str, IcicleNode] = field(default_factory=dict)
 
-    def child(self, name: str) -> Node:
-        return self.children.setdefault(name, Node(name))
+    def child(self, name: str) -> IcicleNode:
+        return self.children.setdefault(name, IcicleNode(name))
 
     @property
     def total(self) -> float:
         return self.own + sum(child.total for child in self.children.values())
 
 
-def icicles(analysis: Analysis, colours: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
+def build_icicles(analysis: Analysis, colours: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
     """Return one view for each batch size whose layers were timed; for reports without layers, one
     a run by kernel family.
 
@@ -65,25 +65,25 @@ def icicles(analysis: Analysis, colours: Mapping[str, int]) -> tuple[dict[str, A
         batch for batch in analysis.study.prepared_batches if batch.times and batch.times.rows
     ]
     if batches:
-        return tuple(_layers_view(batch, colours, analysis.names) for batch in batches)
+        return tuple(_build_layer_icicle(batch, colours, analysis.names) for batch in batches)
     timed = [
         run
         for run in analysis.study.prepared_runs
         if run.run.profiler != "ncu"
         and any(kernel.duration_ns is not None for kernel in run.run.report.kernels)
     ]
-    return tuple(_families_view(run, analysis.names) for run in timed)
+    return tuple(_build_family_icicle(run, analysis.names) for run in timed)
 
 
-def _layers_view(
+def _build_layer_icicle(
     batch: PreparedBatch, colours: Mapping[str, int], names: Mapping[str, str]
 ) -> dict[str, Any]:
-    times, timing = batch.times, batch.timing
+    times, timing = batch.times, batch.timing_run
     assert times is not None and timing is not None
     total = times.total
-    middle = _list_middle(total.values)
+    middle = _find_median_steps(total.values)
     step = "the median step" if total.over == 1 else "a mean step"
-    root = Node(times.whole.replace("of all steps", f"of {step}"))
+    root = IcicleNode(times.whole.replace("of all steps", f"of {step}"))
     launches = timing.launches if times.basis.startswith("kernels") else ()
     steps = timing.steps or 1
     if timing.numbered:  # the values are in the order in which the steps begin
@@ -105,41 +105,42 @@ def _layers_view(
         if path != direction and path not in patterns:
             node = node.child(direction)
             node.direction = direction
-        node.trail = row_key(path, direction, batch.batch)
+        node.trail = build_row_trail_key(path, direction, batch.batch)
         kernels = (kernel for kernel, _ in by_key.get((layer, direction), ()))
-        _hang(node, _average(spent, middle), _sum_by_name(kernels, names, steps))
-    if (unknown := _average(times.unattributed, middle)) > 0:
+        _add_kernels(node, _average_steps(spent, middle), _sum_kernel_times(kernels, names, steps))
+    if (unknown := _average_steps(times.unattributed, middle)) > 0:
         root.child(UNKNOWN).own += unknown
-    _colour(root, colours)
-    label = label_point(batch.batch)
+    _colour_children(root, colours)
+    label = format_point(batch.batch)
     among = {1: "1 step"}.get(total.count, f"the step of median time among {total.count}")
     among = among if total.over == 1 else f"mean of {total.over} steps"
-    return _packed(root, label, f"{times.basis}; {among}")
+    return _pack_nodes(root, label, f"{times.basis}; {among}")
 
 
-def _list_middle(values: Sequence[float]) -> list[int]:
+def _find_median_steps(values: Sequence[float]) -> list[int]:
     """Return the step of median time; of an even number the two whose mean is the median."""
     ordered = sorted(range(len(values)), key=values.__getitem__)
     return ordered[(len(values) - 1) // 2 : len(values) // 2 + 1]
 
 
-def _average(spread: Spread, steps: Sequence[int]) -> float:
+def _average_steps(spread: TimeSpread, steps: Sequence[int]) -> float:
     return fmean(spread.values[step] for step in steps)
 
 
-def _families_view(prepared: PreparedRun, names: Mapping[str, str]) -> dict[str, Any]:
-    root = Node("kernel time")
+def _build_family_icicle(prepared: PreparedRun, names: Mapping[str, str]) -> dict[str, Any]:
+    root = IcicleNode("kernel time")
     families = group_by(
-        prepared.run.report.kernels, lambda kernel: recognise(kernel.name).family or "other kernels"
+        prepared.run.report.kernels,
+        lambda kernel: recognise_kernel(kernel.name).family or "other kernels",
     )
     for family, kernels in families.items():
-        if times := _sum_by_name(kernels, names):
-            _hang(root.child(family), sum(times.values()), times, FAMILIES)
-    _colour(root, {})
-    return _packed(root, run_label(prepared.run), "sums over all launches of the report")
+        if times := _sum_kernel_times(kernels, names):
+            _add_kernels(root.child(family), sum(times.values()), times, FAMILIES)
+    _colour_children(root, {})
+    return _pack_nodes(root, run_label(prepared.run), "sums over all launches of the report")
 
 
-def _sum_by_name(
+def _sum_kernel_times(
     kernels: Iterable[Kernel], names: Mapping[str, str], steps: int = 1
 ) -> dict[str, float]:
     """Return kernel -> nanoseconds a step."""
@@ -150,23 +151,25 @@ def _sum_by_name(
     return times
 
 
-def _colour(root: Node, colours: Mapping[str, int]) -> None:
+def _colour_children(root: IcicleNode, colours: Mapping[str, int]) -> None:
     """The parts of a step in the colours of the other charts; where they have none, the longest
     seven in one each."""
     ordered = sorted(root.children.values(), key=lambda node: -node.total)
     has_colours = any(node.name in colours for node in ordered)
     for number, node in enumerate(ordered):
         colour = colours.get(node.name, OTHER) if has_colours else min(number, OTHER)
-        _paint(node, NO_LAYER if node.name == UNKNOWN else colour)
+        _colour_subtree(node, NO_LAYER if node.name == UNKNOWN else colour)
 
 
-def _paint(node: Node, colour: int) -> None:
+def _colour_subtree(node: IcicleNode, colour: int) -> None:
     node.colour = colour
     for child in node.children.values():
-        _paint(child, colour)
+        _colour_subtree(child, colour)
 
 
-def _hang(node: Node, total: float, kernels: Mapping[str, float], most: int = MOST) -> None:
+def _add_kernels(
+    node: IcicleNode, total: float, kernels: Mapping[str, float], most: int = MOST
+) -> None:
     """Kernels below a node, the longest first; time that is no kernel's stays the node's own."""
     ordered = sorted(kernels.items(), key=lambda pair: -pair[1])
     for name, spent in ordered[:most]:
@@ -176,17 +179,17 @@ def _hang(node: Node, total: float, kernels: Mapping[str, float], most: int = MO
     node.own += max(total - sum(kernels.values()), 0.0)
 
 
-def _packed(root: Node, label: str, basis: str) -> dict[str, Any]:
+def _pack_nodes(root: IcicleNode, label: str, basis: str) -> dict[str, Any]:
     rows: list[tuple[Any, ...]] = []
 
-    def add(node: Node, parent: int) -> None:
+    def add_node(node: IcicleNode, parent: int) -> None:
         index = len(rows)
         attributes = (node.colour, node.trail, node.layer, node.direction)
         rows.append((node.name[:300], parent, round(node.total), *attributes))
         for child in sorted(node.children.values(), key=lambda child: -child.total):
-            add(child, index)
+            add_node(child, index)
 
-    add(root, -1)
+    add_node(root, -1)
     names = ("name", "parent", "value", "colour", "trail", "layer", "direction")
     columns = map(list, zip(*rows, strict=True))
     return {"label": label, "basis": basis} | dict(zip(names, columns, strict=True))

@@ -12,47 +12,47 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from perfctl.orchestrator.counts.counters.work import KernelFlops, makes_flops
-from perfctl.orchestrator.counts.figure import Figure, missing, total_of
-from perfctl.orchestrator.counts.kernels.names import family
-from perfctl.orchestrator.counts.kernels.short_names import shorten
+from perfctl.orchestrator.counts.counters.work import KernelFlops, is_flop_counter
+from perfctl.orchestrator.counts.figure import Figure, make_missing_figure, sum_figures
+from perfctl.orchestrator.counts.kernels.names import recognise_family
+from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.sweep import (
-    KernelSet,
-    LayerKernels,
-    Switch,
-    algorithm_changes,
-    describe,
+    KernelSwitch,
+    LayerKernelSet,
+    LayerKernelSweep,
+    describe_algorithm,
+    list_layer_kernels,
 )
-from perfctl.orchestrator.report.numbers import percent, ratio
-from perfctl.orchestrator.report.page.records import divide
+from perfctl.orchestrator.report.numbers import format_percent, format_ratio
+from perfctl.orchestrator.report.page.records import split_first_sentence
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
     Column,
-    Grid,
     LongColumn,
+    PackedTable,
     Table,
-    amount,
+    amount_cell,
+    build_compact_table,
+    build_table,
+    choose_figure_style,
+    explain_figure_state,
     figure_cell,
-    listing,
-    long_table,
-    mark,
+    format_state_sign,
+    missing_cell,
     name_cell,
     name_column,
-    nothing,
-    packed,
-    reason_of,
+    optional_text_cell,
+    pack_column,
+    pack_long_table,
     run_label,
     share_cell,
-    style_of,
-    table,
     text_cell,
     text_column,
     time_cell,
     time_column,
-    word_cell,
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import WORKED_OUT, Advice, Kernel, SourceLine
@@ -74,7 +74,7 @@ those that FLOPs are made from and that counted something."""
 COUNTER_CELLS = 1_200_000
 """Launches x counters; beyond it the report has only the FLOPs made from them."""
 PATHS = ("fp32", "fp64", "fp16", "tensor")
-_NONE = missing("not_collected", "no counters for this launch")
+_NONE = make_missing_figure("not_collected", "no counters for this launch")
 NO_FLOPS = KernelFlops(_NONE, _NONE, _NONE, _NONE, _NONE)
 NAMES = 4
 """Kernel names in a cell; the rest is counted."""
@@ -99,7 +99,7 @@ _LAUNCH = (
 """(label, unit, kind, attribute of a kernel) of the columns of the table of launches."""
 
 
-def group_advice(run: Run) -> Iterator[tuple[float, str | None, Advice, int]]:
+def group_ncu_advice(run: Run) -> Iterator[tuple[float, str | None, Advice, int]]:
     """Yield (ns that it saves by its estimates, kernel, the result with the largest estimate,
     launches) of each rule and kernel: results that differ in figures only are one."""
     kernels: dict[int | None, Kernel] = {kernel.launch: kernel for kernel in run.report.kernels}
@@ -118,7 +118,7 @@ def group_advice(run: Run) -> Iterator[tuple[float, str | None, Advice, int]]:
         yield saved_ns, name, best, len({advice.launch for advice in results})
 
 
-def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
+def build_advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
     """One row a kernel and rule, the one that saves the most time first; results that differ in
     figures only are one. ``names``: short kernel names of the report."""
     names_of_all = {kernel.name for run in runs for kernel in run.report.kernels}
@@ -138,13 +138,13 @@ def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
         text_column("of", "global: of the launch; local: of one unit of the GPU", is_optional=True),
         text_column("advice", "of the launch with the largest estimate"),
     ]
-    none = nothing("ncu has no estimate for this")
+    none = missing_cell("ncu has no estimate for this")
     rows: list[tuple[float, float, list[Any]]] = []
     for run in runs:
-        for saved_ns, name, best, launches in group_advice(run):
+        for saved_ns, name, best, launches in group_ncu_advice(run):
             estimate = best.estimated_speedup
             kernel_cell = (
-                name_cell(name, names.get(name)) if name else nothing("the complete report")
+                name_cell(name, names.get(name)) if name else missing_cell("the complete report")
             )
             row = [
                 run_label(run),
@@ -154,20 +154,20 @@ def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
                 launches,
                 time_cell(saved_ns or None, "no estimate, or no time of the launches"),
                 none if estimate is None else share_cell(estimate),
-                none if estimate is None else word_cell(best.speedup_scope),
+                none if estimate is None else optional_text_cell(best.speedup_scope),
                 _fold_advice(best.text),
             ]
             rows.append((saved_ns, estimate or 0, row))
     rows.sort(key=lambda item: item[:2], reverse=True)
-    return listing("Advice of ncu", columns, [row for *_, row in rows])
+    return build_compact_table("Advice of ncu", columns, [row for *_, row in rows])
 
 
 def _fold_advice(text: str | None) -> Cell:
-    visible, folded = divide(text or "", LONGEST)
-    return replace(word_cell(visible), folded=folded)
+    visible, folded = split_first_sentence(text or "", LONGEST)
+    return replace(optional_text_cell(visible), folded=folded)
 
 
-def mix_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
+def build_instruction_mix_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
     """One row a kernel: which instructions its warps executed, over all its launches; the most
     instructions first."""
     columns = [
@@ -187,24 +187,24 @@ def mix_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
         for name, kernels in group_by(counted, lambda kernel: kernel.name).items():
             mix = sum((mixes[kernel.launch] for kernel in kernels), Tally[str]())
             short = name_cell(name, names.get(name))
-            total = amount(mix.total(), "inst")
+            total = amount_cell(mix.total(), "inst")
             rows.append([run_label(run), short, len(kernels), total, _mix_cell(mix)])
     rows.sort(key=lambda row: -row[3].value)
-    return listing("Instruction mix, by opcode", columns, rows)
+    return build_compact_table("Instruction mix, by opcode", columns, rows)
 
 
 def _mix_cell(mix: Tally[str]) -> Cell:
     total, often = mix.total(), mix.most_common()
     if not total:
-        return nothing("no instruction was executed")
-    shares = [f"{opcode} {percent(value / total)}" for opcode, value in often[:OPCODES]]
+        return missing_cell("no instruction was executed")
+    shares = [f"{opcode} {format_percent(value / total)}" for opcode, value in often[:OPCODES]]
     if other_count := sum(value for _, value in often[OPCODES:]):
-        shares.append(f"others {percent(other_count / total)}")
+        shares.append(f"others {format_percent(other_count / total)}")
     counts = ", ".join(f"{opcode} {value:,.0f}" for opcode, value in often)
     return text_cell(", ".join(shares), counts[:_TITLE])
 
 
-def source_table(lines: Sequence[SourceLine]) -> Table | None:
+def build_source_table(lines: Sequence[SourceLine]) -> Table | None:
     """One row a source line of a kernel, or an instruction where the report has no line, as
     ``read.source_lines`` has them."""
     columns = [
@@ -219,22 +219,22 @@ def source_table(lines: Sequence[SourceLine]) -> Table | None:
         text_column("stall", "the most frequent reason at the hottest instruction"),
     ]
     total = sum(line.samples or 0 for line in lines)
-    names = shorten(line.kernel for line in lines)
+    names = shorten_kernel_names(line.kernel for line in lines)
     rows = [
         [
             name_cell(line.kernel, names[line.kernel]),
             _location_cell(line),
             line.instructions,
             line.opcode,
-            amount(line.inst_executed, "inst"),
-            amount(line.thread_inst_executed, "inst"),
+            amount_cell(line.inst_executed, "inst"),
+            amount_cell(line.thread_inst_executed, "inst"),
             line.samples,
             share_cell(line.samples / total if line.samples is not None and total else None),
             line.stall,
         ]
         for line in lines
     ]
-    return listing("Source lines by samples, then by instructions", columns, rows)
+    return build_compact_table("Source lines by samples, then by instructions", columns, rows)
 
 
 def _location_cell(line: SourceLine) -> Cell:
@@ -246,7 +246,7 @@ def _location_cell(line: SourceLine) -> Cell:
     )
 
 
-def summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Table | None:
+def build_kernel_summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Table | None:
     """One row a run and kernel name, by its share of the run's kernel time. ``names``: short names
     of the whole page."""
     columns = [
@@ -290,40 +290,44 @@ def summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Table | No
             row = [
                 run_label(run),
                 name_cell(name, names.get(name)),
-                family(name) or nothing("no pattern matches this name"),
+                recognise_family(name) or missing_cell("no pattern matches this name"),
                 len(kernels),
                 time,
                 share_cell(times[name] / total if is_timed and total else None),
                 *(
-                    figure_cell(total_of(getattr(figures, path) for figures in flops), "FLOP")
+                    figure_cell(sum_figures(getattr(figures, path) for figures in flops), "FLOP")
                     for path in ("total", *PATHS)
                 ),
             ]
             rows.append((times[name] / (total or 1), row))
     rows.sort(key=lambda item: -item[0])
-    return listing("Kernels by name", columns, [row for _, row in rows])
+    return build_compact_table("Kernels by name", columns, [row for _, row in rows])
 
 
-def launches(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Grid | None:
+def pack_launches_table(
+    runs: Sequence[PreparedRun], names: Mapping[str, str]
+) -> PackedTable | None:
     """Every launch of the runs; None when there is none. ``state`` of a column: style, mark and
     reason of each value."""
     rows = [(run, kernel) for run in runs for kernel in run.run.report.kernels]
     if not rows:
         return None
     total, rows = len(rows), rows[:LAUNCHES_SHOWN]
-    counters, notes = _counter_columns(runs, rows)
-    columns = _kernel_columns(rows)[0 if len(runs) > 1 else 1 :]
-    return long_table("launches", columns, len(rows), total - len(rows), counters, notes, names)
+    counters, notes = _pack_counter_columns(runs, rows)
+    columns = _list_launch_columns(rows)[0 if len(runs) > 1 else 1 :]
+    return pack_long_table(
+        "launches", columns, len(rows), total - len(rows), counters, notes, names
+    )
 
 
-def _kernel_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[LongColumn]:
+def _list_launch_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[LongColumn]:
     kernels = [kernel for _, kernel in rows]
     computed: dict[str, list[Any]] = {
         "run": [run_label(run.run) for run, _ in rows],
-        "family": [family(kernel.name) for kernel in kernels],
-        "grid": [_sides(k.grid_x, k.grid_y, k.grid_z) for k in kernels],
-        "block": [_sides(k.block_x, k.block_y, k.block_z) for k in kernels],
-        "shared": [_shared_bytes(kernel) for kernel in kernels],
+        "family": [recognise_family(kernel.name) for kernel in kernels],
+        "grid": [_format_sides(k.grid_x, k.grid_y, k.grid_z) for k in kernels],
+        "block": [_format_sides(k.block_x, k.block_y, k.block_z) for k in kernels],
+        "shared": [_sum_shared_bytes(kernel) for kernel in kernels],
     }
     return [
         (
@@ -334,17 +338,17 @@ def _kernel_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[LongColu
     ]
 
 
-def _sides(x: int | None, y: int | None, z: int | None) -> str | None:
+def _format_sides(x: int | None, y: int | None, z: int | None) -> str | None:
     sides = (x, y, z) if z not in (None, 1) else (x, y) if y not in (None, 1) else (x,)
     return None if x is None else "×".join(map(str, sides))
 
 
-def _shared_bytes(kernel: Kernel) -> int | None:
+def _sum_shared_bytes(kernel: Kernel) -> int | None:
     parts = (kernel.static_shared_bytes, kernel.dynamic_shared_bytes)
     return None if parts == (None, None) else sum(part or 0 for part in parts)
 
 
-def _counter_columns(
+def _pack_counter_columns(
     runs: Sequence[PreparedRun], rows: Sequence[tuple[PreparedRun, Kernel]]
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """FLOPs made from counters, then the counters themselves as far as they fit."""
@@ -356,16 +360,19 @@ def _counter_columns(
         figures: list[Figure] = [
             getattr(run.flops.get(kernel.launch, NO_FLOPS), path) for run, kernel in rows
         ]
-        states = [(style_of(figure), mark(figure), reason_of(figure)) for figure in figures]
+        states = [
+            (choose_figure_style(figure), format_state_sign(figure), explain_figure_state(figure))
+            for figure in figures
+        ]
         if path != "total" and all(
             figure.value is None and figure.state != "refused" for figure in figures
         ):
             continue
-        column = packed(
+        column = pack_column(
             "executed" if path == "total" else path, "FLOP", "si", [f.value for f in figures]
         )
         if any(map(any, states)):  # not all are measured in full
-            column["state"] = packed("", "", "", states)
+            column["state"] = pack_column("", "", "", states)
         columns.append(column)
     counters_shown = list(units)
     if len(units) > COUNTER_COLUMNS:
@@ -376,21 +383,21 @@ def _counter_columns(
             for name in kernel_values
             if kernel_values[name]
         }
-        counted = {name for name in counted if makes_flops(name)}
+        counted = {name for name in counted if is_flop_counter(name)}
         counters_shown = [name for name in units if name in counted][:COUNTER_COLUMNS]
     if len(counters_shown) * len(rows) > COUNTER_CELLS:
         counters_shown = []
     for name in counters_shown:
         values = [run.values.get(kernel.launch, {}).get(name) for run, kernel in rows]
-        columns.append(packed(name, units[name], "si", values))
+        columns.append(pack_column(name, units[name], "si", values))
     omitted = len(units) - len(counters_shown)
     return columns, [f"{omitted:,} more counters are in the next table"] if omitted else []
 
 
-def switch_table(analysis: Analysis) -> Table | None:
+def build_kernel_switch_table(analysis: Analysis) -> Table | None:
     """One row a layer, direction and stretch of batch sizes with the same kernels; None for a
     single batch size."""
-    if analysis.study.foreign or len(analysis.study.batches) < 2:
+    if analysis.study.is_foreign or len(analysis.study.batches) < 2:
         return None
     columns = [
         name_column("layer, pass"),
@@ -402,15 +409,15 @@ def switch_table(analysis: Analysis) -> Table | None:
         text_column("changes", "compared with the previous batch size"),
     ]
     served = sorted(
-        algorithm_changes(analysis.study, analysis.ledger), key=lambda item: not item.switches
+        list_layer_kernels(analysis.study, analysis.ledger), key=lambda item: not item.switches
     )
-    rows = [row for item in served for row in _rows(item, analysis.names)]
-    return table("Kernels over batch sizes, layers with changes first", columns, rows)
+    rows = [row for item in served for row in _list_switch_rows(item, analysis.names)]
+    return build_table("Kernels over batch sizes, layers with changes first", columns, rows)
 
 
-def _rows(item: LayerKernels, names: Mapping[str, str]) -> Iterator[list[Any]]:
+def _list_switch_rows(item: LayerKernelSweep, names: Mapping[str, str]) -> Iterator[list[Any]]:
     starts = {switch.after.batch: switch for switch in item.switches}
-    stretches: list[list[KernelSet]] = []
+    stretches: list[list[LayerKernelSet]] = []
     for kernels in item.sets:
         if not stretches or kernels.batch in starts:
             stretches.append([])
@@ -422,20 +429,22 @@ def _rows(item: LayerKernels, names: Mapping[str, str]) -> Iterator[list[Any]]:
         yield [
             name_cell(item.name),
             ", ".join(str(kernels.batch) for kernels in stretch),
-            text_cell(describe(first.algorithm)),
+            text_cell(describe_algorithm(first.algorithm)),
             name_cell(", ".join(first.kernels), short + tail),
             figure_cell(first.flops_per_sample, "FLOP"),
             figure_cell(first.bytes_per_sample, "B"),
-            _describe_change(switch)
+            _describe_kernel_change(switch)
             if switch
-            else nothing("the first batch size with these kernels"),
+            else missing_cell("the first batch size with these kernels"),
         ]
 
 
-def _describe_change(switch: Switch) -> str:
+def _describe_kernel_change(switch: KernelSwitch) -> str:
     text = "another algorithm"
-    if not switch.algorithm_changed:
+    if not switch.is_other_algorithm:
         text = "different kernels of the same algorithm"
     factors = [(switch.flops_factor, "FLOPs"), (switch.bytes_factor, "bytes")]
-    changes = [f"{ratio(factor)} × the {unit}" for factor, unit in factors if factor is not None]
+    changes = [
+        f"{format_ratio(factor)} × the {unit}" for factor, unit in factors if factor is not None
+    ]
     return f"{text}: {', '.join(changes)} per sample" if changes else text

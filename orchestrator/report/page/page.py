@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from perfctl.orchestrator.counts.hardware.peaks import Peaks
-from perfctl.orchestrator.report.numbers import hold_units
-from perfctl.orchestrator.report.page.records import divide_note
-from perfctl.orchestrator.report.page.sections import page_view
+from perfctl.orchestrator.counts.hardware.peaks import DevicePeaks
+from perfctl.orchestrator.report.numbers import bind_units_to_numbers
+from perfctl.orchestrator.report.page.records import split_long_note
+from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.run import Run
 
@@ -27,12 +27,12 @@ _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160), *
 line around."""
 
 
-def render(
+def render_run_report(
     runs: Sequence[Run],
     *,
     generated_at: str,
     title: str | None = None,
-    peaks: Sequence[Peaks] = (),
+    peaks: Sequence[DevicePeaks] = (),
     caution: str | None = None,
     begun: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> str:
@@ -43,65 +43,69 @@ def render(
     ``caution``: a sentence about runs of the database that are not among ``runs``; None if there
     are none.
     """
-    view = page_view(
+    view = build_report_view(
         runs, generated_at=generated_at, title=title, peaks=peaks, caution=caution, begun=begun
     )
-    return render_runs(view)
+    return render_runs_view(view)
 
 
-def render_runs(view: View) -> str:
+def render_runs_view(view: View) -> str:
     """Return the view of runs, from ``page_view``, as an HTML report."""
-    return _filled("run.html", view)
+    return _render_template("run.html", view)
 
 
 def render_view(view: View) -> str:
     """Return a view as an HTML report. The same view gives the same bytes."""
-    return _filled("view.html", view)
+    return _render_template("view.html", view)
 
 
 def render_calculator(view: object) -> str:
     """HTML of the calculator, from ``report.calculator.page_view``. The same view gives the
     same bytes."""
-    return _filled("calculator.html", view)
+    return _render_template("calculator.html", view)
 
 
-def calculator_digest() -> str:
+def compute_calculator_digest() -> str:
     """Return the digest of the calculator's script, as its page states it."""
     body = "{% extends 'calculator.html' %}{% block body %}{% endblock %}"
-    page = _environment().from_string(body).render(page={"title": ""})
+    page = _make_jinja_environment().from_string(body).render(page={"title": ""})
     return page.partition("script-src '")[2].partition("'")[0]
 
 
-def listing(view: Mapping[str, Any]) -> str:
+def render_folder_listing(view: Mapping[str, Any]) -> str:
     """HTML of a folder's pages and sweeps, as 'perfctl serve' shows them."""
-    return _filled("sweeps.html", view)
+    return _render_template("sweeps.html", view)
 
 
-def _filled(template: str, view: object) -> str:
-    text = _environment().get_template(template).render(page=view)
+def _render_template(template: str, view: object) -> str:
+    text = _make_jinja_environment().get_template(template).render(page=view)
     clean_text = text.translate(_CONTROL)
     # a report may hold half a surrogate pair
     return clean_text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _environment() -> Environment:
+def _make_jinja_environment() -> Environment:
     environment = Environment(
         autoescape=True,
-        loader=FunctionLoader(_source),
+        loader=FunctionLoader(_read_template),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     # SVG that charts.py made; names in it are escaped there
     environment.filters["drawing"] = Markup
-    environment.filters |= {"divided": divide_note, "held": hold_units, "breakable": _breakable}
+    environment.filters |= {
+        "divided": split_long_note,
+        "held": bind_units_to_numbers,
+        "breakable": _insert_break_points,
+    }
     # what a page's Content-Security-Policy allows: this script, and none that a name from a report
     # might become
     environment.filters["digest"] = lambda code: (
         f"sha256-{b64encode(sha256(code.encode()).digest()).decode('ascii')}"
     )
     # style and scripts, our own files
-    environment.globals["asset"] = lambda name: Markup(_source(name))  # noqa: S704  # nosec B704
+    environment.globals["asset"] = lambda name: Markup(_read_template(name))  # noqa: S704  # nosec B704
     environment.policies["json.dumps_kwargs"] = {
         "separators": (",", ":"),
         "ensure_ascii": False,
@@ -110,10 +114,10 @@ def _environment() -> Environment:
     return environment
 
 
-def _breakable(name: str) -> Markup:
+def _insert_break_points(name: str) -> Markup:
     """Return a name that may break after its dots, colons and underscores, and nowhere else."""
     return Markup("<wbr>").join(re.findall(r"[^._:/]*[._:/]*", name))
 
 
-def _source(name: str) -> str:
+def _read_template(name: str) -> str:
     return resources.files("perfctl.templates").joinpath(name).read_text(encoding="utf-8")

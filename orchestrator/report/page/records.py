@@ -21,7 +21,7 @@ _CLAUSES = ("; ", ": ", ", ", " (")
 """Where a longer sentence is broken, the best first."""
 
 
-def shortened(text: str) -> str:
+def shorten_sentence(text: str) -> str:
     """At most LONGEST characters, cut at a word: for a sentence that stands alone, without details
     after it."""
     if len(text) <= LONGEST:
@@ -59,12 +59,12 @@ class Finding:
     def first(self) -> str:
         """A short text, otherwise its first sentence: at most LONGEST characters; a longer one ends
         after a clause."""
-        return divide(self.text)[0]
+        return split_first_sentence(self.text)[0]
 
     @property
     def details(self) -> str:
         """The text after the first sentence; "" if there is none."""
-        return divide(self.text)[1]
+        return split_first_sentence(self.text)[1]
 
 
 def shorten_findings(findings: Iterable[Finding], complete: int) -> tuple[Finding, ...]:
@@ -78,16 +78,16 @@ def shorten_findings(findings: Iterable[Finding], complete: int) -> tuple[Findin
     )
 
 
-def divide_note(text: str) -> tuple[str, str]:
+def split_long_note(text: str) -> tuple[str, str]:
     """Return the sentences of a note that fit into two lines, and the others, which are folded."""
     sentences = accumulate(_ENDS.split(text), "{} {}".format)
     fitting = [start for start in sentences if len(start) <= LONGEST_NOTE]
     if not fitting:
-        return divide(text, LONGEST_NOTE)
+        return split_first_sentence(text, LONGEST_NOTE)
     return fitting[-1], text[len(fitting[-1]) :].lstrip()
 
 
-def divide(text: str, longest: int = LONGEST) -> tuple[str, str]:
+def split_first_sentence(text: str, longest: int = LONGEST) -> tuple[str, str]:
     """Return the first sentence and what follows it; a text that is short enough is not divided."""
     if len(text) <= longest:
         return text, ""

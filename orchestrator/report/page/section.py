@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfctl.orchestrator.report.findings import SHOWN
-from perfctl.orchestrator.report.ledger.matrix import Matrix
+from perfctl.orchestrator.report.ledger.matrix import LedgerMatrix
 from perfctl.orchestrator.report.ledger.page import LedgerView
 from perfctl.orchestrator.report.page.about import CAUTIONED, ORIGINS
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.tables import Grid
+from perfctl.orchestrator.report.tables import PackedTable
 from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
@@ -21,10 +21,10 @@ class Section(View):
     """A chapter of a run group. Its key is unique in the group."""
 
     ledger: LedgerView | None = None
-    matrix: Matrix | None = None
+    matrix: LedgerMatrix | None = None
     trails: Mapping[str, Any] = field(default_factory=dict)
     """As ``trail.packed`` makes them; "names": short kernel name -> complete name."""
-    grids: tuple[Grid, ...] = ()
+    grids: tuple[PackedTable, ...] = ()
     """Long tables that are drawn a screen at a time."""
     timelines: tuple[dict[str, Any], ...] = ()
     icicles: tuple[dict[str, Any], ...] = ()
@@ -34,7 +34,7 @@ class Section(View):
     """(name, command line) to repeat the runs."""
 
 
-def group_view(
+def build_group_view(
     key: str,
     title: str,
     runs: Sequence[Run],

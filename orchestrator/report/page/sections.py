@@ -7,16 +7,21 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.counts.hardware.peaks import Peaks
-from perfctl.orchestrator.ledger.analysis import analyse_all
-from perfctl.orchestrator.ledger.prepared import Study, heading, parts, studies
-from perfctl.orchestrator.report.charts.study import label
-from perfctl.orchestrator.report.ledger.ranks import communications
+from perfctl.orchestrator.counts.hardware.peaks import DevicePeaks
+from perfctl.orchestrator.ledger.analysis import analyse_studies
+from perfctl.orchestrator.ledger.prepared import (
+    Study,
+    format_study_heading,
+    group_into_studies,
+    group_studies_by_sweep,
+)
+from perfctl.orchestrator.report.charts.study import make_study_label
+from perfctl.orchestrator.report.ledger.ranks import list_job_communications
 from perfctl.orchestrator.report.page import about
-from perfctl.orchestrator.report.page.chapters import RunGroup, make_sections
-from perfctl.orchestrator.report.page.section import group_view
-from perfctl.orchestrator.report.page.several import overview
-from perfctl.orchestrator.report.studies.inference_findings import answered
+from perfctl.orchestrator.report.page.chapters import RunGroup, make_report_sections
+from perfctl.orchestrator.report.page.section import build_group_view
+from perfctl.orchestrator.report.page.several import build_overview
+from perfctl.orchestrator.report.studies.inference_findings import is_timed_inference
 from perfctl.orchestrator.report.view import View
 from perfctl.records.bench import WORKLOAD
 from perfctl.records.run import Run
@@ -28,12 +33,12 @@ OPEN_GROUPS = 3
 """Run groups that are all open; of more only the first is, below the overview."""
 
 
-def page_view(
+def build_report_view(
     runs: Iterable[Run],
     *,
     generated_at: str,
     title: str | None,
-    peaks: Sequence[Peaks] = (),
+    peaks: Sequence[DevicePeaks] = (),
     caution: str | None = None,
     begun: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> View:
@@ -42,7 +47,7 @@ def page_view(
     A bench of many networks is one part, with a row for each point instead of a ledger for each
     network. ``begun`` receives the name of each group, how many are done, how many there are.
     """
-    every = list(studies(runs))
+    every = list(group_into_studies(runs))
     bench = [
         study
         for study in every
@@ -51,21 +56,21 @@ def page_view(
     if len(bench) <= WHOLE:
         bench = []
     shown_studies = sorted(
-        (study for study in every if study not in bench), key=lambda study: study.foreign
+        (study for study in every if study not in bench), key=lambda study: study.is_foreign
     )
-    jobs = list(communications(run for study in shown_studies for run in study.runs))
+    jobs = list(list_job_communications(run for study in shown_studies for run in study.runs))
     further = {id(use.run) for job in jobs for use in job.job.ranks[1:]}
     shown_studies = [
         study for study in shown_studies if not all(id(run) in further for run in study.runs)
     ]
-    inference = [study for study in shown_studies if answered(study)]
-    analyses = list(analyse_all(shown_studies, peaks))
+    inference = [study for study in shown_studies if is_timed_inference(study)]
+    analyses = list(analyse_studies(shown_studies, peaks))
     views = []
     for number, analysis in enumerate(analyses, 1):
-        begun(label(analysis.study), number - 1, len(shown_studies))
+        begun(make_study_label(analysis.study), number - 1, len(shown_studies))
         first = {id(run) for run in analysis.study.runs}
         jobs_of_first = tuple(job for job in jobs if id(job.job.ranks[0].run) in first)
-        views.append(_study_view(RunGroup(analysis, f"s{number}", jobs_of_first)))
+        views.append(_build_study_view(RunGroup(analysis, f"s{number}", jobs_of_first)))
     often = Tally(view.title for view in views)
     for index, (view, study) in enumerate(zip(views, shown_studies, strict=True)):
         device = dict(view.properties).get("device")
@@ -75,22 +80,22 @@ def page_view(
             is_profiled = any(run.profiler != "none" for run in study.runs)
             is_folded = len(shown_studies) > 1 or not is_profiled
             views[index] = replace(view, title=f"Details: {name}", is_folded=is_folded)
-    joint = overview(
+    joint = build_overview(
         [
             (view.key, analysis)
             for view, analysis in zip(views, analyses, strict=True)
             if analysis.study not in inference
         ]
     )
-    views = [*_shared_parts(inference, bench, len(shown_studies) + 1), *views]
+    views = [*_build_shared_views(inference, bench, len(shown_studies) + 1), *views]
     if title is None:
         is_of_one = (
             not inference
             and not bench
             and len(shown_studies) > 1
-            and len(parts(shown_studies)) == 1
+            and len(group_studies_by_sweep(shown_studies)) == 1
         )
-        title = _title_of_parts(shown_studies) if is_of_one else _title(views)
+        title = _name_parts_of_study(shown_studies) if is_of_one else _choose_title(views)
     if joint.tables and len(views) > OPEN_GROUPS:
         views[1:] = [replace(view, is_folded=True) for view in views[1:]]
     # "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is
@@ -106,20 +111,22 @@ def page_view(
     )
 
 
-def _shared_parts(inference: Sequence[Study], bench: Sequence[Study], first: int) -> Iterator[View]:
+def _build_shared_views(
+    inference: Sequence[Study], bench: Sequence[Study], first: int
+) -> Iterator[View]:
     """Yield the part of all models and those of a bench. Few reports have one, so what draws them
     is loaded for these only."""
     if inference:
-        from perfctl.orchestrator.report.studies.inference import inference_view
+        from perfctl.orchestrator.report.studies.inference import build_inference_page_part
 
-        yield inference_view(inference)
+        yield build_inference_page_part(inference)
     if bench:
-        from perfctl.orchestrator.report.page.bench import bench_views
+        from perfctl.orchestrator.report.page.bench import build_bench_views
 
-        yield from bench_views(bench, first)
+        yield from build_bench_views(bench, first)
 
 
-def _title_of_parts(studies_of_parts: Sequence[Study]) -> str:
+def _name_parts_of_study(studies_of_parts: Sequence[Study]) -> str:
     models = dict.fromkeys(
         study.runs[0].report.environment.get("option:model") or study.workload
         for study in studies_of_parts
@@ -127,26 +134,26 @@ def _title_of_parts(studies_of_parts: Sequence[Study]) -> str:
     return f"{' and '.join(filter(None, models))}, {len(studies_of_parts)} parts of a study"
 
 
-def _title(views: Sequence[View]) -> str:
+def _choose_title(views: Sequence[View]) -> str:
     headings = [view.title for view in views if not view.is_folded]
     if len(headings) == 1:
         return headings[0]
     return f"{len(headings)} run groups and reports" if views else "nothing to show"
 
 
-def _study_view(group: RunGroup) -> View:
-    sections = make_sections(group)
+def _build_study_view(group: RunGroup) -> View:
+    sections = make_report_sections(group)
     keys = {section.key for section in sections}
     stated = group.findings
     if "ledger" in keys:
         stated = tuple(
             item if item.evidence in keys else replace(item, evidence="ledger") for item in stated
         )
-    facts = {**about.list_facts(group.study), "from": about.began(group.runs)}
-    title, ranks = heading(group.study), sum(len(job.job.ranks) for job in group.jobs)
+    facts = {**about.list_study_facts(group.study), "from": about.find_first_day(group.runs)}
+    title, ranks = format_study_heading(group.study), sum(len(job.job.ranks) for job in group.jobs)
     if ranks:
         title = f"{title}, first of {ranks} ranks"
         facts["ranks"] = (
             "compared under Ranks; 'perfctl runs' lists them, 'perfctl show' prints one"
         )
-    return group_view(group.key, title, group.runs, facts, stated, sections)
+    return build_group_view(group.key, title, group.runs, facts, stated, sections)

@@ -89,14 +89,14 @@ class PageServer(ThreadingHTTPServer):
         self.connections: deque[socket.socket] = deque()
         self.folder = folder.resolve()
         self.listing = listing
-        self.local = _is_local(host)
+        self.local = _is_loopback_host(host)
         self.answers = answers if self.local else None
         self.calculator = calculator
         self.names = {"localhost", host.lower()} | (
             set() if self.local else {socket.gethostname().lower()}
         )
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), _Handler)
+        super().__init__((host, port), _PageHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread; close the oldest of too many connections."""
@@ -123,7 +123,7 @@ class PageServer(ThreadingHTTPServer):
         host = str(self.server_address[0])
         return f"http://{f'[{host}]' if ':' in host else host}:{self.server_address[1]}/"
 
-    def welcome(self, host: str | None) -> bool:
+    def is_known_host(self, host: str | None) -> bool:
         """Is ``host`` (the request's Host) a name of this machine? The port may be that of
         a tunnel."""
         try:
@@ -142,18 +142,18 @@ class PageServer(ThreadingHTTPServer):
         is_hidden = any(part.startswith(".") for part in parts)
         return (
             file
-            if is_own(file.lstat()) and not is_hidden and file.suffix.lower() in PAGES
+            if has_single_name(file.lstat()) and not is_hidden and file.suffix.lower() in PAGES
             else None
         )
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _PageHandler(BaseHTTPRequestHandler):
     server: PageServer
     server_version, sys_version = "perfctl", ""
     timeout = 20
 
     def do_GET(self) -> None:
-        if not self.server.welcome(self.headers.get("Host")):
+        if not self.server.is_known_host(self.headers.get("Host")):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This is another machine's name")
             return
         path = self.path.partition("?")[0].partition("#")[0]
@@ -163,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path in ("/", "/index.html"):
             text = self.server.listing().encode("utf-8", "replace")
             self._send_text(HTTPStatus.OK, PAGES[".html"], text)
-        elif path == ANSWERS and answers is not None and _is_local(self.client_address[0]):
+        elif path == ANSWERS and answers is not None and _is_loopback_host(self.client_address[0]):
             self._send_answer(answers)
         else:
             self.send_error(HTTPStatus.NOT_FOUND, "There is no such page in this folder")
@@ -187,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         with os.fdopen(handle, "rb") as content:
             about = os.fstat(handle)
-            if not is_own(about):
+            if not has_single_name(about):
                 self.send_error(HTTPStatus.NOT_FOUND, "There is no such page in this folder")
                 return
             calculator = f"script-src '{self.server.calculator}'".encode()
@@ -224,13 +224,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: addresses in requests are the text of others."""
 
 
-def is_own(status: os.stat_result) -> bool:
+def has_single_name(status: os.stat_result) -> bool:
     """Return whether it is of a file that has this one name: nobody can say that another name of
     it is not outside of the folder."""
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
-def _is_local(host: str) -> bool:
+def _is_loopback_host(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

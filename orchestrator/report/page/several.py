@@ -6,29 +6,40 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.counts.figure import total_of
+from perfctl.orchestrator.counts.figure import sum_figures
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.prepared import MODES, heading
+from perfctl.orchestrator.ledger.prepared import MODES, format_study_heading
 from perfctl.orchestrator.ledger.usage.inference import (
     LIGHTEST_FIRST,
-    latencies,
-    least_watched,
+    list_latencies,
+    pick_least_profiled,
 )
 from perfctl.orchestrator.ledger.usage.readings import UsageShare
-from perfctl.orchestrator.report.charts.charts import Chart, LegendEntry, Series, batch_chart
-from perfctl.orchestrator.report.charts.study import label
-from perfctl.orchestrator.report.numbers import full, per_second, ratio, rounded, short
+from perfctl.orchestrator.report.charts.charts import (
+    BatchSeries,
+    Chart,
+    LegendEntry,
+    draw_batch_chart,
+)
+from perfctl.orchestrator.report.charts.study import make_study_label
+from perfctl.orchestrator.report.numbers import (
+    drop_trailing_zeros,
+    format_all_digits,
+    format_rate,
+    format_ratio,
+    round_to_six_digits,
+)
 from perfctl.orchestrator.report.page import about
-from perfctl.orchestrator.report.page.usage import usage_cell
+from perfctl.orchestrator.report.page.usage import usage_share_cell
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
-    count,
-    mark,
-    nothing,
-    rate,
-    style_of,
-    table,
+    build_table,
+    choose_figure_style,
+    count_cell,
+    format_state_sign,
+    missing_cell,
+    rate_cell,
     text_cell,
     text_columns,
     time_cell,
@@ -43,7 +54,7 @@ WIDE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _OverviewEntry:
     """A run group of the overview, at the batch size with the most samples per second."""
 
     key: str
@@ -64,15 +75,15 @@ class _Entry:
         """Model, mode, precision, device and profiler."""
         study = self.analysis.study
         return (
-            heading(study) if study.workload is None else label(study),
+            format_study_heading(study) if study.workload is None else make_study_label(study),
             MODES.get(study.mode or "", study.mode),
             study.precision,
-            about.device_text(study),
-            about.tools(study.runs),
+            about.describe_study_device(study),
+            about.describe_tools(study.runs),
         )
 
 
-def overview(analyses: Sequence[tuple[str, Analysis]]) -> View:
+def build_overview(analyses: Sequence[tuple[str, Analysis]]) -> View:
     """Return one row for each run group, which leads there, and one chart with the curves of all;
     nothing for fewer than two.
 
@@ -80,7 +91,9 @@ def overview(analyses: Sequence[tuple[str, Analysis]]) -> View:
     """
     if len(analyses) < 2:
         return View()
-    entries = [_Entry(key, analysis, _rates(analysis)) for key, analysis in analyses]
+    entries = [
+        _OverviewEntry(key, analysis, _list_sample_rates(analysis)) for key, analysis in analyses
+    ]
     columns = [
         *text_columns("model or report", "mode", "precision", "device", "profiler", "batch"),
         Column(
@@ -98,22 +111,22 @@ def overview(analyses: Sequence[tuple[str, Analysis]]) -> View:
             "GPU busy", note="share of the time with a kernel running; otherwise the driver's value"
         ),
     ]
-    rows = table("Overview", columns, map(_overview_row, entries), tools=False)
+    rows = build_table("Overview", columns, map(_build_overview_row, entries), tools=False)
     tables = tuple(filter(None, [rows]))
     drawn = [entry for entry in entries if entry.rates][: len(COLOURS)]
     if len(drawn) < 2 or len({batch for entry in drawn for batch in entry.rates}) < 2:
         return View(tables=tables)
-    names = _name_apart(drawn)
+    names = _make_distinct_names(drawn)
     omitted = sum(bool(entry.rates) for entry in entries) - len(drawn)
     note = f"the first {len(COLOURS)}; the table has {omitted} more" if omitted else ""
-    return View(tables=tables, charts=_draw_rates(drawn, names, note))
+    return View(tables=tables, charts=_draw_rate_chart(drawn, names, note))
 
 
-def _rates(analysis: Analysis) -> dict[int, float]:
+def _list_sample_rates(analysis: Analysis) -> dict[int, float]:
     """Return samples per second by batch size, ascending: images/s of inference over images, or
     from the median step."""
     answers = sorted(
-        least_watched(latencies(analysis.study.runs)), key=lambda latency: latency.batch
+        pick_least_profiled(list_latencies(analysis.study.runs)), key=lambda latency: latency.batch
     )
     if answers:
         return {latency.batch: latency.images_per_second for latency in answers}
@@ -124,7 +137,7 @@ def _rates(analysis: Analysis) -> dict[int, float]:
     }
 
 
-def _overview_row(entry: _Entry) -> list[Cell | str | None]:
+def _build_overview_row(entry: _OverviewEntry) -> list[Cell | str | None]:
     analysis, batch, study = entry.analysis, entry.batch, entry.analysis.study
     point = next((point for point in analysis.points if point.batch == batch), None)
     problems = (text for point in analysis.points for text in point.problems)
@@ -138,16 +151,16 @@ def _overview_row(entry: _Entry) -> list[Cell | str | None]:
     return [
         replace(text_cell(model), href=entry.key),
         *names,
-        " ".join(map(str, study.points)) or nothing("the report does not state it"),
-        count(None if fastest is None else batch, reason),
+        " ".join(map(str, study.points)) or missing_cell("the report does not state it"),
+        count_cell(None if fastest is None else batch, reason),
         step,
-        rate(fastest, "samples/s", reason),
-        _executed_cell(analysis, batch),
-        usage_cell(_busy(analysis, batch)),
+        rate_cell(fastest, "samples/s", reason),
+        _executed_ratio_cell(analysis, batch),
+        usage_share_cell(_find_busy_share(analysis, batch)),
     ]
 
 
-def _executed_cell(analysis: Analysis, batch: int | None) -> Cell:
+def _executed_ratio_cell(analysis: Analysis, batch: int | None) -> Cell:
     """Return executed over estimated FLOPs of all layers with both: at one batch size, or of a
     complete report without one."""
     has_sizes = bool(analysis.study.batches)
@@ -155,15 +168,20 @@ def _executed_cell(analysis: Analysis, batch: int | None) -> Cell:
     compared = [row for row in rows if row.ratio is not None]
     if not compared:
         reasons = (row.executed.reason for row in rows if row.executed.reason)
-        return nothing(next(reasons, "no layer has executed FLOPs and a formula"))
-    executed = total_of(row.executed for row in compared)
+        return missing_cell(next(reasons, "no layer has executed FLOPs and a formula"))
+    executed = sum_figures(row.executed for row in compared)
     estimate = sum(row.estimated.value or 0 for row in compared)
     share = (executed.value or 0) / estimate
-    title = f"{full(executed.value or 0)} / {full(estimate)} FLOP in {len(compared)} ledger rows"
-    return Cell(mark(executed) + ratio(share), title, style_of(executed), rounded(share))
+    title = f"{format_all_digits(executed.value or 0)} / {format_all_digits(estimate)} FLOP in {len(compared)} ledger rows"
+    return Cell(
+        format_state_sign(executed) + format_ratio(share),
+        title,
+        choose_figure_style(executed),
+        round_to_six_digits(share),
+    )
 
 
-def _busy(analysis: Analysis, batch: int | None) -> UsageShare:
+def _find_busy_share(analysis: Analysis, batch: int | None) -> UsageShare:
     study = analysis.study
     runs = study.recorded(batch) if study.batches else list(study.prepared_runs)
     runs.sort(key=lambda item: LIGHTEST_FIRST.get(item.run.profiler, len(LIGHTEST_FIRST)))
@@ -173,17 +191,19 @@ def _busy(analysis: Analysis, batch: int | None) -> UsageShare:
     return next((share for share in shares if share.value is not None), shares[0])
 
 
-def _draw_rates(entries: Sequence[_Entry], names: Sequence[str], note: str) -> tuple[Chart, ...]:
+def _draw_rate_chart(
+    entries: Sequence[_OverviewEntry], names: Sequence[str], note: str
+) -> tuple[Chart, ...]:
     lines = [
-        Series(name, tuple(entry.rates), tuple(entry.rates.values()), colour=colour)
+        BatchSeries(name, tuple(entry.rates), tuple(entry.rates.values()), colour=colour)
         for name, entry, colour in zip(names, entries, COLOURS, strict=False)
     ]
     values = [value for line in lines for value in line.values]
-    chart = batch_chart(
+    chart = draw_batch_chart(
         "overview-rate",
         "Samples per second, by batch size",
         lines,
-        lambda rate: short(per_second(rate)),
+        lambda rate: drop_trailing_zeros(format_rate(rate)),
         note,
         decades=max(values) > WIDE * min(values),
         up="samples/s",
@@ -195,7 +215,7 @@ def _draw_rates(entries: Sequence[_Entry], names: Sequence[str], note: str) -> t
     return () if chart is None else (replace(chart, legend=tuple(legend)),)
 
 
-def _name_apart(entries: Sequence[_Entry]) -> list[str]:
+def _make_distinct_names(entries: Sequence[_OverviewEntry]) -> list[str]:
     """Return short names: of model, mode, precision, device and tools what differs between the
     run groups."""
     columns = zip(*(entry.names for entry in entries), strict=True)

@@ -9,23 +9,34 @@ from dataclasses import replace
 from typing import Any
 
 from perfctl.orchestrator.ledger.sweep import BatchPoint
-from perfctl.orchestrator.ledger.usage.run_usage import range_totals
-from perfctl.orchestrator.ledger.usage.sums import group_operations, measured_time, sum_times
-from perfctl.orchestrator.report.numbers import full, percent, rounded, si, time
+from perfctl.orchestrator.ledger.usage.run_usage import sum_ranges_by_name
+from perfctl.orchestrator.ledger.usage.sums import (
+    get_measured_time,
+    group_summed_operations,
+    sum_times_by_run,
+)
+from perfctl.orchestrator.report.numbers import (
+    format_all_digits,
+    format_percent,
+    format_si,
+    format_time,
+    round_to_six_digits,
+)
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
     Column,
-    Grid,
+    PackedTable,
     Table,
-    amount,
+    amount_cell,
+    build_compact_table,
     decimal_cell,
-    listing,
-    long_table,
+    missing_cell,
     name_column,
-    nothing,
     number_cell,
-    rate,
+    optional_text_cell,
+    pack_long_table,
+    rate_cell,
     run_label,
     share_cell,
     size_cell,
@@ -34,9 +45,8 @@ from perfctl.orchestrator.report.tables import (
     text_column,
     time_cell,
     time_column,
-    word_cell,
 )
-from perfctl.orchestrator.statistics import group_by, interval_too_wide
+from perfctl.orchestrator.statistics import group_by, judge_run_interval
 from perfctl.records.report import Copy, Summary
 from perfctl.records.run import Run
 
@@ -56,7 +66,7 @@ LINK_SHARE_MIN = 0.3
 CALLS = "Calls of the CUDA or HIP runtime, the operating system and libraries"
 
 
-def sweep_table(
+def build_sweep_table(
     points: Sequence[BatchPoint], axis: str = "batch", *, rates: bool = True
 ) -> Table | None:
     """One row a batch size, or value of ``axis``: time, samples per second, memory. None where none
@@ -86,16 +96,16 @@ def sweep_table(
         if step is not None:
             newest = f" of the newest of {len(point.repeats)} runs" if point.repeats else ""
             note = f"median of {step.count} steps{newest}; {point.basis}"
-        samples = nothing("a step has one batch")
+        samples = missing_cell("a step has one batch")
         if step is not None and point.samples is None:
-            samples = nothing("unknown")
+            samples = missing_cell("unknown")
             reason = f"a step has {point.batches:g} batches, which do not fit the batch size"
         elif step is not None and point.samples is not None and point.batches > 1:
             batch = point.samples / point.batches
             samples = text_cell(f"{point.batches:g} x {batch:g} = {point.samples:g}")
         per_sample = (
             time_cell(each, reason),
-            rate(1e9 / each if each else None, "samples/s", reason),
+            rate_cell(1e9 / each if each else None, "samples/s", reason),
         )
         rows.append(
             [
@@ -105,36 +115,36 @@ def sweep_table(
                 *(
                     time_cell(value, note=f"{step.count} steps")
                     if step and step.count > 1
-                    else nothing("there is no second step")
+                    else missing_cell("there is no second step")
                     for value in ((step.low, step.high) if step else (None, None))
                 ),
-                _over_repeats(point),
+                _repeats_cell(point),
                 *(per_sample if rates else ()),
                 *(
                     size_cell(point.memory.get(name), "this run did not record it")
                     for name in quantities
                 ),
-                problems or nothing("none"),
+                problems or missing_cell("none"),
             ]
         )
-    swept = listing(f"{axis[:1].upper()}{axis[1:]} sweep", columns, rows, tools=False)
+    swept = build_compact_table(f"{axis[:1].upper()}{axis[1:]} sweep", columns, rows, tools=False)
     return swept if swept and len(swept.columns) > 1 else None
 
 
-def _over_repeats(point: BatchPoint) -> Cell:
+def _repeats_cell(point: BatchPoint) -> Cell:
     if not point.repeats:
-        return nothing("the sweep was not repeated (--repeat)")
+        return missing_cell("the sweep was not repeated (--repeat)")
     low, high = min(point.repeats), max(point.repeats)
-    runs = f"{len(point.repeats)} runs, from {time(low)} to {time(high)}"
-    wide = interval_too_wide(point.repeats) if point.interval else None
+    runs = f"{len(point.repeats)} runs, from {format_time(low)} to {format_time(high)}"
+    wide = judge_run_interval(point.repeats) if point.interval else None
     if wide is not None:
         text = f"unknown: needs {wide.further}"
         return Cell(text, f"{wide.reason}; {runs}", "no", value="unknown")
     low, high = point.interval or (low, high)
-    return text_cell(f"{time(low)} to {time(high)}", runs)
+    return text_cell(f"{format_time(low)} to {format_time(high)}", runs)
 
 
-def operators(runs: Sequence[Run]) -> Iterator[Table | None]:
+def build_operator_tables(runs: Sequence[Run]) -> Iterator[Table | None]:
     """Yield a table of each kind of operation, the largest self time (or device time) first, every
     run on its own rows."""
     columns = [
@@ -164,14 +174,14 @@ def operators(runs: Sequence[Run]) -> Iterator[Table | None]:
             note="from the report, whose convention may differ from perfctl's",
         ),
     ]
-    for group, operations in group_operations(runs).items():
+    for group, operations in group_summed_operations(runs).items():
         operations.sort(
             key=lambda pair: (
                 -(pair[1].self_cpu_ns or pair[1].cpu_ns or pair[1].device_ns or 0),
                 pair[1].name,
             )
         )
-        totals = sum_times(operations) if group.quantity else {}
+        totals = sum_times_by_run(operations) if group.quantity else {}
         rows = [
             [
                 run_label(run),
@@ -184,17 +194,17 @@ def operators(runs: Sequence[Run]) -> Iterator[Table | None]:
                 item.cpu_ns,
                 item.device_ns,
                 share_cell(
-                    (measured_time(item) or 0) / totals[run.id] if totals.get(run.id) else None
+                    (get_measured_time(item) or 0) / totals[run.id] if totals.get(run.id) else None
                 ),
                 item.memory_bytes,
-                amount(item.flops, "FLOP", "the report does not state it"),
+                amount_cell(item.flops, "FLOP", "the report does not state it"),
             ]
             for run, item in operations
         ]
-        yield listing(f"{group.title}, summed over each run", columns, rows)
+        yield build_compact_table(f"{group.title}, summed over each run", columns, rows)
 
 
-def ranges(runs: Sequence[Run]) -> Table | None:
+def build_ranges_table(runs: Sequence[Run]) -> Table | None:
     """Ranges by name, the most GPU time first: GPU time of what they launched, and time on the
     host, each labelled. Nested ranges overlap, so there is no share."""
     columns = [
@@ -218,7 +228,7 @@ def ranges(runs: Sequence[Run]) -> Table | None:
         time_column("host mean", is_optional=True),
         time_column("host longest", is_optional=True),
     ]
-    totals = [item for run in runs for item in range_totals(run)]
+    totals = [item for run in runs for item in sum_ranges_by_name(run)]
     totals.sort(key=lambda item: (-(item.gpu_ns or 0), -item.host_ns, item.name))
     rows = [
         [
@@ -234,10 +244,10 @@ def ranges(runs: Sequence[Run]) -> Table | None:
         ]
         for item in totals
     ]
-    return listing("Ranges by name", columns, rows)
+    return build_compact_table("Ranges by name", columns, rows)
 
 
-def api_calls(runs: Sequence[Run]) -> Table | None:
+def build_api_calls_table(runs: Sequence[Run]) -> Table | None:
     """Calls of the CUDA or HIP runtime, then of the operating system and libraries, summed over
     each run, the longest of each first.
 
@@ -286,29 +296,30 @@ def api_calls(runs: Sequence[Run]) -> Table | None:
                 item.max_ns,
             ]
         )
-    return listing(CALLS, columns, rows)
+    return build_compact_table(CALLS, columns, rows)
 
 
-def copy_tables(runs: Sequence[Run]) -> tuple[Table | None, ...]:
+def build_copy_tables(runs: Sequence[Run]) -> tuple[Table | None, ...]:
     """Return the memory copies by kind, kinds of memory and pair of GPUs, as far as the report
     states them, and what unified memory moved."""
     pairs = [(run_label(run), item) for run in runs for item in run.report.copies]
-    moved = [pair for pair in pairs if is_migration(pair[1])]
-    copied = [pair for pair in pairs if not is_migration(pair[1])]
-    listed = _list_copies("Copies and memsets", copied)
+    moved = [pair for pair in pairs if is_unified_memory_migration(pair[1])]
+    copied = [pair for pair in pairs if not is_unified_memory_migration(pair[1])]
+    listed = _build_copies_table("Copies and memsets", copied)
     return (
-        listed and replace(listed, notes=(*listed.notes, *dict.fromkeys(_slow_copies(runs)))),
-        _list_copies("Migrations of unified memory", moved),
+        listed
+        and replace(listed, notes=(*listed.notes, *dict.fromkeys(_describe_slow_copies(runs)))),
+        _build_copies_table("Migrations of unified memory", moved),
     )
 
 
-def is_migration(item: Copy) -> bool:
+def is_unified_memory_migration(item: Copy) -> bool:
     """Return whether the driver moved pages of unified memory: no copy of the program."""
     return item.kind.startswith("unified ")
 
 
-def _list_copies(caption: str, copied: Sequence[tuple[str, Copy]]) -> Table | None:
-    kinds = group_by(copied, lambda pair: (pair[0], copy_route(pair[1])))
+def _build_copies_table(caption: str, copied: Sequence[tuple[str, Copy]]) -> Table | None:
+    kinds = group_by(copied, lambda pair: (pair[0], describe_copy_route(pair[1])))
     columns = [
         RUN,
         text_column("copy"),
@@ -321,40 +332,42 @@ def _list_copies(caption: str, copied: Sequence[tuple[str, Copy]]) -> Table | No
     for key, pairs in kinds.items():
         sizes = [item.bytes for _, item in pairs if item.bytes is not None]
         times = [item.duration_ns for _, item in pairs if item.duration_ns is not None]
-        speed = copy_rate([item for _, item in pairs])
-        rate_cell = nothing("no copy has both a size and a time")
+        speed = compute_copy_rate([item for _, item in pairs])
+        rate_cell = missing_cell("no copy has both a size and a time")
         if speed is not None:
-            rate_cell = number_cell(si(speed, "B/s"), full(speed, "B/s"), speed)
+            rate_cell = number_cell(format_si(speed, "B/s"), format_all_digits(speed, "B/s"), speed)
         sums = (sum(sizes) if sizes else None, sum(times) if times else None)
         rows.append([*key, len(pairs), *sums, rate_cell])
     rows.sort(key=lambda row: -(row[4] or 0))
-    return listing(caption, columns, rows)
+    return build_compact_table(caption, columns, rows)
 
 
-def copy_rate(copies: Iterable[Copy]) -> float | None:
+def compute_copy_rate(copies: Iterable[Copy]) -> float | None:
     """Return the bytes per second of copies with a size and a time; None if there are none."""
     both = [(item.bytes, item.duration_ns) for item in copies if item.bytes and item.duration_ns]
     return sum(pair[0] for pair in both) / sum(pair[1] for pair in both) * 1e9 if both else None
 
 
-def _slow_copies(runs: Sequence[Run]) -> Iterator[str]:
+def _describe_slow_copies(runs: Sequence[Run]) -> Iterator[str]:
     """Yield the routes between host and GPU whose large copies are far below the PCIe link."""
     for run in runs:
         capability = run.device.compute_capability if run.device else None
         generation, link = PCIE.get(capability or "", (0, 0.0))
         between = [item for item in run.report.copies if item.kind in ("HtoD", "DtoH")]
-        for route, copies in group_by(between, copy_route).items():
-            speed = copy_rate(item for item in copies if (item.bytes or 0) >= LARGE_COPY_BYTES)
+        for route, copies in group_by(between, describe_copy_route).items():
+            speed = compute_copy_rate(
+                item for item in copies if (item.bytes or 0) >= LARGE_COPY_BYTES
+            )
             if speed is not None and speed < LINK_SHARE_MIN * link:
                 fix = " Pinned memory is faster." if "pageable" in route else ""
                 yield (
-                    f"{route}: large copies move {si(speed, 'B/s')}, "
-                    f"{percent(speed / link)} of the {si(link, 'B/s')} that 16 lanes of PCIe "
+                    f"{route}: large copies move {format_si(speed, 'B/s')}, "
+                    f"{format_percent(speed / link)} of the {format_si(link, 'B/s')} that 16 lanes of PCIe "
                     f"{generation}.0 carry one way.{fix}"
                 )
 
 
-def copy_route(item: Copy) -> str:
+def describe_copy_route(item: Copy) -> str:
     """Return "HtoD, pageable to device" or "PtoP, GPU 0 and GPU 1"; the kind alone where the report
     states no more."""
     if item.peer_device is not None:
@@ -364,28 +377,32 @@ def copy_route(item: Copy) -> str:
     return item.kind
 
 
-def summaries(runs: Sequence[Run]) -> Table | None:
+def build_summaries_table(runs: Sequence[Run]) -> Table | None:
     """Ready-made figures of a report, unchanged."""
     columns = [RUN, text_column("figure"), Column("value"), text_column("unit")]
     rows = [
-        [run_label(run), text_cell(item.name), _ready_made(item, run), item.unit]
+        [run_label(run), text_cell(item.name), _summary_cell(item, run), item.unit]
         for run in runs
         for item in run.report.summaries
     ]
-    return listing("Summary values from the report", columns, rows)
+    return build_compact_table("Summary values from the report", columns, rows)
 
 
-def _ready_made(item: Summary, run: Run) -> Cell:
+def _summary_cell(item: Summary, run: Run) -> Cell:
     """The value in the report's own unit, without a prefix; a percentage that DLProf's CSV rounded
     to nothing says so."""
     if item.value is None:
-        return word_cell(item.text)
+        return optional_text_cell(item.text)
     if not item.value and item.unit == "%" and run.report.form.startswith("DLProf CSV"):
         return Cell("< 0.05", "DLProf's CSV rounds: 0.0% is anything below 0.05%", value="< 0.05")
-    return Cell(full(item.value), full(item.value, item.unit or ""), value=rounded(item.value))
+    return Cell(
+        format_all_digits(item.value),
+        format_all_digits(item.value, item.unit or ""),
+        value=round_to_six_digits(item.value),
+    )
 
 
-def steps(runs: Sequence[Run]) -> Table | None:
+def build_steps_table(runs: Sequence[Run]) -> Table | None:
     """Every step and phase that was recorded."""
     columns = [
         RUN,
@@ -407,10 +424,10 @@ def steps(runs: Sequence[Run]) -> Table | None:
         for run in runs
         for item in run.report.steps
     ]
-    return listing("Steps and phases", columns, rows)
+    return build_compact_table("Steps and phases", columns, rows)
 
 
-def counters(runs: Sequence[Run], short: Mapping[str, str]) -> Grid | None:
+def pack_counters_table(runs: Sequence[Run], short: Mapping[str, str]) -> PackedTable | None:
     """Counters by kernel name and metric: smallest and largest over the launches. ``short``:
     kernel names."""
     values: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
@@ -432,4 +449,4 @@ def counters(runs: Sequence[Run], short: Mapping[str, str]) -> Grid | None:
         ((label, "", kind), column)
         for (label, kind), column in zip(heads, zip(*rows, strict=True), strict=True)
     ]
-    return long_table("counters", columns, len(rows), len(values) - len(rows), names=short)
+    return pack_long_table("counters", columns, len(rows), len(values) - len(rows), names=short)

@@ -15,12 +15,20 @@ from functools import lru_cache
 from statistics import median
 from typing import Any, NamedTuple
 
-from perfctl.orchestrator.ledger.usage.counters import counter_unit, rates, sample_period
-from perfctl.orchestrator.ledger.usage.intervals import end_of, is_timed, start_of
-from perfctl.orchestrator.ledger.usage.run_usage import projections
-from perfctl.orchestrator.report.charts.study import sampled_counters
-from perfctl.orchestrator.report.numbers import size, time
-from perfctl.orchestrator.report.tables import differences, run_label
+from perfctl.orchestrator.ledger.usage.counters import (
+    compute_counter_rates,
+    find_sample_period,
+    get_counter_unit,
+)
+from perfctl.orchestrator.ledger.usage.intervals import (
+    get_end_ns,
+    get_start_ns,
+    has_start_and_duration,
+)
+from perfctl.orchestrator.ledger.usage.run_usage import project_ranges_on_gpus
+from perfctl.orchestrator.report.charts.study import list_sampled_counters
+from perfctl.orchestrator.report.numbers import format_bytes, format_time
+from perfctl.orchestrator.report.tables import encode_differences, run_label
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
@@ -41,7 +49,7 @@ _Place = tuple[str, str | None]
 """Layer and direction; the layer is "" for the optimizer's own work."""
 
 
-class Bar(NamedTuple):
+class TimelineBar(NamedTuple):
     """One thing that took time on a track."""
 
     start: int
@@ -60,17 +68,17 @@ class Bar(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Track:
+class _TimelineTrack:
     title: str
     kind: str
     """range, gpu (a range on the GPU's time line), kernel, copy or counter."""
     device: int | None
-    bars: list[Bar]
+    bars: list[TimelineBar]
     lanes: list[int] = field(default_factory=list)
     """Row of each bar."""
 
 
-class _Numbers(dict[Any, int]):
+class _KeyNumbers(dict[Any, int]):
     """A new key gets the next number."""
 
     def __missing__(self, key: Any) -> int:
@@ -78,7 +86,7 @@ class _Numbers(dict[Any, int]):
         return number
 
 
-def timelines(
+def build_timelines(
     runs: Sequence[Run], colours: Mapping[str, int], short: Mapping[str, str]
 ) -> tuple[dict[str, Any], ...]:
     """Return a view for each run with start times, in order; ncu has none (it runs kernels one by
@@ -92,10 +100,10 @@ def timelines(
         (
             run,
             [
-                *_range_tracks(run),
-                *_projected_tracks(run),
-                *_stream_tracks(run, short),
-                *_counter_tracks(run),
+                *_make_range_tracks(run),
+                *_make_projected_tracks(run),
+                *_make_stream_tracks(run, short),
+                *_make_counter_tracks(run),
             ],
         )
         for run in timed
@@ -109,33 +117,36 @@ def timelines(
     hues = {name: number for number, name in enumerate(names)}
     complete = {brief: name[:1000] for name, brief in short.items() if brief != name}
     room = MOST // max(len(tracks_of), 1)
-    return tuple(_view(run, tracks, room, colours, hues, complete) for run, tracks in tracks_of)
+    return tuple(
+        _build_timeline(run, tracks, room, colours, hues, complete) for run, tracks in tracks_of
+    )
 
 
-def _view(
+def _build_timeline(
     run: Run,
-    tracks: Sequence[_Track],
+    tracks: Sequence[_TimelineTrack],
     room: int,
     colours: Mapping[str, int],
     hues: Mapping[str, int],
     complete: Mapping[str, str],
 ) -> dict[str, Any]:
-    opened, part_name = _opened(run)
-    notes = [_cut(tracks, room, opened[0] if opened else 0), *map(_lay_out, tracks)]
+    opened, part_name = _find_opening_span(run)
+    notes = [_limit_bars(tracks, room, opened[0] if opened else 0), *map(_assign_lanes, tracks)]
     if len(tuple(run.report.op_calls)) == CALLS_MAX:
         notes.append(f"of operators and calls, only the {CALLS_MAX:,} longest are drawn")
-    if untimed := sum(not is_timed(kernel) for kernel in run.report.kernels):
+    if untimed := sum(not has_start_and_duration(kernel) for kernel in run.report.kernels):
         notes.append(f"{untimed:,} kernels without start or duration are not drawn")
     bars = [bar for track in tracks for bar in track.bars]
     begin, end = min(bar.start for bar in bars), max(bar.end for bar in bars)
     if opened is None or opened[1] - opened[0] > NEARLY_ALL * (end - begin):
         opened, part_name = (begin, end), "all of it"
-    names, texts, places = _Numbers({"": 0}), _Numbers({"": 0}), _Numbers({None: 0})
+    names, texts, places = _KeyNumbers({"": 0}), _KeyNumbers({"": 0}), _KeyNumbers({None: 0})
     ranges = [bar.range for track in tracks if track.kind == "range" for bar in track.bars]
     of_range = {number: index for index, number in enumerate(ranges, 1)}
-    packed = [_packed(track, begin, names, texts, places, of_range) for track in tracks]
+    packed = [_pack_track(track, begin, names, texts, places, of_range) for track in tracks]
     of_place = [
-        NO_LAYER if layer_pass is None else _colour(layer_pass, colours) for layer_pass in places
+        NO_LAYER if layer_pass is None else _choose_colour(layer_pass, colours)
+        for layer_pass in places
     ]
     return {
         "label": run_label(run),
@@ -149,12 +160,12 @@ def _view(
         "places": [list(layer_pass or ("", None)) for layer_pass in places],
         "colours": of_place,
         "hues": {names[name]: number for name, number in hues.items() if name in names},
-        "legend": _legend(run, colours, hues, names, places, OTHER in of_place),
+        "legend": _build_legend(run, colours, hues, names, places, OTHER in of_place),
         "whole": {brief: name for brief, name in complete.items() if brief in names},
     }
 
 
-def _legend(
+def _build_legend(
     run: Run,
     colours: Mapping[str, int],
     hues: Mapping[str, int],
@@ -171,7 +182,7 @@ def _legend(
     return [*of_layers, *[(OTHER, "other layers", None)] * has_others]
 
 
-def _cut(tracks: Sequence[_Track], room: int, begin: int) -> str | None:
+def _limit_bars(tracks: Sequence[_TimelineTrack], room: int, begin: int) -> str | None:
     """Leave the bars from ``begin`` on for which there is room, if there is none for all; a
     sentence about the others."""
     total = sum(len(track.bars) for track in tracks)
@@ -183,48 +194,50 @@ def _cut(tracks: Sequence[_Track], room: int, begin: int) -> str | None:
         track.bars = [bar for bar in track.bars if bar.end >= begin and bar.start <= end]
     drawn = sum(len(track.bars) for track in tracks)
     return (
-        f"the drawing has {drawn:,} of {total:,} bars, those in {time(end - begin)}, to limit the "
+        f"the drawing has {drawn:,} of {total:,} bars, those in {format_time(end - begin)}, to limit the "
         "file size; 'perfctl trace RUN --whole' has all"
     )
 
 
-def _opened(run: Run) -> tuple[tuple[int, int] | None, str]:
+def _find_opening_span(run: Run) -> tuple[tuple[int, int] | None, str]:
     """Return (the part that a view shows first, its name): a step of median length, or from the
     first kernel to the last."""
     steps = [
         item
         for item in run.report.ranges
-        if item.step is not None and item.name.startswith("perfctl:step:") and is_timed(item)
+        if item.step is not None
+        and item.name.startswith("perfctl:step:")
+        and has_start_and_duration(item)
     ]
-    timed = [kernel for kernel in run.report.kernels if is_timed(kernel)]
+    timed = [kernel for kernel in run.report.kernels if has_start_and_duration(kernel)]
     if steps:
         middle = median(item.duration_ns or 0 for item in steps)
         step = min(steps, key=lambda item: (abs((item.duration_ns or 0) - middle), item.start_ns))
         kernels = [kernel for kernel in timed if kernel.step == step.step]
         among = f", of median length among {len(steps)}" if len(steps) > 1 else ""
-        end = max(end_of(step), *map(end_of, kernels), 0)
+        end = max(get_end_ns(step), *map(get_end_ns, kernels), 0)
         return (step.start_ns, end), f"step {step.step}{among}"
     part_name = "the time from the first kernel to the end of the last"
     if numbers := sorted({kernel.step for kernel in timed if kernel.step is not None}):
         middle_step = numbers[len(numbers) // 2]
         timed = [kernel for kernel in timed if kernel.step == middle_step]
         part_name = f"the kernels of step {middle_step}"
-    span = (min(map(start_of, timed)), max(map(end_of, timed))) if timed else None
+    span = (min(map(get_start_ns, timed)), max(map(get_end_ns, timed))) if timed else None
     return span, part_name
 
 
-def _range_tracks(run: Run) -> Iterator[_Track]:
+def _make_range_tracks(run: Run) -> Iterator[_TimelineTrack]:
     """Yield a track for each thread of the host: its ranges, operators and synchronizing calls,
     which enclose each other."""
-    threads: dict[int | None, list[Bar]] = defaultdict(list)
+    threads: dict[int | None, list[TimelineBar]] = defaultdict(list)
     for item in run.report.ranges:
         if item.duration_ns is not None:
             domain = "" if item.domain is None else f"domain {item.domain}"
-            bar = Bar(
+            bar = TimelineBar(
                 item.start_ns,
                 item.duration_ns,
-                _name(item),
-                _layer_pass_of(item),
+                _format_range_name(item),
+                _find_layer_pass(item),
                 domain,
                 item.number,
             )
@@ -240,7 +253,9 @@ def _range_tracks(run: Run) -> Iterator[_Track]:
     ]
     for call in calls:
         row_key = None if call.layer is None else (call.layer, call.direction)
-        bar = Bar(call.start_ns or 0, call.duration_ns or 0, call.name[:1000], row_key, "", None)
+        bar = TimelineBar(
+            call.start_ns or 0, call.duration_ns or 0, call.name[:1000], row_key, "", None
+        )
         threads[call.thread].append(bar)
     kinds = [name for name, rows in (("ranges", ranges), ("calls", calls)) if rows]
     for number, bars in enumerate(
@@ -248,33 +263,42 @@ def _range_tracks(run: Run) -> Iterator[_Track]:
     ):
         title = f"host {' and '.join(kinds)}"
         title = title if len(threads) == 1 else f"{title}, thread {number}"
-        yield _Track(title, "range", None, bars)
+        yield _TimelineTrack(title, "range", None, bars)
 
 
-def _projected_tracks(run: Run) -> Iterator[_Track]:
-    devices: dict[int, list[Bar]] = defaultdict(list)
-    for projection in projections(run):
+def _make_projected_tracks(run: Run) -> Iterator[_TimelineTrack]:
+    devices: dict[int, list[TimelineBar]] = defaultdict(list)
+    for projection in project_ranges_on_gpus(run):
         item, length = projection.range, projection.end_ns - projection.start_ns
-        text = "" if item.gpu_ns is None else f"its kernels and copies took {time(item.gpu_ns)}"
+        text = (
+            "" if item.gpu_ns is None else f"its kernels and copies took {format_time(item.gpu_ns)}"
+        )
         devices[projection.device].append(
-            Bar(projection.start_ns, length, _name(item), _layer_pass_of(item), text, item.number)
+            TimelineBar(
+                projection.start_ns,
+                length,
+                _format_range_name(item),
+                _find_layer_pass(item),
+                text,
+                item.number,
+            )
         )
     for device, bars in sorted(devices.items()):
         on = f"GPU {device}" if len(devices) > 1 else "the GPU"
-        yield _Track(
+        yield _TimelineTrack(
             f"ranges projected to {on}: first to last kernel launched inside", "gpu", device, bars
         )
 
 
-def _stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
-    streams: dict[tuple[str, int, int], list[Bar]] = defaultdict(list)
-    for kernel in (kernel for kernel in run.report.kernels if is_timed(kernel)):
-        bar = Bar(
-            start_of(kernel),
+def _make_stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_TimelineTrack]:
+    streams: dict[tuple[str, int, int], list[TimelineBar]] = defaultdict(list)
+    for kernel in (kernel for kernel in run.report.kernels if has_start_and_duration(kernel)):
+        bar = TimelineBar(
+            get_start_ns(kernel),
             round(kernel.duration_ns or 0),
             short.get(kernel.name, kernel.name)[:1000],
-            _layer_pass_of(kernel),
-            _shape(
+            _find_layer_pass(kernel),
+            _format_launch_shape(
                 (kernel.grid_x, kernel.grid_y, kernel.grid_z),
                 (kernel.block_x, kernel.block_y, kernel.block_z),
             ),
@@ -284,8 +308,10 @@ def _stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
         streams["kernel", kernel.device_index or 0, stream].append(bar)
     for copy in run.report.copies:
         if copy.start_ns is not None and copy.duration_ns is not None:
-            moved = size(copy.bytes) if copy.bytes is not None else "size not recorded"
-            bar = Bar(copy.start_ns, copy.duration_ns, f"copy {copy.kind}", None, moved, None)
+            moved = format_bytes(copy.bytes) if copy.bytes is not None else "size not recorded"
+            bar = TimelineBar(
+                copy.start_ns, copy.duration_ns, f"copy {copy.kind}", None, moved, None
+            )
             stream = -1 if copy.stream is None else copy.stream
             streams["copy", copy.device_index or 0, stream].append(bar)
     has_several = len({device for _, device, _ in streams}) > 1
@@ -294,23 +320,23 @@ def _stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
         name = "kernels" if kind == "kernel" else "copies"
         gpu = f"GPU {device} " if has_several else ""
         number = stream if stream >= 0 else "not recorded"
-        yield _Track(f"{name}, {gpu}stream {number}", kind, device, bars)
+        yield _TimelineTrack(f"{name}, {gpu}stream {number}", kind, device, bars)
 
 
-def _counter_tracks(run: Run) -> Iterator[_Track]:
+def _make_counter_tracks(run: Run) -> Iterator[_TimelineTrack]:
     """Yield a track for each sampled hardware counter of each GPU; a bar is as high as its sample
     on a scale to 100%, or to the largest sample."""
     groups = group_by(run.report.counter_samples, lambda item: (item.name, item.device_index))
-    counters = sampled_counters([run])
+    counters = list_sampled_counters([run])
     for (name, device), samples in groups.items():
-        period, points = sample_period(samples), rates(samples)
+        period, points = find_sample_period(samples), compute_counter_rates(samples)
         if name not in list(counters)[:COUNTERS_MAX] or period is None or not points:
             continue
         _, _, show = counters[name]
-        unit, largest = counter_unit(samples[0]), max(value for _, value in points)
+        unit, largest = get_counter_unit(samples[0]), max(value for _, value in points)
         scale = 100 if unit == "%" else largest
         bars = [
-            Bar(
+            TimelineBar(
                 begin,
                 round(period),
                 name,
@@ -321,11 +347,13 @@ def _counter_tracks(run: Run) -> Iterator[_Track]:
             )
             for begin, value in points
         ]
-        yield _Track(f"{name}, GPU {device or 0}, up to {show(scale)}", "counter", device, bars)
+        yield _TimelineTrack(
+            f"{name}, GPU {device or 0}, up to {show(scale)}", "counter", device, bars
+        )
 
 
 @lru_cache(maxsize=4096)
-def _shape(*sides: tuple[int | None, ...]) -> str:
+def _format_launch_shape(*sides: tuple[int | None, ...]) -> str:
     """Grid and block, as far as they are known."""
     return "; ".join(
         f"{name} {'×'.join(str(size) for size in sizes if size is not None)}"
@@ -334,14 +362,14 @@ def _shape(*sides: tuple[int | None, ...]) -> str:
     )
 
 
-def _name(item: Range) -> str:
+def _format_range_name(item: Range) -> str:
     """perfctl's own names in words ("conv1 forward", "step 3"), those of others as they are
     ("aten::add")."""
     is_own = item.name.startswith("perfctl:") or item.name == f"{item.layer}:{item.direction}"
     return (item.name.removeprefix("perfctl:").replace(":", " ") if is_own else item.name)[:1000]
 
 
-def _layer_pass_of(item: Kernel | Range) -> _Place | None:
+def _find_layer_pass(item: Kernel | Range) -> _Place | None:
     if item.layer is not None:
         return item.layer, item.direction
     working = item.direction == "optimizer" or (
@@ -350,17 +378,17 @@ def _layer_pass_of(item: Kernel | Range) -> _Place | None:
     return ("", "optimizer") if working else None
 
 
-def _colour(layer_pass: _Place, colours: Mapping[str, int]) -> int:
+def _choose_colour(layer_pass: _Place, colours: Mapping[str, int]) -> int:
     layer, _ = layer_pass
     return colours.get(layer, OTHER) if layer else colours.get("optimizer", NO_LAYER)
 
 
-def _lay_out(track: _Track) -> str | None:
+def _assign_lanes(track: _TimelineTrack) -> str | None:
     """Put the bars in order, outer before inner, each on its row; a sentence about those below the
     last row."""
     track.bars.sort(key=lambda bar: (bar.start, -bar.length))
     ends: list[int] = []
-    drawn: list[Bar] = []
+    drawn: list[TimelineBar] = []
     for bar in track.bars:
         lane = next((index for index, end in enumerate(ends) if end <= bar.start), len(ends))
         if lane < LANES:
@@ -371,12 +399,12 @@ def _lay_out(track: _Track) -> str | None:
     return f"{track.title}: {omitted:,} bars below row {LANES} are omitted" if omitted else None
 
 
-def _packed(
-    track: _Track,
+def _pack_track(
+    track: _TimelineTrack,
     begin: int,
-    names: _Numbers,
-    texts: _Numbers,
-    places: _Numbers,
+    names: _KeyNumbers,
+    texts: _KeyNumbers,
+    places: _KeyNumbers,
     of_range: Mapping[int | None, int],
 ) -> dict[str, Any]:
     """s start (differences), d length, n name, t text, y place, l row, h height, r range, from 1
@@ -389,18 +417,20 @@ def _packed(
         "device": track.device,
         "lanes": max(track.lanes, default=0) + 1,
         "count": len(bars),
-        "s": integers(differences([bar.start - begin for bar in bars])),
-        "d": integers([bar.length for bar in bars]),
-        "n": integers([names[bar.name] for bar in bars]),
-        "t": integers([texts[bar.text] for bar in bars]),
-        "y": integers([places[bar.place] for bar in bars]),
-        "l": integers(track.lanes),
-        "h": integers([bar.height for bar in bars]) if track.kind == "counter" else "",
-        "r": "" if track.kind == "range" else integers(differences(ranges), signed=True),
+        "s": encode_leb128(encode_differences([bar.start - begin for bar in bars])),
+        "d": encode_leb128([bar.length for bar in bars]),
+        "n": encode_leb128([names[bar.name] for bar in bars]),
+        "t": encode_leb128([texts[bar.text] for bar in bars]),
+        "y": encode_leb128([places[bar.place] for bar in bars]),
+        "l": encode_leb128(track.lanes),
+        "h": encode_leb128([bar.height for bar in bars]) if track.kind == "counter" else "",
+        "r": ""
+        if track.kind == "range"
+        else encode_leb128(encode_differences(ranges), signed=True),
     }
 
 
-def integers(values: Sequence[int], *, signed: bool = False) -> str:
+def encode_leb128(values: Sequence[int], *, signed: bool = False) -> str:
     """LEB128 (seven bits a byte, the lowest first, the eighth says that more follow) in base64; ""
     for zeros alone.
 

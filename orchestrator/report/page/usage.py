@@ -12,32 +12,36 @@ from perfctl.orchestrator.ledger.usage.counters import (
     ACTIVITIES,
     SEVERAL,
     CounterMean,
-    counter_means,
+    compute_counter_means,
 )
-from perfctl.orchestrator.ledger.usage.readings import UsageShare, seconds
+from perfctl.orchestrator.ledger.usage.readings import UsageShare, format_seconds
 from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, COMMUNICATION, RunUsage
 from perfctl.orchestrator.ledger.usage.served import (
-    inferred,
-    is_guessed,
-    launched_by_graphs,
-    phases,
-    placed,
+    compute_placed_share,
+    count_inferred_graph_kernels,
+    has_guessed_layers,
+    measure_phases,
+    select_graph_kernels,
 )
-from perfctl.orchestrator.ledger.usage.training import Queries, attends, passes
-from perfctl.orchestrator.report.numbers import full, percent, si
+from perfctl.orchestrator.ledger.usage.training import (
+    AttentionQueries,
+    has_attention_kernels,
+    measure_passes,
+)
+from perfctl.orchestrator.report.numbers import format_all_digits, format_percent, format_si
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
     Column,
     Table,
-    amount,
-    count,
-    estimated,
-    listing,
+    amount_cell,
+    build_compact_table,
+    count_cell,
+    mark_cell_estimated,
+    missing_cell,
     name_column,
-    nothing,
     number_cell,
-    rate,
+    rate_cell,
     run_label,
     share_cell,
     size_cell,
@@ -93,7 +97,7 @@ _PEAKS = {("peak", "allocated"), ("peak", "reserved")}
 _NO_DEVICE = "the samples do not state it"
 
 
-def busy_table(runs: Sequence[RunUsage]) -> Table | None:
+def build_busy_table(runs: Sequence[RunUsage]) -> Table | None:
     """Share of time with a kernel running: a row a device, and a row a stream if there are
     several."""
     busy = [item for run in runs for item in (*run.busy, *run.steady)]
@@ -123,10 +127,10 @@ def busy_table(runs: Sequence[RunUsage]) -> Table | None:
         ]
         for item in busy
     ]
-    return listing("Share of time with a kernel running", columns, rows)
+    return build_compact_table("Share of time with a kernel running", columns, rows)
 
 
-def phases_table(runs: Sequence[Run]) -> Table | None:
+def build_phases_table(runs: Sequence[Run]) -> Table | None:
     """Prefill, decode and mixed steps of a server: time, launches and tokens; mixed steps split by
     work, an estimate."""
     columns = [
@@ -142,29 +146,36 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
         Column("tokens/s", note="while a kernel ran, without the time in between"),
     ]
     rows = []
-    for item in (phase for run in runs for phase in phases(run)):
+    for item in (phase for run in runs for phase in measure_phases(run)):
         no_time = _UNSAID if item.tokens is None else "no kernel has a time"
         per_token = PARTIAL if item.partial else no_time
-        exact = [count(item.steps), count(item.sequences, _UNSAID), count(item.tokens, _UNSAID)]
+        exact = [
+            count_cell(item.steps),
+            count_cell(item.sequences, _UNSAID),
+            count_cell(item.tokens, _UNSAID),
+        ]
         times = [
-            count(item.launches, _BOTH),
+            count_cell(item.launches, _BOTH),
             time_cell(item.running_ns, no_time),
             time_cell(item.kernel_ns, no_time),
             time_cell(item.token_ns, per_token),
-            rate(item.tokens_per_second, "tokens/s", per_token),
+            rate_cell(item.tokens_per_second, "tokens/s", per_token),
         ]
         if item.part is not None:
-            times = [*(estimated(cell, BY_WORK) for cell in times[:3]), *[nothing(_SPLIT)] * 2]
+            times = [
+                *(mark_cell_estimated(cell, BY_WORK) for cell in times[:3]),
+                *[missing_cell(_SPLIT)] * 2,
+            ]
         name = item.phase if item.part is None else f"its {item.part}"
         rows.append([run_label(item.run), text_cell(name), *exact, *times])
-    table = listing("Prefill and decode", columns, rows)
+    table = build_compact_table("Prefill and decode", columns, rows)
     if table is None or not any(step.partial for run in runs for step in run.report.served_steps):
         return table
     note = f"Time per token and tokens/s: unknown; {PARTIAL}."
     return replace(table, notes=(*table.notes, note))
 
 
-def passes_table(runs: Sequence[Run]) -> Table | None:
+def build_passes_table(runs: Sequence[Run]) -> Table | None:
     """Forward and backward of training traces that were made elsewhere, with what is communication
     and the tokens of a call."""
     columns = [
@@ -184,12 +195,12 @@ def passes_table(runs: Sequence[Run]) -> Table | None:
             "tokens per call", note="from the tile and grid of the attention kernel (approximate)"
         ),
     ]
-    uses = [use for run in runs for use in passes(run)]
+    uses = [use for run in runs for use in measure_passes(run)]
     rows = [
         [
             run_label(use.run),
             text_cell(_PASSES[use.direction]),
-            use.layers or nothing("no layer is known"),
+            use.layers or missing_cell("no layer is known"),
             use.launches,
             time_cell(use.running_ns, "not timed"),
             time_cell(use.kernel_ns, "not timed"),
@@ -199,34 +210,34 @@ def passes_table(runs: Sequence[Run]) -> Table | None:
         ]
         for use in uses
     ]
-    table = listing("Forward and backward", columns, rows)
+    table = build_compact_table("Forward and backward", columns, rows)
     communicating = {id(use.run): use.run for use in uses if use.collective_ns}
     breakdowns = [RunUsage(run).breakdown for run in communicating.values()]
     notes = [
-        f"Exposed communication: {percent(breakdown.shares[COMMUNICATION])} of the time."
+        f"Exposed communication: {format_percent(breakdown.shares[COMMUNICATION])} of the time."
         for breakdown in breakdowns
         if breakdown is not None
     ]
-    if not any(use.queries for use in uses) and any(attends(use.run) for use in uses):
+    if not any(use.queries for use in uses) and any(has_attention_kernels(use.run) for use in uses):
         notes.append(f"Tokens per call: unknown; {_NO_QUERIES}.")
     return table and replace(table, notes=(*table.notes, *notes))
 
 
-def _tokens_cell(queries: Queries | None) -> Cell:
+def _tokens_cell(queries: AttentionQueries | None) -> Cell:
     if queries is None:
-        return nothing(_NO_QUERIES)
+        return missing_cell(_NO_QUERIES)
     rows, how = queries.rows, "upper bound: complete tiles"
     if rows is not None:
         how = f"{queries.kernels:,} other kernels have one block for each row"
-    return estimated(
-        count(queries.most if rows is None else rows),
+    return mark_cell_estimated(
+        count_cell(queries.most if rows is None else rows),
         f"{queries.calls:,} calls, each with {queries.blocks:,} blocks of {queries.tile} queries "
         f"for {queries.sequences:,} sequences and {queries.heads:,} heads: {queries.least:,} to "
         f"{queries.most:,} tokens; {how}",
     )
 
 
-def phase_text(run: Run) -> str | None:
+def explain_unknown_phases(run: Run) -> str | None:
     """Return why prefill and decode of a language model are not told apart; None if they are, or
     if the run has no such model."""
     reason = next((gap.reason for gap in run.report.gaps if gap.quantity == "served_step"), None)
@@ -237,25 +248,25 @@ def phase_text(run: Run) -> str | None:
     )
 
 
-def placed_text(run: Run) -> str | None:
+def describe_module_coverage(run: Run) -> str | None:
     """Return how much of the kernel time has a module, and how kernels of graphs got theirs; None
     if no module is expected."""
-    share, of_graphs = placed(run.report), inferred(run.report)
+    share, of_graphs = compute_placed_share(run.report), count_inferred_graph_kernels(run.report)
     text = ""
     if share is not None:
         text = f"{floor(share * 1000) / 10:.1f}% of the kernel time has a module"
     if of_graphs is None:
-        replayed = launched_by_graphs(list(run.report.kernels)) if run.profiler != "ncu" else []
+        replayed = select_graph_kernels(list(run.report.kernels)) if run.profiler != "ncu" else []
         bare = sum(kernel.layer is None for kernel in replayed)
         part = f"graphs launched {len(replayed):,} kernels, {bare:,} of them without a layer"
         return "; ".join(filter(None, (text, part if replayed else ""))) or None
     matched, kernels, least = of_graphs
-    how = "a run without graphs" if is_guessed(run.report) else "the capture"
+    how = "a run without graphs" if has_guessed_layers(run.report) else "the capture"
     part = f"{matched:,} of {kernels:,} kernels of graphs by {how}"
     return f"{text}; {part} (inferred, confidence {least:.2f})"
 
 
-def explain_no_share(runs: Sequence[Run]) -> str | None:
+def explain_missing_busy_share(runs: Sequence[Run]) -> str | None:
     """Return why no share of time is known although kernels ran; None if none ran."""
     counted = [run for run in runs if run.report.kernels]
     kernels = [kernel for run in counted if run.profiler != "ncu" for kernel in run.report.kernels]
@@ -266,7 +277,7 @@ def explain_no_share(runs: Sequence[Run]) -> str | None:
     return f"{without:,} of {len(kernels):,} kernels have no start or no duration"
 
 
-def readings_table(runs: Sequence[RunUsage]) -> Table | None:
+def build_device_samples_table(runs: Sequence[RunUsage]) -> Table | None:
     """Samples of nvidia-smi, DCGM or NVML during a run."""
     columns = [
         RUN,
@@ -286,24 +297,24 @@ def readings_table(runs: Sequence[RunUsage]) -> Table | None:
     rows = [
         [
             run_label(item.run),
-            count(item.device, _NO_DEVICE),
+            count_cell(item.device, _NO_DEVICE),
             item.count,
-            usage_cell(UsageShare(item.utilisation, item.span)),
+            usage_share_cell(UsageShare(item.utilisation, item.span)),
             size_cell(item.memory_used, none),
             size_cell(item.memory_total, none),
-            amount(item.power, "W", none),
-            amount(item.temperature, "°C", none),
-            amount(item.clock, "Hz", none),
+            amount_cell(item.power, "W", none),
+            amount_cell(item.temperature, "°C", none),
+            amount_cell(item.clock, "Hz", none),
         ]
         for run in runs
         for item in run.readings
     ]
-    return listing("Device samples", columns, rows)
+    return build_compact_table("Device samples", columns, rows)
 
 
-def counters_table(runs: Sequence[Run]) -> Table | None:
+def build_counter_means_table(runs: Sequence[Run]) -> Table | None:
     """Means of the hardware counters that were sampled over time."""
-    means = [mean for run in runs for mean in counter_means(run)]
+    means = [mean for run in runs for mean in compute_counter_means(run)]
     names = dict.fromkeys(mean.counter for mean in means)
     columns = [
         RUN,
@@ -316,11 +327,11 @@ def counters_table(runs: Sequence[Run]) -> Table | None:
     for (_, device, part), of_part in group_by(
         means, lambda mean: (mean.run.id, mean.device, mean.part)
     ).items():
-        cells = {mean.counter: _counter_cell(mean) for mean in of_part}
+        cells = {mean.counter: _counter_mean_cell(mean) for mean in of_part}
         samples = max(mean.samples for mean in of_part)
-        head = [run_label(of_part[0].run), count(device, _NO_DEVICE), text_cell(part), samples]
-        rows.append([*head, *(cells.get(name, nothing("no sample inside")) for name in names)])
-    listed = listing("Hardware counters over time", columns, rows)
+        head = [run_label(of_part[0].run), count_cell(device, _NO_DEVICE), text_cell(part), samples]
+        rows.append([*head, *(cells.get(name, missing_cell("no sample inside")) for name in names)])
+    listed = build_compact_table("Hardware counters over time", columns, rows)
     notes = [
         "The samples are of the whole GPU, with every process on it. A layer or kernel has a row "
         f"only where it runs alone for {SEVERAL} samples or longer."
@@ -333,15 +344,17 @@ def counters_table(runs: Sequence[Run]) -> Table | None:
     return listed and replace(listed, notes=(*listed.notes, *notes))
 
 
-def _counter_cell(mean: CounterMean) -> Cell:
+def _counter_mean_cell(mean: CounterMean) -> Cell:
     if mean.value is None:
-        return nothing("no sample inside")
+        return missing_cell("no sample inside")
     if mean.unit == "%":
         return share_cell(mean.value / 100)
-    return number_cell(si(mean.value, mean.unit), full(mean.value, mean.unit), mean.value)
+    return number_cell(
+        format_si(mean.value, mean.unit), format_all_digits(mean.value, mean.unit), mean.value
+    )
 
 
-def causes_table(runs: RunVerdicts) -> Table | None:
+def build_causes_table(runs: RunVerdicts) -> Table | None:
     """What the timeline of each run shows could be faster, the largest share of a run first."""
     columns = [
         RUN,
@@ -359,10 +372,10 @@ def causes_table(runs: RunVerdicts) -> Table | None:
         for run, verdicts in runs
         for cause in verdicts
     ]
-    return listing("Possible improvements, from the timeline", columns, rows)
+    return build_compact_table("Possible improvements, from the timeline", columns, rows)
 
 
-def energy_table(runs: Sequence[RunUsage]) -> Table | None:
+def build_energy_table(runs: Sequence[RunUsage]) -> Table | None:
     """Joules of the GPUs whose power was sampled; a figure that is not known has its reason."""
     columns = [
         RUN,
@@ -387,26 +400,28 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
         no_step = item.step_reason or none
         has_steps = item.per_step is not None
         no_sample = "the samples per step are unknown" if has_steps else no_step
-        source = f"{item.source}, every {seconds(item.period_ns or 0)}"
+        source = f"{item.source}, every {format_seconds(item.period_ns or 0)}"
         rows.append(
             [
                 run_label(item.run),
-                count(item.device, _NO_DEVICE),
-                amount(item.joules, "J", none),
+                count_cell(item.device, _NO_DEVICE),
+                amount_cell(item.joules, "J", none),
                 time_cell(item.span_ns, none),
-                amount(item.watts, "W", none),
+                amount_cell(item.watts, "W", none),
                 share_cell(item.error, item.reason or "the energy is 0"),
-                amount(item.per_step, "J", no_step),
-                amount(item.per_sample, "J", no_sample),
-                amount(item.per_token, "J", (item.token_reason or none) if has_steps else no_step),
-                amount(item.delay_product, "J·s", no_step),
+                amount_cell(item.per_step, "J", no_step),
+                amount_cell(item.per_sample, "J", no_sample),
+                amount_cell(
+                    item.per_token, "J", (item.token_reason or none) if has_steps else no_step
+                ),
+                amount_cell(item.delay_product, "J·s", no_step),
                 text_cell(source if item.reason is None else item.reason),
             ]
         )
-    return listing("Energy", columns, rows)
+    return build_compact_table("Energy", columns, rows)
 
 
-def memory_table(runs: Sequence[Run]) -> Table | None:
+def build_recorded_memory_table(runs: Sequence[Run]) -> Table | None:
     """Every further memory figure that runs recorded: a row a timestamp and quantity, a column a
     run."""
     figures = [
@@ -429,10 +444,10 @@ def memory_table(runs: Sequence[Run]) -> Table | None:
         ]
         for moment, quantity in names
     ]
-    return listing("Memory that the runs recorded about themselves", columns, rows)
+    return build_compact_table("Memory that the runs recorded about themselves", columns, rows)
 
 
-def ways_table(runs: Sequence[RunUsage]) -> Table | None:
+def build_utilization_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: busy shares of three tools, use of the GPU's parts, then the host."""
     columns = [
         RUN,
@@ -459,7 +474,7 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
         Column("host cores busy", note="cores that the run's processes kept busy in its steps"),
     ]
     rows = []
-    for item in (run.ways for run in runs if run.ways.anything):
+    for item in (run.ways for run in runs if run.ways.has_any_share):
         shares = (
             item.kernels,
             item.nvml,
@@ -468,28 +483,32 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
             item.occupancy,
             item.tensor_pipe,
         )
-        cores = rate(item.host_cores, "", item.host_reason)
-        rows.append([run_label(item.run), *map(usage_cell, shares), cores])
-    return listing("GPU and CPU utilization", columns, rows)
+        cores = rate_cell(item.host_cores, "", item.host_reason)
+        rows.append([run_label(item.run), *map(usage_share_cell, shares), cores])
+    return build_compact_table("GPU and CPU utilization", columns, rows)
 
 
-def usage_cell(share: UsageShare) -> Cell:
+def usage_share_cell(share: UsageShare) -> Cell:
     """With its span in the title. Below 0.1% it has three digits: one decimal of a percentage
     would be 0."""
     if share.value is None:
-        return nothing(share.reason)
+        return missing_cell(share.reason)
     value = round(share.value, 10)
-    text = f"{value * 100:.3g}%" if 0 < value < 0.001 else percent(value)
+    text = f"{value * 100:.3g}%" if 0 < value < 0.001 else format_percent(value)
     return Cell(
         text + (f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""), share.reason, value=value
     )
 
 
-def _cause_cell(ns: int, window_ns: int) -> Cell:
-    return time_cell(ns, note=f"{percent(ns / window_ns)} of the time" if window_ns else None)
+def _idle_cause_cell(ns: int, window_ns: int) -> Cell:
+    return time_cell(
+        ns, note=f"{format_percent(ns / window_ns)} of the time" if window_ns else None
+    )
 
 
-def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Table | None, ...]:
+def build_idle_gap_tables(
+    runs: Sequence[RunUsage], names: Mapping[str, str]
+) -> tuple[Table | None, ...]:
     """Causes of the time without a kernel, and the longest waits with the kernels around them."""
     idle = [item for run in runs for item in run.idle if item.count]
     device = [Column("device")] if len({item.device for item in idle}) > 1 else []
@@ -506,7 +525,7 @@ def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Ta
             run_label(item.run),
             *(text_cell(item.device) for _ in device),
             item.count,
-            *(_cause_cell(item.by_cause.get(cause, 0), item.window_ns) for cause in causes),
+            *(_idle_cause_cell(item.by_cause.get(cause, 0), item.window_ns) for cause in causes),
             item.window_ns,
         ]
         for item in idle
@@ -530,27 +549,27 @@ def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Ta
             wait.length_ns,
             wait.start_ns - begun[item.run.id],
             wait.cause,
-            _kernel_cell(wait.after, "the capture range begins here", names),
-            _kernel_cell(wait.before, "the capture range ends here", names),
-            text_cell(wait.around) if wait.around else nothing("no open range"),
+            _kernel_name_cell(wait.after, "the capture range begins here", names),
+            _kernel_name_cell(wait.before, "the capture range ends here", names),
+            text_cell(wait.around) if wait.around else missing_cell("no open range"),
         ]
         for item in idle
         for wait in item.largest
     ]
     return (
-        listing("Time without a kernel, by cause", columns, rows),
-        listing("The longest idle gaps of each run, ten at most", wait_columns, waits),
+        build_compact_table("Time without a kernel, by cause", columns, rows),
+        build_compact_table("The longest idle gaps of each run, ten at most", wait_columns, waits),
     )
 
 
-def _kernel_cell(kernel: Kernel | None, reason: str, names: Mapping[str, str]) -> Cell:
+def _kernel_name_cell(kernel: Kernel | None, reason: str, names: Mapping[str, str]) -> Cell:
     if kernel is None:
-        return nothing(reason)
+        return missing_cell(reason)
     layer = f" ({kernel.layer} {kernel.direction or ''}".rstrip() + ")" if kernel.layer else ""
     return text_cell(names.get(kernel.name, kernel.name) + layer, kernel.name)
 
 
-def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
+def build_memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: paper, torch's allocator, NVML, host."""
     columns = [
         RUN,
@@ -585,4 +604,4 @@ def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
         if any(value is not None for value in (*of_device, *of_host)):
             estimates = (item.weights, item.outputs)
             rows.append([run_label(item.run), *estimates, *of_device, item.device_total, *of_host])
-    return listing("Memory: estimate, allocator and device", columns, rows)
+    return build_compact_table("Memory: estimate, allocator and device", columns, rows)

@@ -13,33 +13,33 @@ from perfctl.orchestrator.predict.bench import (
     ALL,
     FEW,
     Coefficient,
-    Observation,
-    Relation,
-    correlations,
+    SizeObservation,
+    SizeRelation,
+    correlate_all_features,
 )
-from perfctl.orchestrator.predict.fit import LeftOut
+from perfctl.orchestrator.predict.fit import LeftOutErrors
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.relations import (
     QUANTITIES,
     SIZES,
-    Axis,
-    Dot,
-    draw_families,
-    relation_chart,
-    relation_charts,
-    show_step,
+    AxisFormat,
+    FamilyDot,
+    draw_family_dots,
+    draw_relation_chart,
+    draw_relation_charts,
+    format_step_seconds,
 )
-from perfctl.orchestrator.report.numbers import percent
-from perfctl.orchestrator.report.page.bench import correlation_table, points_table
+from perfctl.orchestrator.report.numbers import format_percent
+from perfctl.orchestrator.report.page.bench import build_correlation_table, build_points_table
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.studies.records import Subject, make_chapter
+from perfctl.orchestrator.report.studies.records import StudySubject, build_study_chapter
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    nothing,
+    build_table,
+    missing_cell,
     share_cell,
-    table,
     text_cell,
 )
 from perfctl.orchestrator.report.view import View
@@ -60,55 +60,58 @@ BASES = {
 """Kind of a device -> what its memory is."""
 SPREAD_MAX = 0.1
 """Interquartile range / median of a steady point."""
-FIT_AXES = Axis("measured", show_step), Axis("predicted without this network", show_step)
+FIT_AXES = (
+    AxisFormat("measured", format_step_seconds),
+    AxisFormat("predicted without this network", format_step_seconds),
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class BenchResults:
     """What the chapters are made of."""
 
     points: tuple[BenchPoint, ...]
-    observations: tuple[Observation, ...]
+    observations: tuple[SizeObservation, ...]
     """Sizes and quantities of each point."""
-    relations: tuple[Relation, ...]
-    fits: tuple[LeftOut, ...]
+    relations: tuple[SizeRelation, ...]
+    fits: tuple[LeftOutErrors, ...]
 
     @property
-    def pooled(self) -> str:
+    def pooled_family(self) -> str:
         """Return the family that findings are about: all of them, if there are several."""
         families = [row.family for row in self.relations]
         return ALL if ALL in families else families[0]
 
 
-def subject(
+def build_cost_subject(
     points: Sequence[BenchPoint],
-    observations: Sequence[Observation],
-    fits: Sequence[LeftOut],
+    observations: Sequence[SizeObservation],
+    fits: Sequence[LeftOutErrors],
     *,
     calculator: str | None = None,
     missing: Sequence[tuple[str, str]] = (),
     problems: Sequence[str] = (),
-) -> Subject:
+) -> StudySubject:
     """Return what the chapters are made of; ``calculator``: name of the page next to this one."""
-    relations = tuple(bench.relations(observations))
-    measured = Measured(tuple(points), tuple(observations), relations, tuple(fits))
+    relations = tuple(bench.relate_all_sizes(observations))
+    measured = BenchResults(tuple(points), tuple(observations), relations, tuple(fits))
     families = dict.fromkeys(point.family for point in points)
     link = "The calculator: time, memory and cost of any training, offline"
-    return Subject(
+    return StudySubject(
         {name: partial(chapter, measured) for name, chapter in CHAPTERS.items()},
-        tuple(_facts(points)),
-        {"families": ", ".join(map(_name, families))},
+        tuple(_list_bench_facts(points)),
+        {"families": ", ".join(map(_name_family, families))},
         tuple(missing),
         links=((link, calculator),) if calculator else (),
         problems=tuple(problems),
     )
 
 
-def _name(family: str) -> str:
+def _name_family(family: str) -> str:
     return NAMES.get(family, family)
 
 
-def _facts(points: Sequence[BenchPoint]) -> Iterator[tuple[str, str]]:
+def _list_bench_facts(points: Sequence[BenchPoint]) -> Iterator[tuple[str, str]]:
     machines = dict.fromkeys(point.machine for point in points)
     lists: dict[str, Sequence[object]] = {
         "batch sizes": sorted({point.batch for point in points}),
@@ -123,44 +126,49 @@ def _facts(points: Sequence[BenchPoint]) -> Iterator[tuple[str, str]]:
             yield fact, ", ".join(dict.fromkeys(map(str, values)))
 
 
-def parameters_chapter(measured: Measured) -> View:
+def build_parameters_chapter(measured: BenchResults) -> View:
     """Return time against parameters, all families in one chart."""
     rows = [
         row for row in measured.relations if (row.quantity, row.size) == (bench.TIME, "parameters")
     ]
-    first = next(row for row in rows if row.family == measured.pooled)
-    text = f"Time against parameters, {_name(first.family)}: {_describe(first)}."
-    return make_chapter(
-        charts=(relation_chart("parameters-time", measured.observations, rows),),
-        tables=(_table("Time of a step against parameters", rows),),
+    first = next(row for row in rows if row.family == measured.pooled_family)
+    text = f"Time against parameters, {_name_family(first.family)}: {_describe_rank_correlation(first)}."
+    return build_study_chapter(
+        charts=(draw_relation_chart("parameters-time", measured.observations, rows),),
+        tables=(_build_correlations_table("Time of a step against parameters", rows),),
         findings=(text,) if first.ranked else (),
     )
 
 
-def quantity_chapter(measured: Measured, quantity: str) -> View:
+def build_quantity_chapter(measured: BenchResults, quantity: str) -> View:
     """Return time, memory or FLOPs of a step against the sizes of the network, a table per
     family."""
     rows = [row for row in measured.relations if row.quantity == quantity]
     title = QUANTITIES[quantity].title
     by_family = group_by(rows, lambda row: row.family)
-    tables = [_table(f"{_name(name)}: {title} against", same) for name, same in by_family.items()]
+    tables = [
+        _build_correlations_table(f"{_name_family(name)}: {title} against", same)
+        for name, same in by_family.items()
+    ]
     kinds = {point.machine.kind for point in measured.points}
     text = [BASES[kind] for kind in BASES if kind in kinds and quantity == bench.MEMORY]
-    few = ", ".join(dict.fromkeys(_name(row.family) for row in rows if row.few))
+    few = ", ".join(dict.fromkeys(_name_family(row.family) for row in rows if row.few))
     warning = f"Fewer than {FEW} points: {few}. Their coefficients say little."
     findings: list[Finding | str] = []
-    ranked = [row for row in by_family.get(measured.pooled, ()) if row.ranked]
+    ranked = [row for row in by_family.get(measured.pooled_family, ()) if row.ranked]
     if ranked:
-        findings.append(_describe_closest(title, ranked))
+        findings.append(_describe_closest_size(title, ranked))
     folded = []
     if quantity == bench.TIME:  # estimated values say more than sizes
-        every = [row for row in correlations(measured.points) if row.family == ALL]
+        every = [row for row in correlate_all_features(measured.points) if row.family == ALL]
         if every:
-            folded.append(correlation_table("all families, estimated values", every))
+            folded.append(build_correlation_table("all families, estimated values", every))
         if few:
             findings.append(Finding(warning, "time", True))
-    charts = relation_charts(quantity.lower(), measured.observations, measured.relations, quantity)
-    return make_chapter(
+    charts = draw_relation_charts(
+        quantity.lower(), measured.observations, measured.relations, quantity
+    )
+    return build_study_chapter(
         (*text, *([warning] if few else ())),
         charts.values(),
         tables,
@@ -169,25 +177,23 @@ def quantity_chapter(measured: Measured, quantity: str) -> View:
     )
 
 
-def _describe_closest(quantity: str, rows: Sequence[Relation]) -> str:
+def _describe_closest_size(quantity: str, rows: Sequence[SizeRelation]) -> str:
     best = max(rows, key=lambda row: abs(row.ranked.value) if row.ranked else 0.0)
     size = SIZES[best.size].title.partition(" (")[0]
     low, high = (best.ranked and best.ranked.interval) or (1.0, 1.0)
     if low <= 0 <= high:
-        return (
-            f"No size goes clearly with the {quantity}; the closest is {size}: {_describe(best)}."
-        )
-    return f"Of the sizes, {size} is the closest to the {quantity}: {_describe(best)}."
+        return f"No size goes clearly with the {quantity}; the closest is {size}: {_describe_rank_correlation(best)}."
+    return f"Of the sizes, {size} is the closest to the {quantity}: {_describe_rank_correlation(best)}."
 
 
-def _describe(row: Relation) -> str:
+def _describe_rank_correlation(row: SizeRelation) -> str:
     """Return "Spearman 0.80 (0.61 to 0.90), 24 points"."""
-    value, interval = _coefficient_cells(row.ranked, row.reason)
+    value, interval = _build_coefficient_cells(row.ranked, row.reason)
     between = f" ({interval.text})" if row.ranked and row.ranked.interval else ""
     return f"Spearman {value.text}{between}, {row.points} points"
 
 
-def _table(caption: str, rows: Sequence[Relation]) -> Table | None:
+def _build_correlations_table(caption: str, rows: Sequence[SizeRelation]) -> Table | None:
     is_of_families = len({row.size for row in rows}) == 1
     interval = Column("95% interval", style="text")
     heads = [
@@ -205,35 +211,37 @@ def _table(caption: str, rows: Sequence[Relation]) -> Table | None:
         warning = f"fewer than {FEW} points" if row.few and row.ranked else row.reason or ""
         cells.append(
             [
-                _name(row.family) if is_of_families else SIZES[row.size].title,
+                _name_family(row.family) if is_of_families else SIZES[row.size].title,
                 row.points,
                 row.networks,
-                *_coefficient_cells(row.ranked, row.reason),
-                *_coefficient_cells(row.linear, row.reason),
-                _decimal_cell(row.exponent, row.reason),
+                *_build_coefficient_cells(row.ranked, row.reason),
+                *_build_coefficient_cells(row.linear, row.reason),
+                _build_two_decimals_cell(row.exponent, row.reason),
                 text_cell(warning),
             ]
         )
-    return table(caption, heads, cells)
+    return build_table(caption, heads, cells)
 
 
-def _coefficient_cells(item: Coefficient | None, reason: str | None) -> tuple[Cell, Cell]:
+def _build_coefficient_cells(item: Coefficient | None, reason: str | None) -> tuple[Cell, Cell]:
     if item is None:
-        return _decimal_cell(None, reason), _decimal_cell(None, reason)
-    interval = nothing("three points, or all on one line: no spread")
+        return _build_two_decimals_cell(None, reason), _build_two_decimals_cell(None, reason)
+    interval = missing_cell("three points, or all on one line: no spread")
     if item.interval is not None:
-        interval = text_cell(" to ".join(_decimal_cell(end).text for end in item.interval))
-    return _decimal_cell(item.value), interval
+        interval = text_cell(
+            " to ".join(_build_two_decimals_cell(end).text for end in item.interval)
+        )
+    return _build_two_decimals_cell(item.value), interval
 
 
-def _decimal_cell(value: float | None, reason: str | None = None) -> Cell:
+def _build_two_decimals_cell(value: float | None, reason: str | None = None) -> Cell:
     """Return two decimals; 0.00 without a sign."""
     if value is None:
-        return nothing(reason or "not known")
+        return missing_cell(reason or "not known")
     return Cell(f"{round(value, 2) + 0.0:.2f}", str(value), value=value)
 
 
-def _errors(left_out: LeftOut, family: str = ALL) -> list[float]:
+def _compute_left_out_errors(left_out: LeftOutErrors, family: str = ALL) -> list[float]:
     """Return the shares by which the predictions of a family's steps are off, ascending."""
     return sorted(
         abs(seconds / step.seconds - 1)
@@ -242,7 +250,7 @@ def _errors(left_out: LeftOut, family: str = ALL) -> list[float]:
     )
 
 
-def fit_chapter(measured: Measured) -> View:
+def build_fit_chapter(measured: BenchResults) -> View:
     """Return the fit, with the error of each network left out once with all its batch sizes."""
     heads = [
         Column("family", style="text"),
@@ -261,11 +269,11 @@ def fit_chapter(measured: Measured) -> View:
         families = list(dict.fromkeys(step.case.family for step, _ in left_out.rows))
         rows = []
         for family in (*families, *([ALL] if len(families) > 1 else [])):
-            errors = _errors(left_out, family)
+            errors = _compute_left_out_errors(left_out, family)
             ninth = errors[min(int(0.9 * len(errors)), len(errors) - 1)]
             cells = map(share_cell, (median(errors), ninth, errors[-1]))
-            rows.append([_name(family), len(errors), *cells])
-        tables.append(table(f"Errors of networks left out{suffix}", heads, rows))
+            rows.append([_name_family(family), len(errors), *cells])
+        tables.append(build_table(f"Errors of networks left out{suffix}", heads, rows))
         steps = [
             [
                 step.case.model,
@@ -277,46 +285,50 @@ def fit_chapter(measured: Measured) -> View:
             for step, seconds in left_out.rows
         ]
         caption = f"Every step, predicted without its network{suffix}"
-        folded.append(table(caption, columns, steps))
-        charts.append(left_out_chart(f"fit-left-out-{number}", left_out))
-        errors = _errors(left_out)
+        folded.append(build_table(caption, columns, steps))
+        charts.append(draw_left_out_chart(f"fit-left-out-{number}", left_out))
+        errors = _compute_left_out_errors(left_out)
         findings.append(
-            f"A network that the fit has not seen: median error {percent(median(errors))}, worst "
-            f"{percent(errors[-1])}."
+            f"A network that the fit has not seen: median error {format_percent(median(errors))}, worst "
+            f"{format_percent(errors[-1])}."
         )
     names = (f"{left_out.fit.name}." for left_out in measured.fits)
-    return make_chapter(names, charts, tables, folded, findings)
+    return build_study_chapter(names, charts, tables, folded, findings)
 
 
-def left_out_chart(name: str, left_out: LeftOut) -> Chart:
+def draw_left_out_chart(name: str, left_out: LeftOutErrors) -> Chart:
     """Return each step predicted by a fit without its network, against the measured one."""
     dots = [
-        Dot(step.case.family, f"{step.case.model}, batch {step.case.batch}", step.seconds, seconds)
+        FamilyDot(
+            step.case.family, f"{step.case.model}, batch {step.case.batch}", step.seconds, seconds
+        )
         for step, seconds in left_out.rows
     ]
     families = dict.fromkeys(dot.family for dot in dots)
-    error = f"median error {percent(median(_errors(left_out)))}"
+    error = f"median error {format_percent(median(_compute_left_out_errors(left_out)))}"
     note = f"{len(dots)} points; on the line both are the same."
-    chart = draw_families(name, FIT_AXES, dots, families, {}, note, corner=error, has_diagonal=True)
+    chart = draw_family_dots(
+        name, FIT_AXES, dots, families, {}, note, corner=error, has_diagonal=True
+    )
     return replace(chart, title="Predicted by a fit without this network, against measured")
 
 
-def points_chapter(measured: Measured) -> View:
+def build_points_chapter(measured: BenchResults) -> View:
     """Return a row per network and batch size, the fastest of its runs."""
     points = measured.points
     unsteady = sum(point.spread > SPREAD_MAX for point in points)
     varied = f"varied by more than {SPREAD_MAX:.0%} between quartiles: not a quiet machine"
     finding = Finding(f"{unsteady} of {len(points)} points {varied}.", "points", True)
-    listed = points_table(points, limit=1000)
-    return make_chapter(folded=(listed,), findings=(finding,) if unsteady else ())
+    listed = build_points_table(points, limit=1000)
+    return build_study_chapter(folded=(listed,), findings=(finding,) if unsteady else ())
 
 
-CHAPTERS: dict[str, Callable[[Measured], View]] = {
+CHAPTERS: dict[str, Callable[[BenchResults], View]] = {
     **{
-        quantity.lower(): partial(quantity_chapter, quantity=quantity)
+        quantity.lower(): partial(build_quantity_chapter, quantity=quantity)
         for quantity in bench.QUANTITIES
     },
-    "parameters": parameters_chapter,
-    "fit": fit_chapter,
-    "points": points_chapter,
+    "parameters": build_parameters_chapter,
+    "fit": build_fit_chapter,
+    "points": build_points_chapter,
 }

@@ -13,37 +13,55 @@ from itertools import pairwise
 
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.orchestrator.estimate.sheets.slips import explain
-from perfctl.orchestrator.ledger.hand_values import HandValue, check_hand_values, unknown_layer
+from perfctl.orchestrator.estimate.sheets.slips import explain_finding
+from perfctl.orchestrator.ledger.hand_values import (
+    CheckedHandValue,
+    build_unknown_layer_error,
+    check_hand_values,
+)
 from perfctl.orchestrator.ledger.network import (
     NO_BACKWARD,
-    LayerPoint,
+    LayerAtBatch,
     Network,
-    networks_of,
+    group_into_networks,
 )
-from perfctl.orchestrator.ledger.prepared import heading
-from perfctl.orchestrator.ledger.timing import Spread
-from perfctl.orchestrator.report.charts.comparison import clocks_chart, flops_chart, host_run
-from perfctl.orchestrator.report.numbers import full, ratio, si, significant, time
+from perfctl.orchestrator.ledger.prepared import format_study_heading
+from perfctl.orchestrator.ledger.timing import TimeSpread
+from perfctl.orchestrator.report.charts.comparison import (
+    describe_host_run,
+    draw_clocks_chart,
+    draw_flops_chart,
+)
+from perfctl.orchestrator.report.numbers import (
+    format_all_digits,
+    format_ratio,
+    format_si,
+    format_significant,
+    format_time,
+)
 from perfctl.orchestrator.report.page.about import ORIGINS
-from perfctl.orchestrator.report.page.records import LONGEST, shortened
+from perfctl.orchestrator.report.page.records import LONGEST, shorten_sentence
 from perfctl.orchestrator.report.studies.flops_runs import (
-    Compared,
+    ComparedNetworks,
     NetworkRow,
-    causes_chapter,
-    machine_chapter,
-    memory_chapter,
-    training_chapter,
+    build_causes_chapter,
+    build_machine_chapter,
+    build_memory_chapter,
+    build_training_chapter,
 )
-from perfctl.orchestrator.report.studies.records import Subject, facts_of, make_chapter
+from perfctl.orchestrator.report.studies.records import (
+    StudySubject,
+    build_study_chapter,
+    collect_run_facts,
+)
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    count,
+    build_table,
+    count_cell,
     figure_cell,
-    nothing,
-    table,
+    missing_cell,
     text_cell,
     text_columns,
     time_cell,
@@ -57,30 +75,30 @@ UNITS = ("MAC", "FLOP", "elementwise FLOP", "values", "B")
 NO_FORMULA = "an operation has no formula"
 
 
-def subject(
+def build_flops_subject(
     runs: Sequence[Run],
     *,
     workload: str | None = None,
     layer: str | None = None,
     batch: int | None = None,
     hand: Sequence[str] = (),
-) -> Subject:
+) -> StudySubject:
     """Return what the chapters are made of. Raises PerfctlError without a network, UsageError for
     a layer that it does not have."""
-    networks = networks_of(runs, workload)
+    networks = group_into_networks(runs, workload)
     if not networks:
         which = f" of {workload}" if workload else ""
         raise PerfctlError(
             f"no run{which} with a batch size and shapes of its layers",
             "Name the network with `workload`",
         )
-    compared = _compare(networks, layer, batch, hand)
-    facts = {"network": heading(networks[0].analyses[0].study)}
+    compared = _collect_compared_networks(networks, layer, batch, hand)
+    facts = {"network": format_study_heading(networks[0].analyses[0].study)}
     if len(networks) > 1:
         facts["compared"] = " with ".join(network.label for network in networks)
-    facts |= facts_of(compared.runs)
+    facts |= collect_run_facts(compared.runs)
     origins = dict.fromkeys(run.origin for run in compared.runs if run.origin != "measured")
-    return Subject(
+    return StudySubject(
         {name: partial(chapter, compared) for name, chapter in CHAPTERS.items()},
         tuple(facts.items()),
         {"layer": compared.layer, "network": str(compared.runs[0].workload)},
@@ -88,33 +106,33 @@ def subject(
     )
 
 
-def _compare(
+def _collect_compared_networks(
     networks: tuple[Network, ...],
     layer: str | None = None,
     batch: int | None = None,
     hand: Sequence[str] = (),
-) -> Compared:
+) -> ComparedNetworks:
     first = networks[0]
-    layer = layer or first.main_layer() or ""
+    layer = layer or first.find_main_layer() or ""
     batch = batch if batch in first.batches else first.batches[-1]
     if first.sheet(batch, layer) is None:
-        raise unknown_layer("layer", layer, first, batch)
+        raise build_unknown_layer_error("layer", layer, first, batch)
     values = tuple(check_hand_values(networks, hand, batch))
     points = tuple((network, network.points(layer)) for network in networks)
-    return Compared(networks, layer, batch, values, points)
+    return ComparedNetworks(networks, layer, batch, values, points)
 
 
-def draw(runs: Sequence[Run]) -> None:
+def draw_flops_charts(runs: Sequence[Run]) -> None:
     """Draw the charts of the study only, of the layer with the most multiply-adds, if there is one;
     ``files.drawn`` collects them."""
-    networks = networks_of(runs)
-    if networks and networks[0].main_layer() is not None:
-        compared = _compare(networks)
-        for chapter in (comparison_chapter, time_chapter, training_chapter):
+    networks = group_into_networks(runs)
+    if networks and networks[0].find_main_layer() is not None:
+        compared = _collect_compared_networks(networks)
+        for chapter in (build_executed_flops_chapter, build_time_chapter, build_training_chapter):
             chapter(compared)
 
 
-def network_chapter(compared: Compared) -> View:
+def build_network_chapter(compared: ComparedNetworks) -> View:
     """Return layers, output shapes, parameters, multiply-adds, FLOPs and bytes, from the shapes."""
     heads = [
         *text_columns("layer", "kind", "output shape"),
@@ -129,29 +147,31 @@ def network_chapter(compared: Compared) -> View:
     rows: list[NetworkRow] = []
     text = []
     for network in compared.networks:
-        sheet = network.network_sheet(compared.batch)
+        sheet = network.build_network_sheet(compared.batch)
         text.append(f"{network.label}: {sheet.total.parameters:,} parameters.")
         for line in (*sheet.lines, *([sheet.total] if sheet.lines else [])):
             shape = " x ".join(map(str, line.output or ()))
             cells = [
                 line.layer,
                 text_cell(line.kind),
-                shape or nothing("no output of its own"),
+                shape or missing_cell("no output of its own"),
                 line.parameters,
-                count(line.macs, NO_FORMULA),
-                count(line.flops, NO_FORMULA),
-                count(line.backward_flops, NO_FORMULA) if sheet.backward else nothing(NO_BACKWARD),
-                count(line.elementwise_flops, NO_FORMULA),
+                count_cell(line.macs, NO_FORMULA),
+                count_cell(line.flops, NO_FORMULA),
+                count_cell(line.backward_flops, NO_FORMULA)
+                if sheet.backward
+                else missing_cell(NO_BACKWARD),
+                count_cell(line.elementwise_flops, NO_FORMULA),
                 line.parameter_bytes,
                 line.written_bytes,
             ]
             rows.append((network.label, cells))
     caption = f"Layers, parameters and estimated FLOPs, batch {compared.batch}"
-    table = compared.tabulate(caption, heads, rows)
-    return make_chapter(text, tables=(table,), findings=_compare_shapes(compared))
+    table = compared.build_networks_table(caption, heads, rows)
+    return build_study_chapter(text, tables=(table,), findings=_compare_network_sizes(compared))
 
 
-def _compare_shapes(compared: Compared) -> Iterator[str]:
+def _compare_network_sizes(compared: ComparedNetworks) -> Iterator[str]:
     at_batch = [
         (network, point)
         for network, points in compared.points
@@ -160,20 +180,21 @@ def _compare_shapes(compared: Compared) -> Iterator[str]:
     ]
     for (first, a), (second, b) in pairwise(at_batch):
         before, after = (
-            network.network_sheet(compared.batch).total.parameters for network in (first, second)
+            network.build_network_sheet(compared.batch).total.parameters
+            for network in (first, second)
         )
-        factor = ratio((b.estimated.value or 0) / (a.estimated.value or 1))
+        factor = format_ratio((b.estimated.value or 0) / (a.estimated.value or 1))
         text = (
             f"{second.label}: {after:,} parameters instead of {before:,}; {compared.layer} does "
             f"x {factor} FLOPs"
         )
         clocks = a.forward.synchronised, b.forward.synchronised
         if clocks[0] and clocks[1] and compared.scatter < SCATTER_MIN:
-            text += f" in x {ratio(clocks[1].median / clocks[0].median)} time"
+            text += f" in x {format_ratio(clocks[1].median / clocks[0].median)} time"
         yield f"{text}."
 
 
-def hand_chapter(compared: Compared) -> View:
+def build_manual_estimates_chapter(compared: ComparedNetworks) -> View:
     """Return manual estimates, checked; every figure of the layer in all its units; its worked
     example line by line."""
     layer, batch = compared.layer, compared.batch
@@ -187,8 +208,10 @@ def hand_chapter(compared: Compared) -> View:
         for quantity, by_unit in values.items():
             absent = "not a figure of this quantity"
             kib = by_unit["B"] / 1024 if "B" in by_unit else None
-            cells = [count(by_unit.get(unit), absent) for unit in UNITS]
-            cells.append(nothing(absent) if kib is None else Cell(full(kib), value=kib))
+            cells = [count_cell(by_unit.get(unit), absent) for unit in UNITS]
+            cells.append(
+                missing_cell(absent) if kib is None else Cell(format_all_digits(kib), value=kib)
+            )
             rows.append((network.label, [quantity, *cells]))
         lines = [
             [section.title, line.quantity, line.formula, line.numbers, line.result]
@@ -198,17 +221,19 @@ def hand_chapter(compared: Compared) -> View:
         of_network = f", {network.label}" if len(compared.networks) > 1 else ""
         caption = f"{layer} at batch {batch}{of_network}, worked line by line"
         heads = text_columns("part", "what", "formula", "numbers", "result")
-        worked.append(table(caption, heads, [list(map(text_cell, line)) for line in lines]))
+        worked.append(build_table(caption, heads, [list(map(text_cell, line)) for line in lines]))
     columns = [*text_columns("quantity"), *map(Column, (*UNITS, "KiB"))]
-    every = compared.tabulate(f"{layer} at batch {batch}: every quantity", columns, rows)
-    return make_chapter(
-        (explain(value.finding, value.layer) for value in compared.hand),
-        tables=(_hand_table(compared), every, *worked),
-        findings=map(shortened, _judge_hand(compared.hand)),
+    every = compared.build_networks_table(
+        f"{layer} at batch {batch}: every quantity", columns, rows
+    )
+    return build_study_chapter(
+        (explain_finding(value.finding, value.layer) for value in compared.hand),
+        tables=(_build_manual_estimates_table(compared), every, *worked),
+        findings=map(shorten_sentence, _judge_manual_estimates(compared.hand)),
     )
 
 
-def _hand_table(compared: Compared) -> Table | None:
+def _build_manual_estimates_table(compared: ComparedNetworks) -> Table | None:
     heads = [
         *text_columns("layer"),
         Column("your value"),
@@ -234,10 +259,10 @@ def _hand_table(compared: Compared) -> Table | None:
             finding.quantity or "forward",
         ]
         rows.append((value.network, cells))
-    return compared.tabulate("Manual estimates, checked", heads, rows)
+    return compared.build_networks_table("Manual estimates, checked", heads, rows)
 
 
-def _judge_hand(values: Sequence[HandValue]) -> Iterator[str]:
+def _judge_manual_estimates(values: Sequence[CheckedHandValue]) -> Iterator[str]:
     """Yield what the first two values are; the table has all."""
     for value in values[:2]:
         finding = value.finding
@@ -255,10 +280,10 @@ def _judge_hand(values: Sequence[HandValue]) -> Iterator[str]:
             yield f"{start} no figure of it, and no usual mistake gives it; the nearest is {right}."
 
 
-def comparison_chapter(compared: Compared) -> View:
+def build_executed_flops_chapter(compared: ComparedNetworks) -> View:
     """Return estimated, executed and derived FLOPs of the layer's forward pass, and of the complete
     step."""
-    layer, points = compared.layer, compared.all_points
+    layer, points = compared.layer, compared.labelled_points
     heads = [
         Column("batch"),
         Column(f"{layer} estimated", "MAC"),
@@ -278,16 +303,18 @@ def comparison_chapter(compared: Compared) -> View:
         loose = (point.loose.flops, point.loose.derived)
         cells = [
             point.batch,
-            count(None if estimated is None else int(estimated / 2), point.estimated.reason or ""),
-            _exact_cell(point.estimated),
+            count_cell(
+                None if estimated is None else int(estimated / 2), point.estimated.reason or ""
+            ),
+            _build_exact_flops_cell(point.estimated),
             figure_cell(executed, "FLOP"),
             figure_cell(point.derived, "FLOP"),
-            _ratio_cell(share, executed.reason or "not collected"),
+            _build_ratio_cell(share, executed.reason or "not collected"),
             *(
-                count(None if value is None else round(value), "no such kernel was collected")
+                count_cell(None if value is None else round(value), "no such kernel was collected")
                 for value in loose
             ),
-            _exact_cell(point.step_paper),
+            _build_exact_flops_cell(point.step_paper),
             figure_cell(point.step_counted, "FLOP"),
         ]
         rows.append((label, cells))
@@ -304,36 +331,38 @@ def comparison_chapter(compared: Compared) -> View:
         if values and all(figure.value is None for figure in values)
     }
     caption = f"FLOPs of {layer} forward and of a step"
-    return make_chapter(
-        charts=(flops_chart(layer, _labeled(compared)),),
-        tables=(compared.tabulate(caption, heads, rows, explains=False),),
-        findings=_judge_counts(compared),
+    return build_study_chapter(
+        charts=(draw_flops_chart(layer, _label_points_for_charts(compared)),),
+        tables=(compared.build_networks_table(caption, heads, rows, explains=False),),
+        findings=_judge_executed_flops(compared),
         missing=missing,
     )
 
 
-def _exact_cell(figure: Figure) -> Cell:
+def _build_exact_flops_cell(figure: Figure) -> Cell:
     if figure.lower_bound:
         return figure_cell(figure, "FLOP")
     value = None if figure.value is None else round(figure.value)
-    return count(value, figure.reason or "not known")
+    return count_cell(value, figure.reason or "not known")
 
 
-def _ratio_cell(value: float | None, reason: str) -> Cell:
-    return nothing(reason) if value is None else Cell(ratio(value), value=value)
+def _build_ratio_cell(value: float | None, reason: str) -> Cell:
+    return missing_cell(reason) if value is None else Cell(format_ratio(value), value=value)
 
 
-def _judge_counts(compared: Compared) -> Iterator[str]:
+def _judge_executed_flops(compared: ComparedNetworks) -> Iterator[str]:
     last = compared.points[0][1][-1]
     if (estimated := last.estimated.value) is None:
         return
-    start = f"{compared.layer} forward at batch {last.batch}: {si(estimated, 'FLOP')} estimated"
+    start = (
+        f"{compared.layer} forward at batch {last.batch}: {format_si(estimated, 'FLOP')} estimated"
+    )
     for how, value in (("executed", last.executed.value), ("derived", last.derived.value)):
         if value is not None:
-            yield f"{start}, {si(value, 'FLOP')} {how} ({ratio(value / estimated)}x)."
+            yield f"{start}, {format_si(value, 'FLOP')} {how} ({format_ratio(value / estimated)}x)."
             return
     if last.loose.flops is not None:
-        loose = f"{si(last.loose.flops, 'FLOP')} of {', '.join(last.loose.names)}"
+        loose = f"{format_si(last.loose.flops, 'FLOP')} of {', '.join(last.loose.names)}"
         yield f"{start}; kernels of no layer show {loose}."
     else:
         reason = last.executed.reason or "no counters at this batch size"
@@ -342,7 +371,9 @@ def _judge_counts(compared: Compared) -> Iterator[str]:
         yield text if len(text) <= LONGEST else f"{start}; there are no executed FLOPs."
 
 
-def _labeled(compared: Compared) -> list[tuple[str, Sequence[LayerPoint]]]:
+def _label_points_for_charts(
+    compared: ComparedNetworks,
+) -> list[tuple[str, Sequence[LayerAtBatch]]]:
     """Return points with names for charts: without the word that all begin with."""
     label_parts = [network.label.split() for network in compared.networks]
     has_same = len({label[0] for label in label_parts}) == 1 and all(
@@ -354,16 +385,16 @@ def _labeled(compared: Compared) -> list[tuple[str, Sequence[LayerPoint]]]:
     ]
 
 
-def time_chapter(compared: Compared) -> View:
+def build_time_chapter(compared: ComparedNetworks) -> View:
     """Return times of the layer and of a step by the synchronized clock and under the profiler."""
-    layer, points = compared.layer, compared.all_points
+    layer, points = compared.layer, compared.labelled_points
     both = [clocks for _, point in points for clocks in (point.forward, point.step)]
     bases = dict.fromkeys(clocks.basis for clocks in both if clocks.basis)
     host_rows: list[NetworkRow] = []
     for label, point in points:
         for tool, ns in point.host:
-            cell = Cell(f"{ns / 1e6:g}", full(ns, "ns"), value=ns / 1e6)
-            host_rows.append((label, [point.batch, host_run(tool), cell]))
+            cell = Cell(f"{ns / 1e6:g}", format_all_digits(ns, "ns"), value=ns / 1e6)
+            host_rows.append((label, [point.batch, describe_host_run(tool), cell]))
     heads = [Column("batch"), *text_columns("run"), Column("time", "ms")]
     missing = {}
     if not any(point.forward.synchronised for _, point in points):
@@ -373,20 +404,22 @@ def time_chapter(compared: Compared) -> View:
         reason = "no trusted report times it: nsys and the PyTorch profiler do"
         missing[f"time of {layer} under a profiler"] = reason
     host_caption = f"Time of {layer} by the CPU timer, as reported"
-    return make_chapter(
+    return build_study_chapter(
         (f"Profiler: {'; '.join(bases)}.",) if bases else (),
-        (clocks_chart(layer, _labeled(compared)),),
+        (draw_clocks_chart(layer, _label_points_for_charts(compared)),),
         (
-            _clocks_table(f"Time of {layer}, by two clocks", compared, "forward", "backward"),
-            _clocks_table("Time of a step, by two clocks", compared, "step"),
-            compared.tabulate(host_caption, heads, host_rows),
+            _build_two_clocks_table(
+                f"Time of {layer}, by two clocks", compared, "forward", "backward"
+            ),
+            _build_two_clocks_table("Time of a step, by two clocks", compared, "step"),
+            compared.build_networks_table(host_caption, heads, host_rows),
         ),
-        findings=_judge_times(compared),
+        findings=_judge_layer_times(compared),
         missing=missing,
     )
 
 
-def _clocks_table(caption: str, compared: Compared, *parts: str) -> Table | None:
+def _build_two_clocks_table(caption: str, compared: ComparedNetworks, *parts: str) -> Table | None:
     """Return the times of these parts of a point: forward, backward, step."""
     heads = [Column("batch")]
     for quantity in parts:
@@ -397,28 +430,32 @@ def _clocks_table(caption: str, compared: Compared, *parts: str) -> Table | None
             Column(f"{quantity}, profiler / clock"),
         ]
     rows: list[NetworkRow] = []
-    for label, point in compared.all_points:
+    for label, point in compared.labelled_points:
         cells: list[object] = [point.batch]
         for clocks in (getattr(point, part) for part in parts):
             cells += [
-                _spread_cell(clocks.synchronised, "no run timed it with a synchronized clock"),
-                _spread_cell(clocks.profiled, "no profiler timed it", clocks.basis),
-                _ratio_cell(clocks.factor, "needs both"),
+                _build_median_time_cell(
+                    clocks.synchronised, "no run timed it with a synchronized clock"
+                ),
+                _build_median_time_cell(clocks.profiled, "no profiler timed it", clocks.basis),
+                _build_ratio_cell(clocks.factor, "needs both"),
             ]
         rows.append((label, cells))
-    table = compared.tabulate(caption, heads, rows, explains=False)
+    table = compared.build_networks_table(caption, heads, rows, explains=False)
     has_times = table is not None and any(column.base == "ns" for column in table.columns)
     return table if has_times else None
 
 
-def _spread_cell(spread: Spread | None, reason: str, basis: str | None = None) -> Cell:
+def _build_median_time_cell(
+    spread: TimeSpread | None, reason: str, basis: str | None = None
+) -> Cell:
     if spread is None:
-        return nothing(reason)
-    text = f"{time(spread.low)} to {time(spread.high)} over {spread.count} steps"
+        return missing_cell(reason)
+    text = f"{format_time(spread.low)} to {format_time(spread.high)} over {spread.count} steps"
     return time_cell(spread.median, note="; ".join(filter(None, (text, basis))))
 
 
-def _judge_times(compared: Compared) -> Iterator[str]:
+def _judge_layer_times(compared: ComparedNetworks) -> Iterator[str]:
     layer, scatter = compared.layer, compared.scatter
     _, points = compared.points[0]
     chosen = next((point for point in points if point.batch == compared.batch), points[-1])
@@ -426,13 +463,13 @@ def _judge_times(compared: Compared) -> Iterator[str]:
         "on the synchronized clock": chosen.forward.synchronised,
         "under the profiler": chosen.forward.profiled,
     }
-    if times := [f"{time(spread.median)} {how}" for how, spread in both.items() if spread]:
+    if times := [f"{format_time(spread.median)} {how}" for how, spread in both.items() if spread]:
         factor = chosen.forward.factor if scatter < SCATTER_MIN else None
-        times_text = ", ".join(times) + (f" (x {ratio(factor)})" if factor else "")
+        times_text = ", ".join(times) + (f" (x {format_ratio(factor)})" if factor else "")
         yield f"{layer} forward at batch {chosen.batch} takes {times_text}."
     if scatter >= SCATTER_MIN:
         yield (
-            f"The slowest step of {layer} took {significant(scatter)} times as long as the fastest "
+            f"The slowest step of {layer} took {format_significant(scatter)} times as long as the fastest "
             "one, probably because other programs ran. Repeat the study on an idle machine."
         )
         return
@@ -441,18 +478,18 @@ def _judge_times(compared: Compared) -> Iterator[str]:
     if len(timed) > 1:
         (first, before), (last, after) = timed[0], timed[-1]
         yield (
-            f"From batch {first} to {last} the work of {layer} grows x {ratio(last / first)}, its "
-            f"time x {ratio(after / before)}."
+            f"From batch {first} to {last} the work of {layer} grows x {format_ratio(last / first)}, its "
+            f"time x {format_ratio(after / before)}."
         )
 
 
-CHAPTERS: dict[str, Callable[[Compared], View]] = {
-    "network": network_chapter,
-    "hand": hand_chapter,
-    "comparison": comparison_chapter,
-    "time": time_chapter,
-    "memory": memory_chapter,
-    "training": training_chapter,
-    "machine": machine_chapter,
-    "causes": causes_chapter,
+CHAPTERS: dict[str, Callable[[ComparedNetworks], View]] = {
+    "network": build_network_chapter,
+    "hand": build_manual_estimates_chapter,
+    "comparison": build_executed_flops_chapter,
+    "time": build_time_chapter,
+    "memory": build_memory_chapter,
+    "training": build_training_chapter,
+    "machine": build_machine_chapter,
+    "causes": build_causes_chapter,
 }

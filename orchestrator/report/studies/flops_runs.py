@@ -9,25 +9,28 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from perfctl.orchestrator.ledger.hand_values import HandValue
-from perfctl.orchestrator.ledger.network import LayerPoint, Network
+from perfctl.orchestrator.ledger.hand_values import CheckedHandValue
+from perfctl.orchestrator.ledger.network import LayerAtBatch, Network
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.charts.comparison import step_losses, training_charts
-from perfctl.orchestrator.report.findings import findings as page_findings
+from perfctl.orchestrator.report.charts.comparison import draw_step_losses, draw_training_charts
+from perfctl.orchestrator.report.findings import list_findings as page_findings
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
-from perfctl.orchestrator.report.numbers import full, percent, size
-from perfctl.orchestrator.report.page.study import summaries
-from perfctl.orchestrator.report.page.usage import readings_table, ways_table
-from perfctl.orchestrator.report.studies.records import make_chapter
+from perfctl.orchestrator.report.numbers import format_all_digits, format_bytes, format_percent
+from perfctl.orchestrator.report.page.study import build_summaries_table
+from perfctl.orchestrator.report.page.usage import (
+    build_device_samples_table,
+    build_utilization_table,
+)
+from perfctl.orchestrator.report.studies.records import build_study_chapter
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    count,
+    build_table,
+    count_cell,
     decimal_cell,
-    nothing,
+    missing_cell,
     share_cell,
-    table,
     text_cell,
     text_columns,
     time_cell,
@@ -58,7 +61,7 @@ NetworkRow = tuple[str, Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedNetworks:
     """What the chapters are made of."""
 
     networks: tuple[Network, ...]
@@ -66,15 +69,15 @@ class Compared:
     """The layer that is looked at closely."""
     batch: int
     """Batch size of the worked example, the memory figures and the training."""
-    hand: tuple[HandValue, ...]
-    points: tuple[tuple[Network, tuple[LayerPoint, ...]], ...]
+    hand: tuple[CheckedHandValue, ...]
+    points: tuple[tuple[Network, tuple[LayerAtBatch, ...]], ...]
 
     @property
     def runs(self) -> list[Run]:
         return [run for network in self.networks for run in network.runs]
 
     @property
-    def all_points(self) -> list[tuple[str, LayerPoint]]:
+    def labelled_points(self) -> list[tuple[str, LayerAtBatch]]:
         """Return (label of the network, point), batch sizes ascending."""
         pairs = [(network.label, point) for network, points in self.points for point in points]
         return sorted(pairs, key=lambda pair: pair[1].batch)
@@ -82,15 +85,15 @@ class Compared:
     @property
     def scatter(self) -> float:
         """Return the largest slowest / fastest step of the layer's forward pass."""
-        return max((point.forward.scatter for _, point in self.all_points), default=1.0)
+        return max((point.forward.scatter for _, point in self.labelled_points), default=1.0)
 
-    def of_networks(self, labels: Iterable[str]) -> Compared:
+    def select_networks(self, labels: Iterable[str]) -> ComparedNetworks:
         """Return the same of these networks only."""
         chosen = set(labels)
         networks = tuple(network for network in self.networks if network.label in chosen)
         return replace(self, networks=networks)
 
-    def tabulate(
+    def build_networks_table(
         self,
         caption: str,
         columns: Sequence[Column],
@@ -107,10 +110,10 @@ class Compared:
             for row, (label, _) in zip(cells, rows, strict=True):
                 row.insert(1, text_cell(label))
         grouped = group_by(cells, lambda row: str(row[0])).values()
-        return table(caption, heads, chain.from_iterable(grouped), explains=explains)
+        return build_table(caption, heads, chain.from_iterable(grouped), explains=explains)
 
 
-def _find_trained(network: Network, batch: int) -> Run | None:
+def _find_run_with_epochs(network: Network, batch: int) -> Run | None:
     """Return the run with epochs, at ``batch`` if there are several."""
     trained = [
         run
@@ -120,7 +123,7 @@ def _find_trained(network: Network, batch: int) -> Run | None:
     return min(trained, key=lambda run: run.batch_size != batch, default=None)
 
 
-def _is_foreign(run: Run) -> bool:
+def _is_recorded_elsewhere(run: Run) -> bool:
     """Return whether perfctl did not record the report: its memory is that of a training run, and
     its figures have the digits they have."""
     return run.origin not in ("measured", "recorded")
@@ -130,12 +133,12 @@ def _is_on_cpu(runs: Sequence[Run]) -> bool:
     return all(run.device_kind in ("cpu", None) for run in runs)
 
 
-def memory_chapter(compared: Compared) -> View:
+def build_memory_chapter(compared: ComparedNetworks) -> View:
     """Return each quantity of one run of each network: with epochs, otherwise without a profiler,
     otherwise any."""
     chosen: list[tuple[str, Run]] = []
     for network in compared.networks:
-        trained = _find_trained(network, compared.batch)
+        trained = _find_run_with_epochs(network, compared.batch)
         run = min(
             (run for run in network.runs if run.report.memory),
             key=lambda run: (
@@ -147,9 +150,9 @@ def memory_chapter(compared: Compared) -> View:
         )
         if run is not None:
             chosen.append((network.label, run))
-    missing = dict(_missing_memory(compared.runs))
+    missing = dict(_list_missing_memory(compared.runs))
     if not chosen:
-        return make_chapter(missing=missing)
+        return build_study_chapter(missing=missing)
     run = chosen[0][1]
     epochs = sum(step.phase == "epoch" for step in run.report.steps)
     after = f", {epochs} epochs and their tests" if epochs else ""
@@ -159,45 +162,49 @@ def memory_chapter(compared: Compared) -> View:
     )
     recorded = {(item.moment, item.quantity): item.bytes for item in run.report.memory}
     findings = [
-        f"{name}: {size(recorded['before', quantity])} after loading, "
-        f"{size(recorded['after', quantity])} at the end."
+        f"{name}: {format_bytes(recorded['before', quantity])} after loading, "
+        f"{format_bytes(recorded['after', quantity])} at the end."
         for quantity, name in (
             ("reserved", "GPU memory reserved"),
             ("host_resident", "CPU memory of the process"),
         )
         if {("before", quantity), ("after", quantity)} <= recorded.keys()
     ]
-    return make_chapter(
-        () if _is_foreign(run) else (text,),
-        tables=(_memory_table(compared.of_networks(label for label, _ in chosen), chosen),),
+    return build_study_chapter(
+        () if _is_recorded_elsewhere(run) else (text,),
+        tables=(
+            _build_memory_table(compared.select_networks(label for label, _ in chosen), chosen),
+        ),
         findings=findings[:1],
         missing=missing,
     )
 
 
-def _memory_table(compared: Compared, chosen: Sequence[tuple[str, Run]]) -> Table | None:
+def _build_memory_table(
+    compared: ComparedNetworks, chosen: Sequence[tuple[str, Run]]
+) -> Table | None:
     recorded = {item.moment for _, run in chosen for item in run.report.memory}
     texts = {name: text for name, text in MOMENTS.items() if name in recorded}
-    if all(_is_foreign(run) for _, run in chosen):
+    if all(_is_recorded_elsewhere(run) for _, run in chosen):
         texts |= {name: f"{name} the training" for name in ("before", "after") if name in recorded}
     heads = [*text_columns("memory"), *(Column(text, base="B") for text in texts.values())]
     rows: list[NetworkRow] = []
     for label, run in chosen:
-        for quantity, stated in _stated_memory(run).items():
+        for quantity, stated in _read_published_memory(run).items():
             values = map(stated.get, texts)
-            cells = (text_cell(value) if value else nothing("not stated") for value in values)
+            cells = (text_cell(value) if value else missing_cell("not stated") for value in values)
             rows.append((label, [f"{QUANTITIES[quantity]}, as published", *cells]))
     for label, run in chosen:
         figures: dict[str, dict[str, int]] = defaultdict(dict)
         for item in run.report.memory:
             figures[item.quantity][item.moment] = item.bytes
         for quantity, of_quantity in figures.items():
-            sizes = map(_bytes_cell, map(of_quantity.get, texts))
+            sizes = map(_build_bytes_cell, map(of_quantity.get, texts))
             rows.append((label, [QUANTITIES.get(quantity, quantity), *sizes]))
-    return compared.tabulate("Memory of one run, by time", heads, rows)
+    return compared.build_networks_table("Memory of one run, by time", heads, rows)
 
 
-def _stated_memory(run: Run) -> dict[str, dict[str, str]]:
+def _read_published_memory(run: Run) -> dict[str, dict[str, str]]:
     """Return quantity -> when -> the published figure, if it is too coarse for bytes:
     "0.62 GB"."""
     stated: dict[str, dict[str, str]] = {}
@@ -209,18 +216,18 @@ def _stated_memory(run: Run) -> dict[str, dict[str, str]]:
     return stated
 
 
-def _bytes_cell(value: int | None) -> Cell:
+def _build_bytes_cell(value: int | None) -> Cell:
     """Return "40.4 GB (38,554 MiB)": nvidia-smi prints MiB."""
     if value is None:
-        return nothing("the run did not record it at this time")
+        return missing_cell("the run did not record it at this time")
     mib = value / 2**20
-    text = f"{size(value)} ({mib:,.{0 if mib >= 100 else 1}f} MiB)"
-    return Cell(text, full(value, "B"), value=value)
+    text = f"{format_bytes(value)} ({mib:,.{0 if mib >= 100 else 1}f} MiB)"
+    return Cell(text, format_all_digits(value, "B"), value=value)
 
 
-def _missing_memory(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
+def _list_missing_memory(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
     recorded = {item.quantity for run in runs for item in run.report.memory}
-    recorded |= {quantity for run in runs for quantity in _stated_memory(run)}
+    recorded |= {quantity for run in runs for quantity in _read_published_memory(run)}
     if not recorded & {"device_free", "device_total", "allocated", "reserved"}:
         reason = "the run used no GPU" if _is_on_cpu(runs) else "the runs recorded none"
         yield "GPU memory", reason
@@ -228,23 +235,26 @@ def _missing_memory(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
         reason = "the runs recorded what is free on the GPU only"
         yield "GPU memory allocated and reserved by torch", reason
     if not recorded & {"host_available", "host_resident"}:
-        yield "CPU memory", _gap(runs, "memory.host_available") or "the runs recorded none"
+        yield (
+            "CPU memory",
+            _find_gap_reason(runs, "memory.host_available") or "the runs recorded none",
+        )
 
 
-def _gap(runs: Sequence[Run], quantity: str) -> str | None:
+def _find_gap_reason(runs: Sequence[Run], quantity: str) -> str | None:
     """Return why a run has none of it, in its own words."""
     gaps = (gap for run in runs for gap in run.report.gaps)
     return next((gap.reason for gap in gaps if gap.quantity == quantity), None)
 
 
-def training_chapter(compared: Compared) -> View:
+def build_training_chapter(compared: ComparedNetworks) -> View:
     """Return loss, accuracy and time of each epoch and its test; without epochs the loss of the
     steps."""
     several = len(compared.networks) > 1
     trained = [
         (network.label, run)
         for network in compared.networks
-        if (run := _find_trained(network, compared.batch)) is not None
+        if (run := _find_run_with_epochs(network, compared.batch)) is not None
     ]
     if not trained:
         first_runs = [  # repeats and other profilers see the same losses
@@ -254,8 +264,8 @@ def training_chapter(compared: Compared) -> View:
             for run in [next(run for run in network.runs if run.batch_size == batch)]
         ]
         reason = "no run trained complete epochs: a built-in workload does with --epochs"
-        losses = step_losses("training-loss", first_runs)
-        return make_chapter(charts=(losses,), missing={"loss and accuracy by epoch": reason})
+        losses = draw_step_losses("training-loss", first_runs)
+        return build_study_chapter(charts=(losses,), missing={"loss and accuracy by epoch": reason})
     heads = [
         *map(Column, ("epoch", "training loss", "test loss", "test accuracy")),
         Column("time of the epoch", base="ns"),
@@ -265,16 +275,16 @@ def training_chapter(compared: Compared) -> View:
     findings = []
     data = trained[0][1].report.environment.get("option:data") or ""
     for label, run in trained:
-        rows += [(label, cells) for cells in _epoch_rows(run)]
+        rows += [(label, cells) for cells in _build_epoch_rows(run)]
         tests = [step for step in run.report.steps if step.phase == "test"]
         last = max(tests, key=lambda step: step.number, default=None)
         if last is not None and last.accuracy is not None:
             lead = f"{label}: " if len(trained) > 1 else ""
             loss = f", loss {last.loss:.4f}" if last.loss is not None else ""
             on = "drawn digits" if data == "synthetic" else "the test data"
-            number = _epoch_number(run, last.number)
+            number = _number_epoch(run, last.number)
             after = "" if number is None else f" after {number} epoch{'' if number == 1 else 's'}"
-            findings.append(f"{lead}Accuracy {percent(last.accuracy)}{loss} on {on}{after}.")
+            findings.append(f"{lead}Accuracy {format_percent(last.accuracy)}{loss} on {on}{after}.")
     labelled = [
         (label if len(trained) > 1 else "", run)
         for label, run in trained
@@ -283,16 +293,20 @@ def training_chapter(compared: Compared) -> View:
     reason = (
         "the data were made here, so accuracy is not comparable: use --data mnist --data-dir DIR"
     )
-    return make_chapter(
+    return build_study_chapter(
         (f"Trained on: {DATA.get(data, data or 'data that the run does not name')}.",),
-        training_charts(labelled),
-        (compared.of_networks(label for label, _ in trained).tabulate("Epochs", heads, rows),),
+        draw_training_charts(labelled),
+        (
+            compared.select_networks(label for label, _ in trained).build_networks_table(
+                "Epochs", heads, rows
+            ),
+        ),
         findings=findings,
         missing={"a published data set": reason} if data == "synthetic" else None,
     )
 
 
-def _epoch_number(run: Run, number: int) -> int | None:
+def _number_epoch(run: Run, number: int) -> int | None:
     """Return the number of the epoch, from 1; of a test without epochs the number of epochs that
     the report states."""
     if any((step.phase, step.number) == ("epoch", number) for step in run.report.steps):
@@ -301,12 +315,12 @@ def _epoch_number(run: Run, number: int) -> int | None:
     return None if stated is None else round(stated)
 
 
-def _epoch_rows(run: Run) -> Iterator[list[Cell]]:
+def _build_epoch_rows(run: Run) -> Iterator[list[Cell]]:
     steps = {(step.phase, step.number): step for step in run.report.steps}
     for number in sorted({number for phase, number in steps if phase in ("epoch", "test")}):
         train, test = steps.get(("epoch", number)), steps.get(("test", number))
         yield [
-            count(_epoch_number(run, number), "the report does not state it"),
+            count_cell(_number_epoch(run, number), "the report does not state it"),
             decimal_cell(train.loss if train else None),
             decimal_cell(test.loss if test else None),
             share_cell(test.accuracy if test else None, "no test"),
@@ -315,14 +329,14 @@ def _epoch_rows(run: Run) -> Iterator[list[Cell]]:
         ]
 
 
-def machine_chapter(compared: Compared) -> View:
+def build_machine_chapter(compared: ComparedNetworks) -> View:
     """Return hosts, devices and software, and how busy they were."""
     runs = compared.runs
     facts: dict[str, dict[str, None]] = defaultdict(dict)
     for run in runs:
         for device in run.devices:
             kind = "GPU" if device.kind == "gpu" else "CPU"
-            memory = device.memory_bytes and _bytes_cell(device.memory_bytes).text
+            memory = device.memory_bytes and _build_bytes_cell(device.memory_bytes).text
             for fact, value in (
                 (kind, device.name or "not named"),
                 (f"{kind} memory", memory),
@@ -340,27 +354,29 @@ def machine_chapter(compared: Compared) -> View:
     missing = {}
     if all(way.kernels.value is way.nvml.value is way.dlprof.value is None for way in ways):
         reason = "no run on the GPU was sampled, and none has kernels with start and duration"
-        reason = _gap(runs, "sample.gpu_utilisation") or reason
+        reason = _find_gap_reason(runs, "sample.gpu_utilisation") or reason
         missing["GPU utilization"] = "the run used no GPU" if _is_on_cpu(runs) else reason
 
-    def tabulate_usage(tabulate: Callable[[Sequence[RunUsage]], Table | None]) -> Iterator[Table]:
+    def build_usage_tables(
+        tabulate: Callable[[Sequence[RunUsage]], Table | None],
+    ) -> Iterator[Table]:
         for label, used in usages.items():
             if drawn := tabulate(used):
                 caption = f"{drawn.caption}, {label}" if len(usages) > 1 else drawn.caption
                 yield replace(drawn, caption=caption)
 
-    return make_chapter(
+    return build_study_chapter(
         tables=(
-            table("Host and GPU", text_columns("fact", "value"), rows),
-            *tabulate_usage(ways_table),
-            summaries([run for run in runs if _is_foreign(run)]),
+            build_table("Host and GPU", text_columns("fact", "value"), rows),
+            *build_usage_tables(build_utilization_table),
+            build_summaries_table([run for run in runs if _is_recorded_elsewhere(run)]),
         ),
-        folded=tabulate_usage(readings_table),
+        folded=build_usage_tables(build_device_samples_table),
         missing=missing,
     )
 
 
-def causes_chapter(compared: Compared) -> View:
+def build_causes_chapter(compared: ComparedNetworks) -> View:
     """Return why executed and estimated FLOPs differ, in full, and what the FLOPs ledger's report
     would find."""
     rows: list[NetworkRow] = []
@@ -387,5 +403,5 @@ def causes_chapter(compared: Compared) -> View:
                 if finding.text not in findings
             ]
     heads = text_columns("about", "cause", "explanation", "fix")
-    table = compared.tabulate("Why executed and estimated FLOPs differ", heads, rows)
-    return make_chapter(dict.fromkeys(text), tables=(table,), findings=findings)
+    table = compared.build_networks_table("Why executed and estimated FLOPs differ", heads, rows)
+    return build_study_chapter(dict.fromkeys(text), tables=(table,), findings=findings)

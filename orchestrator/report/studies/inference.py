@@ -10,47 +10,58 @@ from functools import cached_property, partial
 
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.usage.inference import (
-    BusyFrom,
+    InferenceLatency,
     InferencePoint,
-    Latency,
-    busy_from,
-    inference_points,
+    ModelBusyBatch,
+    find_busy_batch_by_model,
+    list_inference_points,
 )
 from perfctl.orchestrator.ledger.usage.readings import BUSY
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.orchestrator.ledger.usage.three_reports import iteration_rows, name_rows, summary_row
+from perfctl.orchestrator.ledger.usage.three_reports import (
+    list_iteration_rows,
+    list_kernel_name_rows,
+    summarize_run,
+)
 from perfctl.orchestrator.report.charts.charts import Chart
-from perfctl.orchestrator.report.charts.inference import all_charts
-from perfctl.orchestrator.report.numbers import percent
+from perfctl.orchestrator.report.charts.inference import draw_inference_charts
+from perfctl.orchestrator.report.numbers import format_percent
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.page.section import Section, group_view
-from perfctl.orchestrator.report.page.usage import memory_use_table, readings_table
+from perfctl.orchestrator.report.page.section import Section, build_group_view
+from perfctl.orchestrator.report.page.usage import (
+    build_device_samples_table,
+    build_memory_use_table,
+)
 from perfctl.orchestrator.report.studies.inference_fields import (
     FIELDS,
-    explain_missing,
-    fields_table,
-    list_unreadable,
-    rows_table,
-    usage_cell,
+    build_fields_table,
+    build_inference_table,
+    build_usage_cell,
+    explain_missing_figure,
+    list_unreadable_images,
 )
 from perfctl.orchestrator.report.studies.inference_findings import (
+    join_facts_of_models,
     judge_accuracy,
-    judge_busy,
-    judge_images,
+    judge_gpu_busy,
+    judge_if_cpu_was_idle,
     judge_latency,
     judge_throughput,
-    judge_times,
-    list_models,
+    judge_unreadable_images,
 )
-from perfctl.orchestrator.report.studies.records import Subject, facts_of, make_chapter
+from perfctl.orchestrator.report.studies.records import (
+    StudySubject,
+    build_study_chapter,
+    collect_run_facts,
+)
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    count,
-    nothing,
+    build_table,
+    count_cell,
+    missing_cell,
     share_cell,
-    table,
     text_cell,
     text_columns,
     time_cell,
@@ -81,7 +92,7 @@ DLPROF_LABELS = {
 
 
 @dataclass(frozen=True)
-class Answers:
+class InferenceResults:
     """What the chapters are made of."""
 
     points: tuple[InferencePoint, ...]
@@ -89,19 +100,19 @@ class Answers:
     """Run -> line 15 of its dlprof_summary.csv, if the file exists."""
 
     @cached_property
-    def busy(self) -> tuple[BusyFrom, ...]:
-        return busy_from(self.points)
+    def busy(self) -> tuple[ModelBusyBatch, ...]:
+        return find_busy_batch_by_model(self.points)
 
     @cached_property
     def charts(self) -> Mapping[str, tuple[Chart, ...]]:
-        return all_charts(self.points)
+        return draw_inference_charts(self.points)
 
     @property
     def runs(self) -> list[Run]:
         return [run for point in self.points for run in point.runs]
 
     @property
-    def timed(self) -> dict[str, list[Latency]]:
+    def timed(self) -> dict[str, list[InferenceLatency]]:
         """Return the timed batch sizes of each model that has some."""
         timed = (p for p in self.points if p.latency is not None and p.latency.is_complete)
         by_model = group_by(timed, lambda point: point.model).items()
@@ -124,15 +135,15 @@ class Answers:
         return [(point, run) for point, run in runs if run.profiler == "dlprof"]
 
 
-def subject(runs: Sequence[Run], summary_lines: Mapping[int, str]) -> Subject:
+def build_inference_subject(runs: Sequence[Run], summary_lines: Mapping[int, str]) -> StudySubject:
     """Return what the chapters are made of."""
-    answers = Answers(inference_points(runs), summary_lines)
+    answers = InferenceResults(list_inference_points(runs), summary_lines)
     origins = sorted({run.origin for run in runs} - {"measured"})
     failed = [run for run in runs if run.status != "ok"]
-    return Subject(
-        {name: partial(_chapter, name, answers) for name in CHAPTERS},
-        tuple(_facts(answers.points).items()),
-        missing=tuple(_missing(answers)),
+    return StudySubject(
+        {name: partial(_build_named_chapter, name, answers) for name in CHAPTERS},
+        tuple(_collect_run_facts(answers.points).items()),
+        missing=tuple(_list_missing_figures(answers)),
         origins=(", ".join(origins),) if origins else (),
         problems=tuple(
             f"run {run.id} ({run.profiler}): {run.status}, {run.reason}" for run in failed
@@ -140,14 +151,14 @@ def subject(runs: Sequence[Run], summary_lines: Mapping[int, str]) -> Subject:
     )
 
 
-def _chapter(name: str, answers: Answers) -> View:
+def _build_named_chapter(name: str, answers: InferenceResults) -> View:
     return replace(CHAPTERS[name](answers), charts=answers.charts.get(name, ()))
 
 
-def inference_answer(runs: Sequence[Run]) -> View:
+def build_inference_answer(runs: Sequence[Run]) -> View:
     """Return latency, images per second and accuracy of runs, with what is missing; empty if no run
     is inference over images."""
-    answers = Answers(inference_points(runs), {})
+    answers = InferenceResults(list_inference_points(runs), {})
     chapters = [CHAPTERS[key](answers) for key in ("latency", "throughput", "accuracy")]
     return View(
         tables=tuple(table for chapter in chapters for table in chapter.tables),
@@ -160,32 +171,34 @@ def inference_answer(runs: Sequence[Run]) -> View:
     )
 
 
-def _models(points: Iterable[InferencePoint]) -> list[str]:
+def _list_models_of_points(points: Iterable[InferencePoint]) -> list[str]:
     return list(dict.fromkeys(point.model for point in points))
 
 
-def _facts(points: Sequence[InferencePoint]) -> dict[str, str]:
+def _collect_run_facts(points: Sequence[InferencePoint]) -> dict[str, str]:
     images = sorted({point.latency.images for point in points if point.latency} - {0})
     ends = dict.fromkeys((*images[:1], *images[-1:]))
     facts = {
-        "models" if any(point.batch for point in points) else "reports": ", ".join(_models(points))
+        "models" if any(point.batch for point in points) else "reports": ", ".join(
+            _list_models_of_points(points)
+        )
     }
-    facts |= facts_of([run for point in points for run in point.runs])
+    facts |= collect_run_facts([run for point in points for run in point.runs])
     return facts | ({"images": " to ".join(f"{number:,}" for number in ends)} if images else {})
 
 
-def inference_view(studies: Sequence[Study]) -> View:
+def build_inference_page_part(studies: Sequence[Study]) -> View:
     """Return all models and batch sizes as one part of the page: the answer first, then a chart and
     a table per quantity.
 
     ``studies``: of inference over images.
     """
     runs = [run for study in studies for run in study.runs]
-    answers = Answers(inference_points(runs), {})
+    answers = InferenceResults(list_inference_points(runs), {})
     points, sections = answers.points, []
     findings: dict[str, Finding] = {}
     for key, title in TITLES.items():
-        chapter = _chapter(key, answers)
+        chapter = _build_named_chapter(key, answers)
         tables, folded = chapter.tables, chapter.folded
         if key == "all":
             tables, folded = (), (*tables, *folded)
@@ -196,7 +209,7 @@ def inference_view(studies: Sequence[Study]) -> View:
             sections.append(section)
             for text in map(str, chapter.findings):
                 findings.setdefault(text, Finding(text, key))
-    models = _models(points)
+    models = _list_models_of_points(points)
     title = ", ".join(models) if len(models) <= 3 else f"{len(models)} models"
     warnings = tuple(
         Finding(f"{point.model} at batch {point.batch}: {problem}.", "all", warning=True)
@@ -204,14 +217,14 @@ def inference_view(studies: Sequence[Study]) -> View:
         for problem in point.problems
     )
     title, stated = f"Inference: {title}", (*findings.values(), *warnings)
-    return group_view("infer", title, runs, _facts(points), stated, sections)
+    return build_group_view("infer", title, runs, _collect_run_facts(points), stated, sections)
 
 
-def _times(*names: str) -> list[Column]:
+def _build_time_columns(*names: str) -> list[Column]:
     return [Column(name, base="ns") for name in names]
 
 
-def latency_chapter(answers: Answers) -> View:
+def build_latency_chapter(answers: InferenceResults) -> View:
     """Return times of full batches whose images are ready."""
     points = [point for point in answers.points if point.latency is not None]
     caption = "Latency of a batch: copies and computation, images ready"
@@ -219,14 +232,14 @@ def latency_chapter(answers: Answers) -> View:
     reason = "it needs 20 full batches, so 20 times the batch size in --images"
     items = [item for items in answers.timed.values() for item in items]
     has_none = items and all(item.percentiles[95] is None for item in items)
-    return make_chapter(
-        tables=(fields_table(caption, points, *labels),),
-        findings=judge_times(judge_latency, answers.timed, answers.runs),
+    return build_study_chapter(
+        tables=(build_fields_table(caption, points, *labels),),
+        findings=judge_if_cpu_was_idle(judge_latency, answers.timed, answers.runs),
         missing={"p95": reason} if has_none else None,
     )
 
 
-def throughput_chapter(answers: Answers) -> View:
+def build_throughput_chapter(answers: InferenceResults) -> View:
     """Return images per second, and the mean step that they follow from."""
     points = [point for point in answers.points if point.latency is not None]
     caption = "Images per second, and the mean step they follow from"
@@ -239,19 +252,19 @@ def throughput_chapter(answers: Answers) -> View:
         "copies",
         "compute",
     )
-    return make_chapter(
-        tables=(fields_table(caption, points, *labels),),
-        findings=judge_times(judge_throughput, answers.timed, answers.runs),
+    return build_study_chapter(
+        tables=(build_fields_table(caption, points, *labels),),
+        findings=judge_if_cpu_was_idle(judge_throughput, answers.timed, answers.runs),
     )
 
 
-def utilization_chapter(answers: Answers) -> View:
+def build_utilization_chapter(answers: InferenceResults) -> View:
     """Return how busy GPU, tensor cores and host are, and from which batch size on."""
     points = answers.points
     busy_rows = []
     for busy in (busy for busy in answers.busy if busy.way):
-        most = f"none of these; at most {percent(max(share for _, share in busy.measured))}"
-        shares = "; ".join(f"{batch}: {percent(share)}" for batch, share in busy.measured)
+        most = f"none of these; at most {format_percent(max(share for _, share in busy.measured))}"
+        shares = "; ".join(f"{batch}: {format_percent(share)}" for batch, share in busy.measured)
         since = most if busy.batch is None else str(busy.batch)
         busy_rows.append([busy.model, since, text_cell(busy.way, busy.reason), shares])
     names = ("busy from batch", "measured by", "busy share at each batch size")
@@ -265,54 +278,54 @@ def utilization_chapter(answers: Answers) -> View:
         missing[label] = reason
     elif points and all(point.gpu.value is None for point in points):
         missing["GPU utilization"] = points[0].gpu.reason
-    return make_chapter(
+    return build_study_chapter(
         tables=(
-            table(caption, heads, busy_rows),
-            fields_table("GPU, memory and tensor cores", points, *labels),
+            build_table(caption, heads, busy_rows),
+            build_fields_table("GPU, memory and tensor cores", points, *labels),
         ),
-        findings=judge_busy(points, answers.busy),
+        findings=judge_gpu_busy(points, answers.busy),
         missing=missing,
     )
 
 
-def usage_chapter(tabulate: Callable[[Sequence[RunUsage]], Table | None], answers: Answers) -> View:
+def build_usage_chapter(
+    tabulate: Callable[[Sequence[RunUsage]], Table | None], answers: InferenceResults
+) -> View:
     """Return a table of the runs of each model, which its caption names."""
     tables = []
     for model, points in group_by(answers.points, lambda point: point.model).items():
         if drawn := tabulate([use for point in points for use in point.uses]):
             tables.append(replace(drawn, caption=f"{model}: {drawn.caption.lower()}"))
-    return make_chapter(tables=tables)
+    return build_study_chapter(tables=tables)
 
 
-def accuracy_chapter(answers: Answers) -> View:
+def build_accuracy_chapter(answers: InferenceResults) -> View:
     """Return top-1 with its interval, top-5 and loss."""
     timed = [(point, point.latency) for point in answers.points if point.latency is not None]
     scored = [point for point, item in timed if item.top1 is not None]
     missing = {}
     if timed and not scored:
-        reason = (
-            f"{explain_missing(timed[0][1], 'top1')}. Use --weights default and --data imagenet"
-        )
+        reason = f"{explain_missing_figure(timed[0][1], 'top1')}. Use --weights default and --data imagenet"
         missing["top-1, top-5"] = reason
     labels = ("top-1", "95% interval", "top-5", "loss", "images", "unreadable")
-    return make_chapter(
-        tables=(fields_table("Top-1 and top-5", scored, *labels),),
+    return build_study_chapter(
+        tables=(build_fields_table("Top-1 and top-5", scored, *labels),),
         findings=judge_accuracy(answers.timed),
         missing=missing,
     )
 
 
-def kernels_chapter(answers: Answers) -> View:
+def build_kernels_chapter(answers: InferenceResults) -> View:
     """Return the kernel report of DLProf: kernels, or operators of a CPU, by name."""
     columns = [
         Column("kernel or operator", style="code"),
         Column("uses tensor cores", style="text"),
         Column("calls"),
         Column("total", base="ns", note="of kernels; of operators self time on the host"),
-        *_times("mean", "shortest", "longest"),
+        *_build_time_columns("mean", "shortest", "longest"),
         Column("share"),
     ]
-    unknown = nothing("neither its name nor an operator states it")
+    unknown = missing_cell("neither its name nor an operator states it")
     tensor = {None: unknown, True: "yes", False: "no"}
     rows = [
         (
@@ -329,19 +342,21 @@ def kernels_chapter(answers: Answers) -> View:
             ],
         )
         for point, run in answers.profiled
-        for row in name_rows(run)[:NAMES_MAX]
+        for row in list_kernel_name_rows(run)[:NAMES_MAX]
     ]
     caption = f"Kernels or operators by name, the {NAMES_MAX} slowest of each run"
     reason = "no run has kernels or operators; --profiler torch, or dlprof's --reports, gives them"
     missing = None if rows else {"kernel and iteration reports": reason}
-    return make_chapter(tables=(rows_table(caption, columns, rows),), missing=missing)
+    return build_study_chapter(
+        tables=(build_inference_table(caption, columns, rows),), missing=missing
+    )
 
 
-def iterations_chapter(answers: Answers) -> View:
+def build_iterations_chapter(answers: InferenceResults) -> View:
     """Return the iteration report of DLProf: each measured step."""
     columns = [
         Column("iteration"),
-        *_times("step", "loading", "copies", "compute"),
+        *_build_time_columns("step", "loading", "copies", "compute"),
         Column("kernels"),
         Column("kernels run", base="ns", note="time with a kernel; overlapping ones count once"),
         Column("tensor cores", note="share of kernel time, by kernel names"),
@@ -354,67 +369,72 @@ def iterations_chapter(answers: Answers) -> View:
             [
                 row.number,
                 *(time_cell(ns, "not timed") for ns in (row.step, row.load, row.copy, row.compute)),
-                count(row.kernels, row.tensor.reason),
+                count_cell(row.kernels, row.tensor.reason),
                 time_cell(row.kernel_ns, row.tensor.reason),
-                usage_cell(row.tensor),
+                build_usage_cell(row.tensor),
             ],
         )
         for point in answers.points
         if id(point) in runs
-        for row in iteration_rows(runs[id(point)])[:ITERATIONS_MAX]
+        for row in list_iteration_rows(runs[id(point)])[:ITERATIONS_MAX]
     ]
     caption = f"Iterations, the first {ITERATIONS_MAX} of each run"
-    return make_chapter(folded=(rows_table(caption, columns, rows),))
+    return build_study_chapter(folded=(build_inference_table(caption, columns, rows),))
 
 
-def summary_chapter(answers: Answers) -> View:
+def build_dlprof_summary_chapter(answers: InferenceResults) -> View:
     """Return the summary report of DLProf, and its own lines if it ran."""
     columns = [
         Column("profiler", style="text"),
         Column("iterations"),
-        *_times("wall clock", "average iteration", "± deviation"),
+        *_build_time_columns("wall clock", "average iteration", "± deviation"),
         FIELDS["GPU busy"].column,
         FIELDS["tensor cores"].column,
         Column("loading", note="share of the iterations; likewise the next two"),
         *map(Column, ("copies", "compute", "kernels")),
-        *_times("kernel time", "with tensor cores"),
+        *_build_time_columns("kernel time", "with tensor cores"),
     ]
     no_steps, rows = "the report has no steps", []
     for point, run in answers.profiled:
-        row = summary_row(run)
+        row = summarize_run(run)
         no_kernels = (
             "no kernels: the run was on a CPU" if point.on_cpu else "no kernels in the report"
         )
         cells = [
             run.profiler,
-            count(row.iterations, no_steps),
+            count_cell(row.iterations, no_steps),
             time_cell(row.wall, no_steps),
             time_cell(row.mean, no_steps),
             time_cell(row.deviation, "needs two steps"),
-            usage_cell(point.gpu),
-            usage_cell(point.tensor),
+            build_usage_cell(point.gpu),
+            build_usage_cell(point.tensor),
             *(
                 share_cell(part, "not divided")
                 for part in (row.load_share, row.copy_share, row.compute_share)
             ),
-            count(row.kernels, no_kernels),
+            count_cell(row.kernels, no_kernels),
             time_cell(row.kernel_ns, no_kernels),
             time_cell(row.tensor_ns, no_kernels),
         ]
         rows.append((point, cells))
     stated = [
-        (point, [item.name, _stated_cell(run, item), item.unit or nothing("none")])
+        (
+            point,
+            [item.name, _build_stated_summary_cell(run, item), item.unit or missing_cell("none")],
+        )
         for point, run in answers.dlprof
         for item in run.report.summaries
     ]
     text_fields = text_columns("figure", "value", "unit")
-    return make_chapter(
-        tables=(rows_table("Each complete profiled run", columns, rows),),
-        folded=(rows_table("DLProf's own summary, as it states it", text_fields, stated),),
+    return build_study_chapter(
+        tables=(build_inference_table("Each complete profiled run", columns, rows),),
+        folded=(
+            build_inference_table("DLProf's own summary, as it states it", text_fields, stated),
+        ),
     )
 
 
-def names_chapter(answers: Answers) -> View:
+def build_dlprof_labels_chapter(answers: InferenceResults) -> View:
     """Return each figure of DLProf's summary by its label, with what line 15 of that file is."""
     note = "what a script that counts lines would print"
     columns = [
@@ -426,18 +446,20 @@ def names_chapter(answers: Answers) -> View:
     for point, run in answers.dlprof:
         text = answers.summary_lines.get(run.id)
         values = [
-            run.profiler_version or nothing("not stated"),
-            *(_labeled_cell(run, pattern) for pattern in DLPROF_LABELS.values()),
-            text_cell(text) if text else nothing("the file does not exist, or is no CSV"),
+            run.profiler_version or missing_cell("not stated"),
+            *(_build_labeled_summary_cell(run, pattern) for pattern in DLPROF_LABELS.values()),
+            text_cell(text) if text else missing_cell("the file does not exist, or is no CSV"),
         ]
         rows.append((point, values))
-    return make_chapter(
-        tables=(rows_table("Utilization by its name in DLProf's summary", columns, rows),),
-        findings=_judge_names(answers),
+    return build_study_chapter(
+        tables=(
+            build_inference_table("Utilization by its name in DLProf's summary", columns, rows),
+        ),
+        findings=_judge_dlprof_labels(answers),
     )
 
 
-def _judge_names(answers: Answers) -> Iterator[str]:
+def _judge_dlprof_labels(answers: InferenceResults) -> Iterator[str]:
     """Yield what line 15 of DLProf's summary is, and what it states if no run was timed."""
     versions: dict[str, dict[str, None]] = {}
     for _, run in answers.dlprof:
@@ -454,50 +476,54 @@ def _judge_names(answers: Answers) -> Iterator[str]:
     for heading, pattern in list(DLPROF_LABELS.items())[:2] if not answers.timed else ():
         stated: dict[str, list[str]] = {}
         for point, run in answers.dlprof:
-            if (cell := _labeled_cell(run, pattern)).style != "no":
+            if (cell := _build_labeled_summary_cell(run, pattern)).style != "no":
                 at_batch_text = "" if point.batch is None else f" at {point.batch}"
                 stated.setdefault(point.model, []).append(f"{cell.text}%{at_batch_text}")
         ends = [
             f"{model} {', '.join(dict.fromkeys((values[0], values[-1])))}"
             for model, values in stated.items()
         ]
-        yield from list_models(f"DLProf states this {heading} for the first and last batch:", ends)
+        yield from join_facts_of_models(
+            f"DLProf states this {heading} for the first and last batch:", ends
+        )
 
 
-def _labeled_cell(run: Run, pattern: str) -> Cell:
+def _build_labeled_summary_cell(run: Run, pattern: str) -> Cell:
     """Return the figure of DLProf's summary with this label."""
     label = re.compile(rf"(?:.*: )?{pattern}(?: ?%)?\Z", re.IGNORECASE)
     item = next((item for item in run.report.summaries if label.match(item.name)), None)
     if item is None:
-        return nothing("this summary has no such line")
-    cell = _stated_cell(run, item)
+        return missing_cell("this summary has no such line")
+    cell = _build_stated_summary_cell(run, item)
     return replace(cell, title="; ".join(filter(None, (f"its line {item.name}", cell.title))))
 
 
-def _stated_cell(run: Run, item: Summary) -> Cell:
+def _build_stated_summary_cell(run: Run, item: Summary) -> Cell:
     """Return a figure of DLProf's summary as the file states it."""
     if item.value is None:
-        return text_cell(item.text) if item.text else nothing("the report does not state it")
+        return text_cell(item.text) if item.text else missing_cell("the report does not state it")
     if not item.value and item.unit == "%" and run.report.form.startswith("DLProf CSV"):
         return Cell("< 0.05", "DLProf's CSV rounds: 0.0% is anything below 0.05%", value="< 0.05")
     return Cell(f"{item.value:,.10g}", value=item.value)
 
 
-def all_chapter(answers: Answers) -> View:
+def build_all_points_chapter(answers: InferenceResults) -> View:
     """Return every model and batch size in a row, failed ones too."""
     points = answers.points
     busy = ("GPU busy", "tensor cores", "memory in use", "peak memory")
     labels = ("p50", "p95", "images/s", *busy, "top-1", "top-5", "images", "unreadable", "status")
-    unread = [(point, [text]) for point in points for text in list_unreadable(point)]
+    unread = [(point, [text]) for point in points for text in list_unreadable_images(point)]
     which = text_columns("which and why")
-    return make_chapter(
-        tables=(fields_table("Every model and batch size", points, *labels, is_complete=True),),
-        folded=(rows_table("Images that could not be read", which, unread),),
-        findings=judge_images(answers.timed),
+    return build_study_chapter(
+        tables=(
+            build_fields_table("Every model and batch size", points, *labels, is_complete=True),
+        ),
+        folded=(build_inference_table("Images that could not be read", which, unread),),
+        findings=judge_unreadable_images(answers.timed),
     )
 
 
-def _missing(answers: Answers) -> Iterator[tuple[str, str]]:
+def _list_missing_figures(answers: InferenceResults) -> Iterator[tuple[str, str]]:
     """Yield what no chapter has, and why."""
     points = answers.points
     if not answers.timed:
@@ -524,16 +550,16 @@ def _missing(answers: Answers) -> Iterator[tuple[str, str]]:
             yield f"{point.model}, batch {point.batch or 'unknown'}", problem
 
 
-CHAPTERS: dict[str, Callable[[Answers], View]] = {
-    "latency": latency_chapter,
-    "throughput": throughput_chapter,
-    "utilization": utilization_chapter,
-    "memory": partial(usage_chapter, memory_use_table),
-    "accuracy": accuracy_chapter,
-    "kernels": kernels_chapter,
-    "iterations": iterations_chapter,
-    "summary": summary_chapter,
-    "names": names_chapter,
-    "samples": partial(usage_chapter, readings_table),
-    "all": all_chapter,
+CHAPTERS: dict[str, Callable[[InferenceResults], View]] = {
+    "latency": build_latency_chapter,
+    "throughput": build_throughput_chapter,
+    "utilization": build_utilization_chapter,
+    "memory": partial(build_usage_chapter, build_memory_use_table),
+    "accuracy": build_accuracy_chapter,
+    "kernels": build_kernels_chapter,
+    "iterations": build_iterations_chapter,
+    "summary": build_dlprof_summary_chapter,
+    "names": build_dlprof_labels_chapter,
+    "samples": partial(build_usage_chapter, build_device_samples_table),
+    "all": build_all_points_chapter,
 }

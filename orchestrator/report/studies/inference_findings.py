@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from perfctl.orchestrator.compare.sides import busy_with_others
+from perfctl.orchestrator.compare.sides import explain_busy_cpu
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.usage.inference import (
     PAYS,
-    BusyFrom,
+    InferenceLatency,
     InferencePoint,
-    Latency,
-    latencies,
-    latency,
-    least_watched,
-    pays_until,
+    ModelBusyBatch,
+    find_last_paying_batch,
+    list_latencies,
+    measure_latency,
+    pick_least_profiled,
 )
 from perfctl.orchestrator.ledger.usage.readings import BUSY
-from perfctl.orchestrator.report.numbers import per_second, percent, time
+from perfctl.orchestrator.report.numbers import format_percent, format_rate, format_time
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
-from perfctl.orchestrator.report.studies.inference_fields import rate_range
+from perfctl.orchestrator.report.studies.inference_fields import format_rate_range
 from perfctl.orchestrator.statistics import (
     FEWEST_STEPS,
-    Ratio,
-    Untested,
+    RatioInterval,
+    UntestedRatio,
     compare_samples,
     group_by,
 )
@@ -34,41 +34,41 @@ UNEVEN_MIN = 1.5
 WAITING_MIN = 0.2
 """Smallest share of a step that is reported as waiting for images."""
 BUSY_WAYS = {"kernels": "its kernels", "sampled": "sampling", "DLProf": "DLProf's summary"}
-Timed = Mapping[str, Sequence[Latency]]
+Timed = Mapping[str, Sequence[InferenceLatency]]
 """Model -> its timed batch sizes, ascending."""
 
 
-def answered(study: Study) -> bool:
+def is_timed_inference(study: Study) -> bool:
     """Return whether the study is inference over images, with times of its batches."""
-    return not study.foreign and any(latency(run) is not None for run in study.runs)
+    return not study.is_foreign and any(measure_latency(run) is not None for run in study.runs)
 
 
-def inference_findings(runs: Iterable[Run]) -> list[Finding]:
+def list_inference_findings(runs: Iterable[Run]) -> list[Finding]:
     """Return the findings of all quantities that the steps of the runs give; empty if no run is
     inference over images."""
     runs = list(runs)
-    timed = group_by(least_watched(latencies(runs)), lambda item: item.model)
+    timed = group_by(pick_least_profiled(list_latencies(runs)), lambda item: item.model)
     texts = (
-        *judge_times(judge_throughput, timed, runs),
-        *judge_times(judge_latency, timed, runs),
+        *judge_if_cpu_was_idle(judge_throughput, timed, runs),
+        *judge_if_cpu_was_idle(judge_latency, timed, runs),
         *judge_accuracy(timed),
-        *judge_images(timed),
+        *judge_unreadable_images(timed),
     )
     return [Finding(text, "inference") for text in dict.fromkeys(texts)]
 
 
-def judge_times(
+def judge_if_cpu_was_idle(
     judge: Callable[[Timed], Iterator[str]], timed: Timed, runs: Iterable[Run]
 ) -> Iterator[str]:
     """Yield what ``judge`` says of the times, unless other programs kept the CPU busy."""
-    busy = busy_with_others(runs)
+    busy = explain_busy_cpu(runs)
     if busy is None:
         yield from judge(timed)
     elif timed:
         yield f"Times of the models cannot be compared: {busy}."
 
 
-def list_models(lead: str, facts: Sequence[str]) -> Iterator[str]:
+def join_facts_of_models(lead: str, facts: Sequence[str]) -> Iterator[str]:
     """Yield one sentence with as many models as fit; nothing without facts."""
     for number in range(len(facts), 0, -1):
         ending = " and others" if number < len(facts) else ""
@@ -86,57 +86,59 @@ def judge_throughput(timed: Timed) -> Iterator[str]:
     }
     fastest = sorted(best.items(), key=lambda pair: -pair[1].images_per_second)
     if len(fastest) > 1:
-        yield _compare_fastest(*fastest[:2])
+        yield _compare_two_fastest_models(*fastest[:2])
     most, pays, waits, workers = [], [], [], 0
     for model, items in timed.items():
         rates = {item.batch: item.images_per_second for item in items}
         top, last = best[model].batch, max(rates)
         details = []
-        if steps := rate_range(best[model]):
+        if steps := format_rate_range(best[model]):
             details.append(f"{steps} in {best[model].count} batches")
         if top != min(rates):
             details.append(f"{rates[top] / rates[min(rates)]:.1f}x batch {min(rates)}")
         ending = f" ({', '.join(details)})" if details else ""
-        most.append(f"{model} {per_second(rates[top])} at batch {top}{ending}")
+        most.append(f"{model} {format_rate(rates[top])} at batch {top}{ending}")
         if len(rates) > 1:
-            since = pays_until(rates)
+            since = find_last_paying_batch(rates)
             pays.append(f"{model} none up to {last}" if since == last else f"{model} {since}")
         real = [item for item in items if not item.synthetic]
         worst = max(real, key=lambda item: item.load_share, default=None)
         if worst is not None and worst.load_share >= WAITING_MIN:
-            waits.append(f"{model} {percent(worst.load_share)} at batch {worst.batch}")
+            waits.append(f"{model} {format_percent(worst.load_share)} at batch {worst.batch}")
             workers = max(workers, 2, (worst.workers or 0) * 2)
-    yield from list_models("The most images/s are:", most)
+    yield from join_facts_of_models("The most images/s are:", most)
     share = f"under {PAYS * 100:.0f}%"
-    yield from list_models(
+    yield from join_facts_of_models(
         f"A larger batch gives {share} more images/s from these batch sizes on:", pays
     )
     lead = f"Steps wait for images (--dataloader-workers {workers} loads more at once):"
-    yield from list_models(lead, waits)
+    yield from join_facts_of_models(lead, waits)
 
 
-def _compare_fastest(first: tuple[str, Latency], second: tuple[str, Latency]) -> str:
+def _compare_two_fastest_models(
+    first: tuple[str, InferenceLatency], second: tuple[str, InferenceLatency]
+) -> str:
     (model, best), (other_model, other) = first, second
     rate, other_rate = (
-        f"{per_second(item.images_per_second)} images/s at batch {item.batch}"
+        f"{format_rate(item.images_per_second)} images/s at batch {item.batch}"
         for item in (best, other)
     )
     fewest = min(best.count, other.count)
     result = compare_samples(
         *([[step / item.batch for step in item.steps]] for item in (best, other))
     )
-    if isinstance(result, Ratio) and result.low <= 1 <= result.high:
+    if isinstance(result, RatioInterval) and result.low <= 1 <= result.high:
         return f"{model} and {other_model} cannot be told apart: at best {rate} and {other_rate}."
-    if isinstance(result, Untested) and fewest < FEWEST_STEPS:
+    if isinstance(result, UntestedRatio) and fewest < FEWEST_STEPS:
         return (
             f"{model} was the fastest ({rate}; {other_model} {other_rate}), but {fewest} timed "
             "batches are too few to be sure."
         )
-    factor = times_as_many(best.images_per_second / other.images_per_second)
+    factor = format_times_as_many(best.images_per_second / other.images_per_second)
     return f"{model} is the fastest: {rate}, {factor} {other_model} at its best ({other_rate})."
 
 
-def times_as_many(factor: float) -> str:
+def format_times_as_many(factor: float) -> str:
     """Return "2.8 times as many as", or "about as many as"."""
     return "about as many as" if factor < 1.05 else f"{factor:.1f} times as many as"
 
@@ -146,34 +148,36 @@ def judge_latency(timed: Timed) -> Iterator[str]:
     medians, uneven = [], []
     for model, items in timed.items():
         ends = (items[0], *items[1:][-1:])
-        texts = [f"{time(item.percentiles[50] or 0)} at batch {item.batch}" for item in ends]
+        texts = [f"{format_time(item.percentiles[50] or 0)} at batch {item.batch}" for item in ends]
         medians.append(f"{model} {', '.join(texts)}")
         for item in items:
             middle, high = item.percentiles[50], item.percentiles[95]
             if middle and high and high / middle >= UNEVEN_MIN:
                 uneven.append(
-                    (high / middle, f"{model} at batch {item.batch}: p95 is {time(high)}")
+                    (high / middle, f"{model} at batch {item.batch}: p95 is {format_time(high)}")
                 )
-    yield from list_models("The median latency is:", medians)
+    yield from join_facts_of_models("The median latency is:", medians)
     if uneven:
         factor, subject = max(uneven)
         ending = "; others vary too" if uneven[1:] else ""
         yield f"The latency varies most for {subject}, {factor:.1f} times the median{ending}."
 
 
-def judge_busy(points: Sequence[InferencePoint], busy: Sequence[BusyFrom]) -> Iterator[str]:
+def judge_gpu_busy(
+    points: Sequence[InferencePoint], busy: Sequence[ModelBusyBatch]
+) -> Iterator[str]:
     """Yield the batch size from which on the GPU is busy, by each way that shows it."""
     for way, how in BUSY_WAYS.items():
         facts, gpus = [], 1
         for item in (item for item in busy if item.way == way):
             batch, share = item.measured[-1]
             only = ", the only one" if len(item.measured) == 1 else ""
-            none = f"none ({percent(share)} at {batch}{only})"
+            none = f"none ({format_percent(share)} at {batch}{only})"
             facts.append(f"{item.model} {none if only or not item.batch else item.batch}")
             gpus = max(gpus, *(p.gpu.gpus for p in points if p.model == item.model))
         mean = f" (mean of {gpus})" if gpus > 1 else ""
         lead = f"By {how}, the GPU{mean} is busy ({BUSY * 100:.0f}% or more) from batch:"
-        yield from list_models(lead, facts)
+        yield from join_facts_of_models(lead, facts)
 
 
 def judge_accuracy(timed: Timed) -> Iterator[str]:
@@ -185,22 +189,26 @@ def judge_accuracy(timed: Timed) -> Iterator[str]:
             continue
         first, top5 = scored[0], scored[0].figures.get("top5")
         low, high = first.top1_interval
-        ends = "interval unknown" if first.too_wide else f"{percent(low)} to {percent(high)}"
-        also = f", top-5 {percent(top5)}" if top5 is not None else ""
+        ends = (
+            "interval unknown"
+            if first.too_wide
+            else f"{format_percent(low)} to {format_percent(high)}"
+        )
+        also = f", top-5 {format_percent(top5)}" if top5 is not None else ""
         facts.append(
-            f"{model} {percent(first.top1 or 0)} ({ends}) of {first.images:,} images{also}"
+            f"{model} {format_percent(first.top1 or 0)} ({ends}) of {first.images:,} images{also}"
         )
         kinds = {(item.top1, item.images) for item in scored}
         if len(kinds) > 1 and len({images for _, images in kinds}) == 1:
             differing.append(model)
-    yield from list_models("The top-1 accuracy is:", facts)
+    yield from join_facts_of_models("The top-1 accuracy is:", facts)
     lead = (
         "Top-1 differs between batch sizes on the same images, because kernels round differently:"
     )
-    yield from list_models(lead, differing)
+    yield from join_facts_of_models(lead, differing)
 
 
-def judge_images(timed: Timed) -> Iterator[str]:
+def judge_unreadable_images(timed: Timed) -> Iterator[str]:
     """Yield how many images could not be read."""
     skipped = [
         int(item.figures.get("images_skipped") or 0) for items in timed.values() for item in items

@@ -8,9 +8,9 @@ from functools import partial
 
 from perfctl.orchestrator.report.page import chapters
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.page.sections import page_view
+from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.orchestrator.report.studies.inference import TITLES
-from perfctl.orchestrator.report.studies.records import Subject, make_chapter
+from perfctl.orchestrator.report.studies.records import StudySubject, build_study_chapter
 from perfctl.orchestrator.report.tables import Table
 from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
@@ -19,34 +19,34 @@ CHAPTERS = (*(chapter.key for chapter in chapters.CHAPTERS), *TITLES, "points", 
 """Sections that the ordinary page may have."""
 
 
-def subject(runs: Sequence[Run]) -> Subject:
+def build_page_sections_subject(runs: Sequence[Run]) -> StudySubject:
     """Return a chapter for each section of the page of these runs: "sweep", "operators" ..."""
-    page = page_view(runs, generated_at="", title=None)
+    page = build_report_view(runs, generated_at="", title=None)
     groups = tuple(page.chapters)
     keys = dict.fromkeys(section.key for group in groups for section in group.chapters)
-    return Subject(
-        {key: partial(section_chapter, groups, key) for key in keys},
+    return StudySubject(
+        {key: partial(build_section_chapter, groups, key) for key in keys},
         tuple(fact for group in groups[:1] for fact in group.properties if fact[0] != "origin"),
         {"title": page.title},
     )
 
 
-def section_chapter(groups: Sequence[View], key: str) -> View:
+def build_section_chapter(groups: Sequence[View], key: str) -> View:
     """Return the section of each run group, with the group's title in its captions if there
     are several."""
     pairs = [(group, part) for group in groups for part in group.chapters if part.key == key]
 
-    def name_tables(read: Callable[[View], Sequence[Table]]) -> Iterator[Table]:
+    def caption_tables_by_group(read: Callable[[View], Sequence[Table]]) -> Iterator[Table]:
         for group, part in pairs:
             heading = f", {group.title}" if len(groups) > 1 else ""
             for table in read(part):
                 yield replace(table, caption=table.caption + heading)
 
-    return make_chapter(
+    return build_study_chapter(
         dict.fromkeys(fact for _, part in pairs for fact in part.facts),
         (chart for _, part in pairs for chart in part.charts),
-        name_tables(lambda part: part.tables),
-        name_tables(lambda part: part.folded),
+        caption_tables_by_group(lambda part: part.tables),
+        caption_tables_by_group(lambda part: part.folded),
         (
             finding
             for group in groups

@@ -11,7 +11,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
-from perfctl.orchestrator.report.tables import Table, text_columns, whole_table
+from perfctl.orchestrator.report.tables import Table, build_complete_table, text_columns
 from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
@@ -20,7 +20,7 @@ NOT_IN_STUDY = "Not in this study"
 FILES = "The folder tables/ has the tables as CSV, and the folder charts/ the charts."
 
 
-def make_chapter(
+def build_study_chapter(
     text: Iterable[str] = (),
     charts: Iterable[Chart | None] = (),
     tables: Iterable[Table | None] = (),
@@ -48,7 +48,7 @@ def make_chapter(
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class StudySubject:
     """What the chapters of one kind are made of."""
 
     chapters: Mapping[str, Callable[[], View | Iterable[View]]]
@@ -66,10 +66,10 @@ class Subject:
     """Parts that failed."""
 
 
-def study_view(
+def assemble_study_view(
     kind: str,
     content: Mapping[str, Any],
-    subjects: Mapping[str, Subject],
+    subjects: Mapping[str, StudySubject],
     *,
     missing: Sequence[tuple[str, str]] = (),
     links: Sequence[tuple[str, str]] = (),
@@ -81,13 +81,15 @@ def study_view(
     items = subjects.values()
     texts = {name: text for item in items for name, text in item.words.items()}
     drawn = [
-        chapter for entry in content["chapters"] for chapter in _chapters(entry, subjects, texts)
+        chapter
+        for entry in content["chapters"]
+        for chapter in _build_entry_chapters(entry, subjects, texts)
     ]
     chapters = [replace(chapter, findings=()) for chapter in drawn if _has_content(chapter)]
     keys = [chapter.key for chapter in chapters]
     order = [*content.get("findings", ()), *(chapter.key for chapter in drawn)]
     findings = [
-        _one_sentence(finding, chapter.key)
+        _shorten_finding(finding, chapter.key)
         for chapter in sorted(drawn, key=lambda chapter: order.index(chapter.key))
         for finding in chapter.findings
     ]
@@ -100,10 +102,10 @@ def study_view(
         origins = [f"recorded in {source}"]
     origin = "; ".join(dict.fromkeys(origins))
     if absent:
-        table = whole_table("", text_columns("quantity", "reason"), absent)
+        table = build_complete_table("", text_columns("quantity", "reason"), absent)
         chapters.append(View(NOT_IN_STUDY, tables=(table,), key="missing"))
     return View(
-        _fill(content["title"], texts),
+        _fill_placeholders(content["title"], texts),
         (f"Origin of the numbers: {origin}.",) if origin else (),
         findings=tuple(by_text.values())[:MAX_FINDINGS],
         notes=(FILES, *(["To repeat this study:"] if command else [])),
@@ -120,7 +122,7 @@ def _has_content(chapter: View) -> bool:
     return any((chapter.facts, chapter.charts, chapter.tables, chapter.folded))
 
 
-def _fill(text: str, texts: Mapping[str, str]) -> str:
+def _fill_placeholders(text: str, texts: Mapping[str, str]) -> str:
     try:
         return text.format_map(texts)
     except (KeyError, ValueError, IndexError) as error:
@@ -128,14 +130,14 @@ def _fill(text: str, texts: Mapping[str, str]) -> str:
         raise UsageError(f"'{text}': {error} is not known", f"Use {names}") from error
 
 
-def _one_sentence(finding: Finding | str, key: str) -> Finding:
+def _shorten_finding(finding: Finding | str, key: str) -> Finding:
     if isinstance(finding, str):
         finding = Finding(finding, key)
     return finding if len(finding.text) <= LONGEST else replace(finding, text=finding.first)
 
 
-def _chapters(
-    entry: Mapping[str, Any], subjects: Mapping[str, Subject], texts: Mapping[str, str]
+def _build_entry_chapters(
+    entry: Mapping[str, Any], subjects: Mapping[str, StudySubject], texts: Mapping[str, str]
 ) -> Iterator[View]:
     """Yield the chapters of an entry of the file, with what it fixes."""
     subject, _, name = entry["show"].partition(".")
@@ -144,17 +146,17 @@ def _chapters(
         yield View(name, key=name, missing=((entry["show"], "the runs have nothing for it"),))
         return
     drawn = make()
-    text = tuple(_fill(sentence, texts) for sentence in entry.get("text", ()))
+    text = tuple(_fill_placeholders(sentence, texts) for sentence in entry.get("text", ()))
     for chapter in (drawn,) if isinstance(drawn, View) else drawn:
         yield replace(
             chapter,
             key=chapter.key or entry.get("key", name),
-            title=chapter.title or _fill(entry.get("title", name.capitalize()), texts),
+            title=chapter.title or _fill_placeholders(entry.get("title", name.capitalize()), texts),
             facts=(*text, *chapter.facts) if _has_content(chapter) else (),
         )
 
 
-def facts_of(runs: Sequence[Run]) -> dict[str, str]:
+def collect_run_facts(runs: Sequence[Run]) -> dict[str, str]:
     """Return what measured the runs, where and on what."""
     devices = [device for run in runs for device in run.devices[:1]]
     device_names = [device.name for device in devices if device.name]
@@ -162,10 +164,10 @@ def facts_of(runs: Sequence[Run]) -> dict[str, str]:
     facts = {
         "device": ", ".join(dict.fromkeys(device_names or [device.kind for device in devices])),
         "batch sizes": ", ".join(map(str, batches)),
-        "measured by": about.tools(runs),
+        "measured by": about.describe_tools(runs),
     }
     for fact in ("option:data", "weights", "torch", "threads"):
         values = (run.report.environment.get(fact) for run in runs)
         facts[fact.removeprefix("option:")] = ", ".join(dict.fromkeys(filter(None, values)))
-    facts["date"] = about.began(runs)
+    facts["date"] = about.find_first_day(runs)
     return {name: value for name, value in facts.items() if value}

@@ -7,14 +7,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from perfctl.orchestrator.compare.speedup import Arm, Reached, Speedup
-from perfctl.orchestrator.ledger.arm_figures import epochs
+from perfctl.orchestrator.compare.speedup import Arm, NetworkSpeedup, TimeToQuality
+from perfctl.orchestrator.ledger.arm_figures import list_epochs
 from perfctl.orchestrator.report import speedup as parts
 from perfctl.orchestrator.report.charts import speedup as charts
-from perfctl.orchestrator.report.numbers import percent, ratio, short, time
+from perfctl.orchestrator.report.numbers import (
+    drop_trailing_zeros,
+    format_percent,
+    format_ratio,
+    format_time,
+)
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.studies.records import Subject, facts_of, make_chapter
-from perfctl.orchestrator.report.tables import Column, nothing, table, text_columns
+from perfctl.orchestrator.report.studies.records import (
+    StudySubject,
+    build_study_chapter,
+    collect_run_facts,
+)
+from perfctl.orchestrator.report.tables import Column, build_table, missing_cell, text_columns
 from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
@@ -25,16 +34,16 @@ ROWS_OPEN_MAX, FIRST_ROWS = 16, 5
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedNetworks:
     """What the chapters are made of."""
 
-    speedups: tuple[Speedup, ...]
+    speedups: tuple[NetworkSpeedup, ...]
     """One for each network and batch size."""
     runs: tuple[tuple[str, str, Run], ...]
     """(network, device, its newest whole run at one batch size)."""
 
     @property
-    def keyed(self) -> list[tuple[str, Speedup]]:
+    def speedups_by_chapter_key(self) -> list[tuple[str, NetworkSpeedup]]:
         """Return (key of its chapter, speedup): "unet", or "unet-b16" if a network has several
         batches."""
         names = [speedup.workload for speedup in self.speedups]
@@ -45,12 +54,12 @@ class Trained:
         return keyed
 
 
-def subject(
-    speedups: Sequence[Speedup],
+def build_speedup_subject(
+    speedups: Sequence[NetworkSpeedup],
     networks: Mapping[str, Mapping[int | None, Sequence[Arm]]],
     missing: Sequence[tuple[str, str]],
     problems: Sequence[str],
-) -> Subject:
+) -> StudySubject:
     """Return what the chapters are made of."""
     newest = [
         (network, arm.label, complete[-1])
@@ -59,16 +68,16 @@ def subject(
         for arm in arms
         if (complete := [run for run in arm.runs if run.status == "ok"])
     ]
-    trained = Trained(tuple(speedups), tuple(newest))
-    names = " and ".join(dict.fromkeys(map(parts.name_of, speedups)))
+    trained = TrainedNetworks(tuple(speedups), tuple(newest))
+    names = " and ".join(dict.fromkeys(map(parts.name_network, speedups)))
     failed, refused = [], []
     for speedup in speedups:
         failed += [f"{speedup.workload} on {label}: {reason}" for label, reason in speedup.failed]
         reasons = (reason for other in speedup.comparisons for reason in other.reasons)
         refused += [f"{speedup.workload}: {reason}" for reason in reasons]
-    return Subject(
+    return StudySubject(
         {name: partial(chapter, trained) for name, chapter in CHAPTERS.items()},
-        tuple(_facts(trained)),
+        tuple(_list_training_facts(trained)),
         {"networks": names, "devices": ", ".join(arm.label for arm in speedups[0].arms)},
         tuple(missing),
         links=(
@@ -79,7 +88,7 @@ def subject(
     )
 
 
-def _facts(trained: Trained) -> Iterator[tuple[str, str]]:
+def _list_training_facts(trained: TrainedNetworks) -> Iterator[tuple[str, str]]:
     first_runs = {network: run for network, _, run in reversed(trained.runs)}
     for network in dict.fromkeys(network for network, _, _ in trained.runs):
         run = first_runs[network]
@@ -87,87 +96,88 @@ def _facts(trained: Trained) -> Iterator[tuple[str, str]]:
         sizes = f" ({run.variant})" if run.variant else ""
         size = f"{parameters:,} parameters" if parameters else "as recorded"
         yield parts.NAMES.get(network, network), size + sizes
-    yield from facts_of([run for _, _, run in trained.runs]).items()
+    yield from collect_run_facts([run for _, _, run in trained.runs]).items()
     arms = [arm for speedup in trained.speedups for arm in speedup.arms]
     devices = dict.fromkeys(f"{arm.label}: {arm.device or 'not recorded'}" for arm in arms)
     yield "devices", "; ".join(devices)
 
 
-def answer_chapter(trained: Trained) -> View:
+def build_answer_chapter(trained: TrainedNetworks) -> View:
     """Return how many times faster each device is, by epochs and by steps."""
     several = len({speedup.batch for speedup in trained.speedups}) > 1
     findings = [
-        parts.headline(speedup, other, key, several=several)
-        for key, speedup in trained.keyed
+        parts.build_speedup_finding(speedup, other, key, several=several)
+        for key, speedup in trained.speedups_by_chapter_key
         for other in speedup.comparisons
     ]
-    for key, speedup in trained.keyed:
-        findings += [Finding(text, key) for text in _describe_details(speedup)]
-    return make_chapter(
+    for key, speedup in trained.speedups_by_chapter_key:
+        findings += [Finding(text, key) for text in _describe_amdahl_and_quality(speedup)]
+    return build_study_chapter(
         (parts.WHICH, parts.UNKNOWN),
-        tables=(parts.overview(trained.speedups),),
+        tables=(parts.build_times_faster_table(trained.speedups),),
         findings=findings,
     )
 
 
-def _describe_details(speedup: Speedup) -> Iterator[str]:
-    name = parts.name_of(speedup)
+def _describe_amdahl_and_quality(speedup: NetworkSpeedup) -> Iterator[str]:
+    name = parts.name_network(speedup)
     for other in speedup.comparisons:
         best = next(iter(other.amdahl), None)
         if best is not None and best.gain.value >= GAIN_MIN:
-            limit = f"{ratio(best.gain.value)} times faster (Amdahl), at most {ratio(best.limit)}"
-            setup = f"{best.layer} alone on {parts.device_of(other.label)}"
+            limit = f"{format_ratio(best.gain.value)} times faster (Amdahl), at most {format_ratio(best.limit)}"
+            setup = f"{best.layer} alone on {parts.format_device_label(other.label)}"
             yield f"{name}: with {setup}, a step would be {limit}."
     if speedup.times_to_quality:
-        yield f"{name}: {_describe_reached(speedup.times_to_quality[-1])}"
+        yield f"{name}: {_describe_time_to_quality(speedup.times_to_quality[-1])}"
 
 
-def _describe_reached(item: Reached) -> str:
+def _describe_time_to_quality(item: TimeToQuality) -> str:
     times = ", ".join(
-        parts.device_of(label) + (" never reached it" if ns is None else f" {short(time(ns))}")
+        parts.format_device_label(label)
+        + (" never reached it" if ns is None else f" {drop_trailing_zeros(format_time(ns))}")
         for label, ns in item.times.items()
     )
-    target = percent(item.target) if item.quantity != "test loss" else f"{item.target:.3g}"
+    target = format_percent(item.target) if item.quantity != "test loss" else f"{item.target:.3g}"
     article = "an" if item.quantity == "accuracy" else "a"
     return f"training time to {article} {item.quantity} of {target}: {times}."
 
 
-def network_chapters(trained: Trained) -> Iterator[View]:
+def build_network_chapters(trained: TrainedNetworks) -> Iterator[View]:
     """Yield a chapter for each network and batch size: each alone, gains, results, layers,
     operations."""
-    for key, speedup in trained.keyed:
-        tables = list(parts.tables(speedup))
+    for key, speedup in trained.speedups_by_chapter_key:
+        tables = list(parts.build_speedup_tables(speedup))
         folded = [drawn for drawn in tables if drawn.total > ROWS_OPEN_MAX]
         for drawn in folded:
             caption = f"{drawn.caption}: the first {FIRST_ROWS}"
             start = replace(drawn, caption=caption, rows=drawn.rows[:FIRST_ROWS], hidden=0)
             tables[tables.index(drawn)] = start
-        yield make_chapter(
-            parts.notes(speedup),
-            charts.charts(speedup, key),
+        yield build_study_chapter(
+            parts.list_speedup_notes(speedup),
+            charts.draw_speedup_charts(speedup, key),
             tables,
             folded,
             key=key,
-            title=_title(speedup),
+            title=_title_network(speedup),
         )
 
 
-def _title(speedup: Speedup) -> str:
-    return f"{parts.name_of(speedup)}, batch {speedup.batch}"
+def _title_network(speedup: NetworkSpeedup) -> str:
+    return f"{parts.name_network(speedup)}, batch {speedup.batch}"
 
 
-def pies_chapter(trained: Trained) -> View:
+def build_pies_chapter(trained: TrainedNetworks) -> View:
     """Return kinds of work of each network on each device."""
-    return make_chapter(
+    return build_study_chapter(
         charts=[
-            replace(chart, title=f"{_title(speedup)}: {chart.title.lower()}")
+            replace(chart, title=f"{_title_network(speedup)}: {chart.title.lower()}")
             for number, speedup in enumerate(trained.speedups, 1)
-            for chart in charts.work_charts(speedup, f"pies-{number}", pie=True)
+            for chart in charts.draw_work_charts(speedup, f"pies-{number}", pie=True)
         ]
     )
 
 
-def files_chapter(trained: Trained) -> View:
+def build_files_chapter(trained: TrainedNetworks) -> View:
     """Return the runs with their traces."""
     heads = [
         *text_columns("network", "device"),
@@ -179,17 +189,17 @@ def files_chapter(trained: Trained) -> View:
             parts.NAMES.get(network, network),
             label,
             run.batch_size,
-            len(epochs(run)),
-            run.artifact or nothing("the run left no report"),
+            len(list_epochs(run)),
+            run.artifact or missing_cell("the run left no report"),
         ]
         for network, label, run in trained.runs
     ]
-    return make_chapter(tables=(table("Runs", heads, rows),))
+    return build_study_chapter(tables=(build_table("Runs", heads, rows),))
 
 
-CHAPTERS: dict[str, Callable[[Trained], View | Iterator[View]]] = {
-    "answer": answer_chapter,
-    "networks": network_chapters,
-    "pies": pies_chapter,
-    "files": files_chapter,
+CHAPTERS: dict[str, Callable[[TrainedNetworks], View | Iterator[View]]] = {
+    "answer": build_answer_chapter,
+    "networks": build_network_chapters,
+    "pies": build_pies_chapter,
+    "files": build_files_chapter,
 }

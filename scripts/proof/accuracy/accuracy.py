@@ -32,8 +32,8 @@ from accuracy_steps import Line
 from torch.utils.flop_counter import FlopCounterMode
 
 from perfctl.orchestrator.estimate import session as estimation
-from perfctl.orchestrator.estimate.memory import memory_of
-from perfctl.workloads.tracing.recorder import make_optimizer, trace
+from perfctl.orchestrator.estimate.memory import summarize_memory
+from perfctl.workloads.tracing.recorder import make_optimizer, trace_step
 
 LARGEST = "regnet_y_128gf"
 
@@ -52,7 +52,7 @@ def counted(model: Any, given: tuple[Any, ...]) -> int:
 
 
 def worked(model: Any, given: tuple[Any, ...]) -> estimation.Estimate:
-    return estimation.from_trace(trace(model, given, mode="infer"))
+    return estimation.estimate_from_trace(trace_step(model, given, mode="infer"))
 
 
 def published(folder: Path, show: bool) -> list[Line]:
@@ -127,7 +127,7 @@ def backward(folder: Path, show: bool) -> Line:
     for row in cases.rows(folder / "backward_flopcounter.csv"):
         name = row["model"]
         model = cases.build(name, families[name], train=True)
-        found = estimation.from_trace(trace(model, cases.inputs(name, 2)))
+        found = estimation.estimate_from_trace(trace_step(model, cases.inputs(name, 2)))
         wanted = int(row["fwd_FLOP"]), int(row["bwd_exact_FLOP(groups fixed)"])
         good = (found.forward.flops, found.backward.flops) == wanted and found.problem is None
         count, right = count + 1, right + good
@@ -245,10 +245,10 @@ def memory() -> list[Line]:
         given = torch.zeros((batch, 1, 28, 28), device="meta")
         target = torch.zeros(batch, dtype=torch.int64, device="meta")
         loss = partial(torch.nn.functional.nll_loss, target=target)
-        mine = trace(
+        mine = trace_step(
             one, (given,), optimizer=optimizer, loss=loss, held=(target,), memory=True
         ).memory
-        equal += mine is not None and memory_of(mine).peak.bytes == tracked(
+        equal += mine is not None and summarize_memory(mine).peak.bytes == tracked(
             other, given, target, optimizer
         )
     worst = 0.0
@@ -256,11 +256,11 @@ def memory() -> list[Line]:
         for optimizer in ("sgd", "adam"):
             model, given = cases.build(name, "cls", train=True), cases.inputs(name, 32)
             theirs = tracked(model, given[0], None, optimizer)
-            traced = trace(
+            traced = trace_step(
                 cases.build(name, "cls", train=True), given, optimizer=optimizer, memory=True
             )
             assert traced.memory is not None
-            worst = max(worst, abs(memory_of(traced.memory).peak.bytes / theirs - 1))
+            worst = max(worst, abs(summarize_memory(traced.memory).peak.bytes / theirs - 1))
     return [
         Line(
             "MNIST CNN peak equal to MemTracker (16, 64, 256; SGD, Adam)",

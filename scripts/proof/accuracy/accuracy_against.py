@@ -15,7 +15,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from perfctl.orchestrator.estimate.peers import COUNTERS, PeerCount, count_against
+from perfctl.orchestrator.estimate.peers import COUNTERS, CounterResult, compare_with_counters
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import open_session
 from perfctl.orchestrator.estimate.sheets.reasons import UNEXPLAINED
@@ -63,7 +63,7 @@ def main() -> int:
     print(f"| model | GMAC | {' | '.join(counters)} |\n|---|---|{'---|' * len(counters)}")
     is_complete = True
     for model in options.models:
-        compared = count_against(open_session(Request(model)), 1, counters)
+        compared = compare_with_counters(open_session(Request(model)), 1, counters)
         cells = [" ".join(describe_count(count)) for count in compared.counts]
         is_complete &= "NOT EXPLAINED" not in " ".join(cells)
         gmac = sum(compared.macs.values()) / 1e9
@@ -71,7 +71,7 @@ def main() -> int:
     return not is_complete
 
 
-def describe_count(count: PeerCount) -> Iterator[str]:
+def describe_count(count: CounterResult) -> Iterator[str]:
     """Yield the share of perfctl's figure, and each reason with its own."""
     if count.total is None or not count.estimate:
         yield count.problem or "no estimate"

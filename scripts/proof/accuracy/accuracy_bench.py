@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 from accuracy_steps import Line, beside, by_factor, by_line, held_out, leaving_out, percent, spelled
 
-from perfctl.orchestrator.counts.hardware.machines import Machine, of_measured
-from perfctl.orchestrator.predict.bench import measured_of
-from perfctl.orchestrator.predict.efficiency import folds
-from perfctl.orchestrator.predict.fit import Table, table
-from perfctl.orchestrator.predict.operations import Measured
-from perfctl.orchestrator.predict.step_parts import floor_of_step
-from perfctl.parsers.own.bench import read_points
-from perfctl.workloads.models.plan import plan
+from perfctl.orchestrator.counts.hardware.machines import Machine, build_measured_device
+from perfctl.orchestrator.predict.bench import convert_bench_point
+from perfctl.orchestrator.predict.efficiency import split_into_folds
+from perfctl.orchestrator.predict.fit import StepTable, build_step_table
+from perfctl.orchestrator.predict.operations import StepMeasurement
+from perfctl.orchestrator.predict.step_parts import compute_step_floor
+from perfctl.parsers.own.bench import read_bench_points
+from perfctl.workloads.models.plan import plan_model
 
 DATA = Path(__file__).resolve().parents[3] / "tests" / "data" / "bench-cpu"
 SEED = 3
@@ -35,10 +35,12 @@ LITERATURE = (
 )
 
 
-def measured(path: Path) -> tuple[list[Measured], Machine]:
+def measured(path: Path) -> tuple[list[StepMeasurement], Machine]:
     """The records of a bench file and the machine's measured peaks from the file beside it."""
-    records = [measured_of(point, plan(point.model)) for point in read_points(path)]
-    machine = of_measured(
+    records = [
+        convert_bench_point(point, plan_model(point.model)) for point in read_bench_points(path)
+    ]
+    machine = build_measured_device(
         json.loads(path.with_name("peaks.json").read_text(encoding="utf-8"))
     ).machine
     return records, machine
@@ -47,9 +49,9 @@ def measured(path: Path) -> tuple[list[Measured], Machine]:
 def lines(path: Path = DATA / "bench.json", seed: int = SEED) -> list[Line]:
     """The table's lines; another seed makes other folds."""
     records, machine = measured(path)
-    given = table(records, machine)
+    given = build_step_table(records, machine)
     families = [record.case.family for record in records]
-    roof = np.array([floor_of_step(record.case, machine) for record in records])
+    roof = np.array([compute_step_floor(record.case, machine) for record in records])
     macs = np.array([record.case.macs for record in records])
     models = len(set(given.groups))
     print(
@@ -59,7 +61,7 @@ def lines(path: Path = DATA / "bench.json", seed: int = SEED) -> list[Line]:
     return [*_by_model(given, macs, roof, seed), *_by_family(given, families, macs, roof)]
 
 
-def _baselines(given: Table, macs: Any, roof: Any, split: Any) -> str:
+def _baselines(given: StepTable, macs: Any, roof: Any, split: Any) -> str:
     return beside(
         [
             ("GMACs alone", by_line(macs, given.seconds, split)),
@@ -69,8 +71,8 @@ def _baselines(given: Table, macs: Any, roof: Any, split: Any) -> str:
     )
 
 
-def _by_model(given: Table, macs: Any, roof: Any, seed: int) -> list[Line]:
-    split = list(folds(given.groups, 5, seed))
+def _by_model(given: StepTable, macs: Any, roof: Any, seed: int) -> list[Line]:
+    split = list(split_into_folds(given.groups, 5, seed))
     found = held_out(given, split)
     errors, covered = found.errors(given.seconds), found.coverage(given.seconds)
     median, high = float(np.median(errors)), float(np.quantile(errors, 0.9))
@@ -100,7 +102,7 @@ def _width(found: Any) -> str:
     )
 
 
-def _by_family(given: Table, families: list[str], macs: Any, roof: Any) -> list[Line]:
+def _by_family(given: StepTable, families: list[str], macs: Any, roof: Any) -> list[Line]:
     split = leaving_out(families)
     found = held_out(given, split)
     errors = found.errors(given.seconds)

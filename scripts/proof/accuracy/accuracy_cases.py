@@ -15,7 +15,7 @@ from torch import nn
 from torchvision import models
 
 from perfctl.workloads.models.source import build_model
-from perfctl.workloads.models.torchvision import torchvision_size
+from perfctl.workloads.models.torchvision import find_torchvision_input_shape
 
 ROUNDING = 0.0005
 """GMAC: published figures have three decimals."""
@@ -59,7 +59,7 @@ def build(name: str, family: str, train: bool, device: str = "meta") -> nn.Modul
         settings |= {"init_weights": False, "aux_logits": train or "inception" in name}
     if name == "quantized_inception_v3":
         settings["aux_logits"] = True
-    size = torchvision_size(name)
+    size = find_torchvision_input_shape(name)
     if name.startswith("vit_") and size:
         settings["image_size"] = size[-1]
     return build_model(lambda: models.get_model(name, weights=None, **settings), name, device)
@@ -67,7 +67,7 @@ def build(name: str, family: str, train: bool, device: str = "meta") -> nn.Modul
 
 def inputs(name: str, batch: int, device: str = "meta") -> tuple[torch.Tensor, ...]:
     """A 512 x 512 image or clip after the weights' own preprocessing."""
-    size = torchvision_size(name)
+    size = find_torchvision_input_shape(name)
     assert size is not None
     count = 2 if name.startswith("raft") else 1
     return tuple(torch.zeros((batch, *size), device=device) for _ in range(count))
@@ -120,9 +120,9 @@ class BiLSTM(nn.Module):
 
 
 def _mnist() -> nn.Module:
-    from perfctl.workloads.models.mnist_cnn import make_model
+    from perfctl.workloads.models.mnist_cnn import build_mnist_cnn
 
-    return make_model()
+    return build_mnist_cnn()
 
 
 def _torchvision(name: str) -> Callable[[], nn.Module]:

@@ -23,7 +23,7 @@ from accuracy_steps import Line
 from all_tables import shared_folder
 
 from perfctl.orchestrator.estimate import session as estimation
-from perfctl.workloads.tracing.recorder import trace
+from perfctl.workloads.tracing.recorder import trace_step
 
 SEEDS = (0, 1, 2)
 """Of detection models: their number of boxes, and so of FLOPs, can depend on data."""
@@ -78,8 +78,8 @@ def detected(case: cases.Published) -> Detected:
     for seed in SEEDS:
         torch.manual_seed(seed)
         model = cases.build(case.name, case.family, train=False, device="cpu")
-        found = estimation.from_trace(
-            trace(model, (list(torch.randn((1, 3, 512, 512))),), mode="infer")
+        found = estimation.estimate_from_trace(
+            trace_step(model, (list(torch.randn((1, 3, 512, 512))),), mode="infer")
         )
         macs.append(found.forward.macs)
         marked, problem = marked and bool(found.data_dependent), problem or found.problem

@@ -33,12 +33,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perfctl.orchestrator.estimate.memory import memory_of, peak, round_block
+from perfctl.orchestrator.estimate.memory import find_memory_peak, round_block, summarize_memory
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import open_session
-from perfctl.records.paper import Allocation, MemoryTrace, OnGpu
-from perfctl.workloads.tracing.gradients import tensors_in
-from perfctl.workloads.tracing.recorder import make_inputs, make_optimizer, trace
+from perfctl.records.paper import GpuChoices, MemoryTrace, TensorAllocation
+from perfctl.workloads.tracing.gradients import iterate_tensors
+from perfctl.workloads.tracing.recorder import make_inputs, make_optimizer, trace_step
 
 PEAKS = Path(__file__).with_name("memory_peaks.csv")
 UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "GB": 10**9}
@@ -179,7 +179,7 @@ def with_gradients(found: MemoryTrace, gradients: str) -> MemoryTrace:
         if was.died is None:
             old.append(next(stayed))
         elif now.died is None:
-            old.append(Allocation(was.bytes, "gradient", 0, died, "", "", ""))
+            old.append(TensorAllocation(was.bytes, "gradient", 0, died, "", "", ""))
     own = list(stayed)
     if gradients == "kept":  # each new gradient is added to the one that is there
         own = [
@@ -197,13 +197,13 @@ def estimated(row: dict[str, str]) -> int:
         model, inputs = MODELS[row["model"]]()
         given = inputs(int(row["batch"]))
     major, minor = map(int, row["gpu"].split("."))
-    gpu = OnGpu((major, minor), row["attention"], row["update"])
-    traced = trace(
+    gpu = GpuChoices((major, minor), row["attention"], row["update"])
+    traced = trace_step(
         model, given, optimizer=row["optimizer"], memory=True, gpu=gpu, precision=row["precision"]
     )
     if traced.problem is not None or traced.memory is None:
         raise SystemExit(f"{row['name']}: {traced.problem}")
-    found = memory_of(with_gradients(traced.memory, row["gradients"]), (major, minor))
+    found = summarize_memory(with_gradients(traced.memory, row["gradients"]), (major, minor))
     there = int(float(row["there_mib"] or 0) * UNITS["MiB"])
     if row["quantity"] == "device":
         return found.reserved + there
@@ -265,7 +265,7 @@ def tracked(
             ends = (
                 [loss(output)]
                 if loss is not None
-                else [end for end in tensors_in(output) if end.requires_grad]
+                else [end for end in iterate_tensors(output) if end.requires_grad]
             )
             torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
             del output, ends
@@ -299,9 +299,9 @@ def on_cpu() -> bool:
             given.append((source.model, inputs, loss, held))
         theirs = tracked(*given[0], optimizer)
         model, inputs, loss, held = given[1]
-        traced = trace(model, inputs, optimizer=optimizer, loss=loss, held=held, memory=True)
+        traced = trace_step(model, inputs, optimizer=optimizer, loss=loss, held=held, memory=True)
         assert traced.memory is not None
-        mine = peak(traced.memory).bytes
+        mine = find_memory_peak(traced.memory).bytes
         error = mine / theirs - 1
         inside = abs(error) <= 0.01
         good &= inside or name in EXPLAINED

@@ -41,11 +41,11 @@ from accuracy_ops_model import (
 )
 
 from perfctl.orchestrator.predict.efficiency import (
-    Sample,
-    Settings,
-    folds,
-    interval,
-    learn_model,
+    FitSample,
+    FitSettings,
+    fit_interval,
+    learn_efficiency_model,
+    split_into_folds,
 )
 from perfctl.orchestrator.predict.operations import Operation
 
@@ -55,8 +55,8 @@ LARGE = 5e10
 """FLOPs from which a Linear shows what a GPU sustains."""
 SHRUNK = 0.6
 """Of what a shape missed by on other GPUs (in logarithms) this much is expected on the next."""
-UNEVEN = Settings(power=8, rounds=250, leaves=31, rate=0.1, part=0.5, seed=SEED)
-EVEN = Settings(power=2, rounds=250, leaves=31, rate=0.1, part=0.5, seed=SEED)
+UNEVEN = FitSettings(power=8, rounds=250, leaves=31, rate=0.1, part=0.5, seed=SEED)
+EVEN = FitSettings(power=2, rounds=250, leaves=31, rate=0.1, part=0.5, seed=SEED)
 
 
 DEVICES = {
@@ -236,12 +236,12 @@ def within(table: Table, sustained: float, even: bool) -> Found:
     increasing = (*ops.GROWING, "physical") if even else ()
     predicted, gmacs = np.zeros(len(table.seconds)), np.zeros(len(table.seconds))
     fixed = table.features[:, : growing + len(ops.FIXED)] if even else table.features
-    for train, test in folds(table.shapes, 5, SEED):
+    for train, test in split_into_folds(table.shapes, 5, SEED):
         shared = learn([rows(table, sustained, train)])
         extra = drift(shared, table)
         every = np.column_stack([fixed, physical(shared, table, sustained)])
         net = np.maximum(table.seconds - extra, table.seconds / 5)
-        sample = Sample(
+        sample = FitSample(
             names,
             every[train],
             table.floors[train],
@@ -251,7 +251,8 @@ def within(table: Table, sustained: float, even: bool) -> Found:
         )
         base = table.floors[test] ** (settings.power / 8)
         predicted[test] = (
-            np.exp(learn_model(sample, settings).predict(every[test])) * base + extra[test]
+            np.exp(learn_efficiency_model(sample, settings).predict(every[test])) * base
+            + extra[test]
         )
         gmacs[test] = line_through(table.macs[train], table.seconds[train], table.macs[test])
     return Found(predicted, table.seconds, covered(table, predicted), gmacs, table.roofline)
@@ -262,9 +263,11 @@ def covered(table: Table, predicted: Any) -> Any:
     other folds."""
     misses = abs(np.log(predicted / table.seconds))
     inside = np.zeros(len(misses), dtype=bool)
-    for train, test in folds(table.shapes, 5, SEED):
+    for train, test in split_into_folds(table.shapes, 5, SEED):
         groups = [table.shapes[i] for i in train]
-        spread, low, high, quantile = interval(table.features[train], misses[train], groups, UNEVEN)
+        spread, low, high, quantile = fit_interval(
+            table.features[train], misses[train], groups, UNEVEN
+        )
         inside[test] = misses[test] <= quantile * np.clip(
             spread.predict(table.features[test]), low, high
         )

@@ -28,11 +28,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from perfctl.orchestrator.estimate import session as estimation
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, formula_for
-from perfctl.orchestrator.estimate.flops.formulas import as_real_work
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, find_formula
+from perfctl.orchestrator.estimate.flops.formulas import convert_to_real_flops
 from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.workloads.tracing import operations
-from perfctl.workloads.tracing.gradients import tensors_in
+from perfctl.workloads.tracing.gradients import iterate_tensors
 
 Case = tuple[Callable[[], nn.Module], tuple[int, ...], int]
 
@@ -229,7 +229,7 @@ def by_torch(model: nn.Module, inputs: tuple[Any, ...]) -> Theirs:
     with beside, FlopCounterMode(display=False) as counter:
         output = model(*inputs)
     forward = counter.get_total_flops()
-    ends = [end for end in tensors_in(output) if end.requires_grad and end.is_floating_point()]
+    ends = [end for end in iterate_tensors(output) if end.requires_grad and end.is_floating_point()]
     with beside, FlopCounterMode(display=False) as counter:
         torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
     return Theirs(forward, counter.get_total_flops(), beside)
@@ -240,11 +240,11 @@ def unknown_to_torch(found: Estimate) -> dict[str, tuple[int, int]]:
     by perfctl."""
     flops: dict[str, list[int]] = {}
     for op in found.ops:
-        formula = formula_for(op)
+        formula = find_formula(op)
         if formula is None or "missed" in op.attributes or _known(op.op):
             continue
         for part in formula(op):
-            if macs := as_real_work(op, part).macs:
+            if macs := convert_to_real_flops(op, part).macs:
                 flops.setdefault(op.op, [0, 0])[part.direction in BACKWARD] += 2 * macs * op.calls
     return {name: (both[0], both[1]) for name, both in flops.items()}
 

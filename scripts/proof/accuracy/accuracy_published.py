@@ -43,8 +43,13 @@ from published_rows import KEPT, Row, cpu_rows, rows, shared_folder
 from scipy.stats import beta
 
 from perfctl.orchestrator.predict import published
-from perfctl.orchestrator.predict.published import Published, product_of, unseen, width_of
-from perfctl.orchestrator.predict.step_parts import floor_of_step
+from perfctl.orchestrator.predict.published import (
+    ShippedFit,
+    compute_interval_width,
+    list_unmeasured_device_facts,
+    strip_memory_size,
+)
+from perfctl.orchestrator.predict.step_parts import compute_step_floor
 
 HEADING = (
     f"{'':91}{'':>12}{'median error of others':>40}\n"
@@ -81,7 +86,7 @@ def _errors(given: Sequence[Row], seconds: Callable[[Row], float]) -> np.ndarray
 
 
 def _roofline(given: Sequence[Row]) -> np.ndarray:
-    return _errors(given, lambda row: floor_of_step(row.case, row.machine))
+    return _errors(given, lambda row: compute_step_floor(row.case, row.machine))
 
 
 def _gmacs(given: Sequence[Row], through: Sequence[Row]) -> np.ndarray:
@@ -129,7 +134,7 @@ def _theirs(given: Sequence[Row], seconds: Callable[[Row], float | None]) -> np.
     )
 
 
-def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> Iterator[Line]:
+def lines(every: Sequence[Row], fit: ShippedFit, found: HeldOut) -> Iterator[Line]:
     known, new = (lambda row: found.known[id(row)]), (lambda row: found.new[id(row)])
 
     def taught(source: str, training: bool | None = None) -> list[Row]:
@@ -142,7 +147,7 @@ def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> Iterator[Line
         ]
 
     def whole(row: Row) -> float:
-        return published.predict(fit, row.case, row.machine).seconds
+        return published.predict_published_step(fit, row.case, row.machine).seconds
 
     judges = [row for row in every if not row.may_fit]
     resnets = [row for row in judges if row.case.training and "resnet50" in row.case.model]
@@ -173,7 +178,9 @@ def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> Iterator[Line
     yield line(
         "one sample, inference, host by left-out GPU",
         singles,
-        lambda row: published.predict(hosts[chip(row)], row.case, row.machine).seconds,
+        lambda row: (
+            published.predict_published_step(hosts[chip(row)], row.case, row.machine).seconds
+        ),
         0.30,
     )
     for what, chosen in (("convolutions", False), ("Lambda's BERT", True)):
@@ -193,7 +200,10 @@ def cpu_lines(given: Sequence[Row]) -> list[Line]:
     """One CPU by left-out module. No other CPU is published, so none can be left out."""
     found = cpu_held_out(given)
     fit = cpu_fitted(given, found)
-    inside = [_inside(row, found[id(row)], width_of(fit, row.case, row.machine)) for row in given]
+    inside = [
+        _inside(row, found[id(row)], compute_interval_width(fit, row.case, row.machine))
+        for row in given
+    ]
     widths = f"factor to its ends {exp(fit.spread['known iV']):.2f}, from these very errors"
     return [
         line(
@@ -212,12 +222,12 @@ def cpu_lines(given: Sequence[Row]) -> list[Line]:
     ]
 
 
-def _by_batch(every: Sequence[Row], fit: Published) -> Iterator[Line]:
+def _by_batch(every: Sequence[Row], fit: ShippedFit) -> Iterator[Line]:
     """Rows of published.csv under the fit that ships, which learned from those it may."""
     rows = [row for row in every if " " not in row.source]
     for first, last in ((1, 1), (2, 8), (9, 64), (65, 10**6)):
         mine = [row for row in rows if first <= row.case.batch <= last]
-        ranges = [published.predict(fit, row.case, row.machine) for row in mine]
+        ranges = [published.predict_published_step(fit, row.case, row.machine) for row in mine]
         seconds = {id(row): step.seconds for row, step in zip(mine, ranges, strict=True)}
         inside = [
             step.low <= row.seconds <= step.high for row, step in zip(mine, ranges, strict=True)
@@ -265,9 +275,12 @@ def _years(every: Sequence[Row], found: HeldOut) -> Iterator[Line]:
             if len(before) < FEWEST:
                 continue
             fit = as_published(learn(before, made), before, {}, spread_of(before, found))
-            seconds = {id(row): published.gpu_seconds(fit, row.case, row.machine) for row in mine}
+            seconds = {
+                id(row): published.predict_gpu_seconds(fit, row.case, row.machine) for row in mine
+            }
             inside = [
-                _inside(row, seconds[id(row)], width_of(fit, row.case, row.machine)) for row in mine
+                _inside(row, seconds[id(row)], compute_interval_width(fit, row.case, row.machine))
+                for row in mine
             ]
             one = line(
                 f"{what} {year}, from earlier years",
@@ -295,12 +308,13 @@ def likely(inside: Sequence[bool], groups: Sequence[str]) -> tuple[float, float]
     return least, float(beta.ppf(0.975, held + 1, count - held)) if held < count else 1.0
 
 
-def _coverage(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line]:
+def _coverage(every: Sequence[Row], fit: ShippedFit, found: HeldOut) -> list[Line]:
     """Rows inside their 90 % interval: held-out networks, then each chip left out, then
     the judges."""
     taught = [row for row in every if teaches(row)]
     inside = [
-        _inside(row, found.known[id(row)], width_of(fit, row.case, row.machine)) for row in taught
+        _inside(row, found.known[id(row)], compute_interval_width(fit, row.case, row.machine))
+        for row in taught
     ]
     widths = ", ".join(f"{name} {exp(half):.2f}" for name, half in fit.spread.items())
     said = [
@@ -320,7 +334,10 @@ def _coverage(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line
         for row in every
         if not row.may_fit and row.case.training and "resnet50" in row.case.model
     ]
-    spans = [(published.predict(fit, row.case, row.machine), row.seconds) for row in resnets]
+    spans = [
+        (published.predict_published_step(fit, row.case, row.machine), row.seconds)
+        for row in resnets
+    ]
     held = sum(span.low <= seconds <= span.high for span, seconds in spans)
     said.append(
         Line(
@@ -334,7 +351,7 @@ def _coverage(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line
     judged: dict[str, list[bool]] = defaultdict(list)
     for row in every:
         if not row.may_fit:
-            predicted = published.predict(fit, row.case, row.machine)
+            predicted = published.predict_published_step(fit, row.case, row.machine)
             judged[chip(row)].append(predicted.low <= row.seconds <= predicted.high)
     everything = [one for those in judged.values() for one in those]
     each = ", ".join(
@@ -353,19 +370,20 @@ def _coverage(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line
 
 
 def _without(
-    fit: Published, found: HeldOut, taught: Sequence[Row], name: str, mine: Sequence[Row]
+    fit: ShippedFit, found: HeldOut, taught: Sequence[Row], name: str, mine: Sequence[Row]
 ) -> Line:
     """Rows of one chip inside the intervals that a fit without it gives: as wide as the other
     devices' errors say."""
     spread = spread_of([row for row in taught if chip(row) != name], found)
-    own = {product_of(row.machine.name) for row in mine}
+    own = {strip_memory_size(row.machine.name) for row in mine}
     rest = replace(
         fit,
         measured={one: known for one, known in fit.measured.items() if one not in own},
         spread=fit.spread | spread,
     )
     inside = [
-        _inside(row, found.new[id(row)], width_of(rest, row.case, row.machine)) for row in mine
+        _inside(row, found.new[id(row)], compute_interval_width(rest, row.case, row.machine))
+        for row in mine
     ]
     share, modules = float(np.mean(inside)), [row.module for row in mine]
     least, most = likely(inside, modules)
@@ -373,7 +391,9 @@ def _without(
         f"{len(set(modules))} kinds of network: {100 * least:.0f} to {100 * most:.0f} % are "
         "possible"
     )
-    beyond = sorted({said for row in mine for said in unseen(rest, row.machine)})
+    beyond = sorted(
+        {said for row in mine for said in list_unmeasured_device_facts(rest, row.machine)}
+    )
     holds = 0.85 <= share <= 0.95
     too_few = not holds and least <= 0.95 and most >= 0.85
     why = (

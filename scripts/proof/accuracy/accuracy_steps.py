@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfctl.orchestrator.predict import efficiency
-from perfctl.orchestrator.predict.fit import HEADROOM, Table, fit_table
+from perfctl.orchestrator.predict.fit import HEADROOM, StepTable, fit_step_table
 
 Folds = Sequence[tuple[Any, Any]]
 """(places to learn from, places held out)."""
@@ -50,11 +50,11 @@ class Found:
         return float(np.mean((self.low <= measured) & (measured <= self.high)))
 
 
-def only(given: Table, places: Any) -> Table:
+def only(given: StepTable, places: Any) -> StepTable:
     """The records at these places, and their layers."""
     order = {int(place): index for index, place in enumerate(places)}
     mine = np.isin(given.layer_of, places)
-    return Table(
+    return StepTable(
         given.parts[places],
         given.rows[places],
         given.seconds[places],
@@ -67,16 +67,16 @@ def only(given: Table, places: Any) -> Table:
     )
 
 
-def held_out(given: Table, folds: Folds) -> Found:
+def held_out(given: StepTable, folds: Folds) -> Found:
     """Each record predicted by a fit of the records of the other folds: costs, efficiency
     and interval."""
     count = len(given.seconds)
     found = Found(*(np.zeros(count) for _ in range(3)), np.ones(count, dtype=bool))
     for train, test in folds:
-        costs, fitted = fit_table("held out", only(given, train))
+        costs, fitted = fit_step_table("held out", only(given, train))
         floors = np.maximum(given.parts[test] @ np.array(costs), 1e-9) * HEADROOM
         for place, one in zip(
-            test, efficiency.predict(fitted, given.rows[test], floors), strict=True
+            test, efficiency.predict_seconds(fitted, given.rows[test], floors), strict=True
         ):
             found.seconds[place], found.low[place], found.high[place] = (
                 one.seconds,

@@ -31,10 +31,10 @@ from accuracy_steps import Line, beside, by_boosting, by_factor, by_line, held_o
 from published_rows import KEPT, Traces
 
 from perfctl.orchestrator.counts.hardware.machines import find_device
-from perfctl.orchestrator.predict.efficiency import folds
-from perfctl.orchestrator.predict.fit import table
-from perfctl.orchestrator.predict.operations import HEAVY, Measured, StepSpec
-from perfctl.orchestrator.predict.step_parts import floor_of_step
+from perfctl.orchestrator.predict.efficiency import split_into_folds
+from perfctl.orchestrator.predict.fit import build_step_table
+from perfctl.orchestrator.predict.operations import HEAVY, StepMeasurement, StepSpec
+from perfctl.orchestrator.predict.step_parts import compute_step_floor
 
 FILE = "benchmark-train-amp-{}-pt112-cu113-rtx3090.csv"
 SEED = 3
@@ -49,7 +49,7 @@ def published(folder: Path, layout: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def records(rows: list[dict[str, str]], traces: Traces) -> Iterator[tuple[str, Measured]]:
+def records(rows: list[dict[str, str]], traces: Traces) -> Iterator[tuple[str, StepMeasurement]]:
     """(timm's module, record) of each row whose architecture was traced."""
     for row in rows:
         traced = traces.of(f"timm:{row['model']} {row['train_img_size']}")
@@ -67,7 +67,7 @@ def records(rows: list[dict[str, str]], traces: Traces) -> Iterator[tuple[str, M
             "momentum",
             found["parameters"],
         )
-        yield found["module"], Measured(case, "RTX 3090", seconds, seconds, seconds)
+        yield found["module"], StepMeasurement(case, "RTX 3090", seconds, seconds, seconds)
 
 
 def activations(case: StepSpec) -> float:
@@ -101,13 +101,13 @@ def lines(
 
 
 def _lines(
-    modules: list[str], found: list[Measured], layout: str, published_rows: int, aim: bool
+    modules: list[str], found: list[StepMeasurement], layout: str, published_rows: int, aim: bool
 ) -> list[Line]:
     machine = find_device("RTX 3090").machine
-    given = table(found, machine, modules)
+    given = build_step_table(found, machine, modules)
     seconds = given.seconds
-    split = list(folds(modules, 5, SEED))
-    roof = np.array([floor_of_step(record.case, machine) for record in found])
+    split = list(split_into_folds(modules, 5, SEED))
+    roof = np.array([compute_step_floor(record.case, machine) for record in found])
     batches = np.array([float(record.case.batch) for record in found])
     macs = np.array([record.case.macs for record in found])
     figures = [

@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from perfctl import parsers
-from perfctl.orchestrator.counts.counters.work import makes_flops, values_by_launch
+from perfctl.orchestrator.counts.counters.work import group_counters_by_launch, is_flop_counter
 
 COUNTS = ("ffma", "fmul", "fadd", "hfma", "pipe_tensor")
 Groups = Mapping[Hashable, Sequence[tuple[float | None, ...]]]
@@ -48,14 +48,14 @@ def main(arguments: Sequence[str]) -> None:
     print(_line("Linear, A100: kernel, grid and m, k, n", shape))
     for name in arguments[1:]:
         report = parsers.parse(Path(name))
-        values = values_by_launch(report.counters)
+        values = group_counters_by_launch(report.counters)
         by_launch: dict[Hashable, list[tuple[float | None, ...]]] = defaultdict(list)
         has_grid = False
         for kernel in report.kernels:
             counted = {
                 metric: value
                 for metric, value in values.get(kernel.launch, {}).items()
-                if makes_flops(metric) and metric.endswith(".sum")
+                if is_flop_counter(metric) and metric.endswith(".sum")
             }
             has_grid |= kernel.grid_x is not None
             key = (

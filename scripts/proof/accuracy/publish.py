@@ -33,20 +33,20 @@ from scipy.optimize import nnls
 from scipy.stats import t as student
 
 from perfctl.orchestrator.predict import published
-from perfctl.orchestrator.predict.efficiency import folds
-from perfctl.orchestrator.predict.operations import element_bytes
+from perfctl.orchestrator.predict.efficiency import split_into_folds
+from perfctl.orchestrator.predict.operations import get_element_bytes
 from perfctl.orchestrator.predict.published import (
     COMPILED,
     FILE,
     FILES,
     FORMAT,
     TRAINING_STARTS,
-    Published,
-    amounts,
-    kind_of,
-    product_of,
-    regime_of,
-    terms,
+    ShippedFit,
+    classify_part,
+    find_regime,
+    list_cost_terms,
+    list_part_amounts,
+    strip_memory_size,
 )
 from perfctl.orchestrator.predict.step_parts import EXTRA, PARTS
 
@@ -148,7 +148,7 @@ def _prior(name: str) -> float:
     if first in EXTRA or first in ("issued", "power", "spilled", "overflow"):
         return 0.0
     counts = {"operations": 4.0, "tensors": 3.0, "step": 0.3}
-    return counts.get(first) or {"A": 1.2, "D": 2.0, "B": 1.1}[kind_of(name)]
+    return counts.get(first) or {"A": 1.2, "D": 2.0, "B": 1.1}[classify_part(name)]
 
 
 def _scale(name: str) -> float:
@@ -166,9 +166,9 @@ class Learned:
 
 def columns(row: Row) -> list[tuple[str, str, str, float]]:
     """(cost, regime, class of factor, share of the step at cost 1)."""
-    held = dict(amounts(row.case))
+    held = dict(list_part_amounts(row.case))
     sums: dict[tuple[str, str, str], float] = defaultdict(float)
-    for term in terms(row.case, row.machine):
+    for term in list_cost_terms(row.case, row.machine):
         if term.place in held:
             sums[term.name, term.key, term.factor] += held[term.place] * term.unit
     return [(*key, seconds / row.seconds) for key, seconds in sums.items()]
@@ -207,7 +207,7 @@ def learn(given: Sequence[Row], made: dict[int, Any] | None = None) -> Learned:
         wanted[place] = pull[place, place] * _prior(name)
     least = np.array([LEAST.get(name.split(" ")[0], 0.0) for name, _ in keys] + [0.0] * len(base))
     kinds = [
-        (product_of(row.machine.name), row.source, row.case.precision, row.case.training)
+        (strip_memory_size(row.machine.name), row.source, row.case.precision, row.case.training)
         for row in given
     ]
     counted = Counter(kinds)
@@ -274,7 +274,7 @@ def _likeliest(
     return min(max(found, WEAKEST), STRONGEST)
 
 
-def compiled_of(given: Iterable[Row], fit: Published) -> dict[str, float]:
+def compiled_of(given: Iterable[Row], fit: ShippedFit) -> dict[str, float]:
     """Factors of torch.compile on the GPU's time of each kind of part, by bytes an element; at
     most 1.
 
@@ -285,12 +285,12 @@ def compiled_of(given: Iterable[Row], fit: Published) -> dict[str, float]:
     for row in given:
         if row.case.batch > SMALL:
             rates, sums = (
-                published.on_machine(eager, row.case, row.machine).rates,
+                published.scale_fit_to_machine(eager, row.case, row.machine).rates,
                 dict.fromkeys(KINDS_COMPILED, 0.0),
             )
-            for place, amount in amounts(row.case):
+            for place, amount in list_part_amounts(row.case):
                 sums[COMPILED[place]] += rates[place] * amount / row.seconds
-            by_size[element_bytes(row.case.precision)].append(list(sums.values()))
+            by_size[get_element_bytes(row.case.precision)].append(list(sums.values()))
     found = dict(NOT_LEARNED)
     for size, each in by_size.items():
         shares, weights, factors = np.array(each), np.ones(len(each)), np.ones(len(KINDS_COMPILED))
@@ -312,7 +312,7 @@ def as_published(
     host: dict[str, float],
     spread: dict[str, float],
     compiled: Mapping[str, float] = NOT_LEARNED,
-) -> Published:
+) -> ShippedFit:
     costs: dict[str, dict[str, float]] = defaultdict(dict)
     for (name, key), cost in sorted(learned.costs.items()):
         costs[name][key] = round(cost, 5)
@@ -321,14 +321,14 @@ def as_published(
         factors[device][name] = round(factor, 4)
     measured: dict[str, set[str]] = defaultdict(set)
     for row in given:
-        measured[product_of(row.machine.name)].add(
-            regime_of(row.case, row.machine).key("A").removesuffix("l")
+        measured[strip_memory_size(row.machine.name)].add(
+            find_regime(row.case, row.machine).key("A").removesuffix("l")
         )
     watts = [row.machine.power_w for row in given if row.machine.power_w]
     sources = tuple(
         dict(zip(("name", "licence", "dates", "what"), source, strict=True)) for source in SOURCES
     )
-    return Published(
+    return ShippedFit(
         dict(costs),
         dict(factors),
         {name: tuple(sorted(all_)) for name, all_ in sorted(measured.items())},
@@ -348,9 +348,9 @@ def networks_of(given: Iterable[Row]) -> tuple[tuple[str, float, float, str], ..
     for row in given:
         macs = sum(work.calls * work.macs for work in row.case.works)
         held = sum(work.calls * (work.inputs + work.outputs) for work in row.case.works)
-        regime = regime_of(row.case, row.machine).key("A").removesuffix("l")
+        regime = find_regime(row.case, row.machine).key("A").removesuffix("l")
         where[row.case.model, float(f"{macs:.4g}"), float(f"{held:.4g}")].add(
-            f"{product_of(row.machine.name)}/{regime}"
+            f"{strip_memory_size(row.machine.name)}/{regime}"
         )
     return tuple((*key, "|".join(sorted(places))) for key, places in sorted(where.items()))
 
@@ -360,14 +360,14 @@ def chip(row: Row) -> str:
     return re.sub(r" (SXM|PCIe|\d+ GB).*", "", row.machine.name)
 
 
-def host_of(given: Iterable[Row], fit: Published) -> dict[str, float]:
+def host_of(given: Iterable[Row], fit: ShippedFit) -> dict[str, float]:
     """Seconds of the host an operation, from single samples that wait for it.
 
     Each device counts alike, because each source's hosts are its own.
     """
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in waiting(given, fit):
-        width = regime_of(row.case, row.machine).key("B").removesuffix("l")
+        width = find_regime(row.case, row.machine).key("B").removesuffix("l")
         found[width][chip(row)].append(an_operation(row))
     host = {}
     for width, devices in found.items():
@@ -377,7 +377,7 @@ def host_of(given: Iterable[Row], fit: Published) -> dict[str, float]:
     return host
 
 
-def waiting(every: Iterable[Row], fit: Published) -> list[Row]:
+def waiting(every: Iterable[Row], fit: ShippedFit) -> list[Row]:
     """Single samples that wait for the host: the GPU needs less than four fifths of the time, and
     no other step of the same source on the same board was started in less than half the time an
     operation, which shows what the host can do."""
@@ -388,13 +388,13 @@ def waiting(every: Iterable[Row], fit: Published) -> list[Row]:
     return [
         row
         for row in given
-        if published.gpu_seconds(fit, row.case, row.machine) < 0.8 * row.seconds
+        if published.predict_gpu_seconds(fit, row.case, row.machine) < 0.8 * row.seconds
         and an_operation(row) < 2.0 * least[_host(row)]
     ]
 
 
 def _host(row: Row) -> tuple[str, str, int, int]:
-    return row.machine.name, row.source, row.year, element_bytes(row.case.precision)
+    return row.machine.name, row.source, row.year, get_element_bytes(row.case.precision)
 
 
 def an_operation(row: Row) -> float:
@@ -402,7 +402,7 @@ def an_operation(row: Row) -> float:
     return row.seconds / sum(work.calls for work in row.case.works)
 
 
-def host_spread(given: Iterable[Row], fit: Published) -> float:
+def host_spread(given: Iterable[Row], fit: ShippedFit) -> float:
     """Half the 90 % interval of the host's time, in logarithms, for a host that nobody published.
 
     One source's rows of one year on one board are one host. Each is left out, the time an operation
@@ -417,7 +417,9 @@ def host_spread(given: Iterable[Row], fit: Published) -> float:
     missed = []
     for mine in hosts.values():
         others = replace(fit, host=host_of([row for row in bound if row not in mine], fit))
-        errors = [np.log(row.seconds / published.host_seconds(others, row.case)) for row in mine]
+        errors = [
+            np.log(row.seconds / published.predict_host_seconds(others, row.case)) for row in mine
+        ]
         missed.append(float(np.mean(np.square(errors))))
     return round(float(student.ppf((1 + COVERED) / 2, len(missed) - 1) * np.mean(missed) ** 0.5), 4)
 
@@ -451,7 +453,7 @@ def held_out(every: Sequence[Row]) -> HeldOut:
     chips = sorted({chip(row) for row in taught})
     modules = [
         {taught[place].module for place in test}
-        for _, test in folds([row.module for row in taught], 5, 3)
+        for _, test in split_into_folds([row.module for row in taught], 5, 3)
     ]
     # networks that have no eager row
     modules += [{row.module for row in compiled} - set().union(*modules)]
@@ -468,7 +470,7 @@ def held_out(every: Sequence[Row]) -> HeldOut:
             )
             for into, judged in ((found[place], taught), (found[place + 2], compiled)):
                 into |= {
-                    id(row): published.gpu_seconds(fit, row.case, row.machine)
+                    id(row): published.predict_gpu_seconds(fit, row.case, row.machine)
                     for row in judged
                     if of(row) in held
                 }
@@ -484,7 +486,7 @@ def spread_of(every: Sequence[Row], found: HeldOut) -> dict[str, float]:
         for row in every:
             if id(row) in predicted:
                 missed = abs(np.log(predicted[id(row)] / row.seconds))
-                for key in (regime_of(row.case, row.machine).key("A"), "every"):
+                for key in (find_regime(row.case, row.machine).key("A"), "every"):
                     by[key][f"{chip(row)} {row.source}"].append(missed)
         for key in REGIMES:
             if len(by[key]) >= SOURCES_LEAST:
@@ -510,7 +512,7 @@ def _covering(groups: Mapping[str, Sequence[float]]) -> float:
     return round(float(missed[order][min(place, len(order) - 1)]), 4)
 
 
-def fitted(every: Sequence[Row], found: HeldOut | None = None) -> Published:
+def fitted(every: Sequence[Row], found: HeldOut | None = None) -> ShippedFit:
     """The whole fit, with its intervals."""
     taught = [row for row in every if teaches(row)]
     learned = learn(taught)
@@ -521,8 +523,8 @@ def fitted(every: Sequence[Row], found: HeldOut | None = None) -> Published:
     whole = replace(first, host=host, spread=spread)
     places = {
         (
-            f"{product_of(row.machine.name)}/"
-            f"{regime_of(row.case, row.machine).key('A').removesuffix('l')}"
+            f"{strip_memory_size(row.machine.name)}/"
+            f"{find_regime(row.case, row.machine).key('A').removesuffix('l')}"
         )
         for row in compiled
     }
@@ -557,11 +559,11 @@ def compiled_widths(given: Sequence[Row], found: HeldOut) -> dict[str, float]:
 def cpu_held_out(given: Sequence[Row]) -> dict[int, float]:
     """Seconds of a CPU's rows by five fits, each without whole modules. Keys: id of a row."""
     made, found = dict[int, Any](), dict[int, float]()
-    for train, test in folds([row.module for row in given], 5, 3):
+    for train, test in split_into_folds([row.module for row in given], 5, 3):
         rest = [given[place] for place in train]
         fit = as_published(learn(rest, made), rest, {}, NO_SPREAD)
         found |= {
-            id(row): published.gpu_seconds(
+            id(row): published.predict_gpu_seconds(
                 replace(fit, kind="cpu", compiled={}), row.case, row.machine
             )
             for row in (given[place] for place in test)
@@ -569,7 +571,7 @@ def cpu_held_out(given: Sequence[Row]) -> dict[int, float]:
     return found
 
 
-def cpu_fitted(given: Sequence[Row], found: Mapping[int, float]) -> Published:
+def cpu_fitted(given: Sequence[Row], found: Mapping[int, float]) -> ShippedFit:
     """The fit of a CPU; all its rows are compiled, so there is no factor for it, and no time of a
     host beside it."""
     missed = [abs(np.log(found[id(row)] / row.seconds)) for row in given]
@@ -578,7 +580,7 @@ def cpu_fitted(given: Sequence[Row], found: Mapping[int, float]) -> Published:
     return replace(fit, kind="cpu", sources=(CPU_SOURCE,))
 
 
-def to_json(fit: Published) -> dict[str, Any]:
+def to_json(fit: ShippedFit) -> dict[str, Any]:
     kind = {"kind": fit.kind} if fit.kind != "gpu" else {}
     return {
         "format": FORMAT,
@@ -598,7 +600,7 @@ def to_json(fit: Published) -> dict[str, Any]:
     }
 
 
-def written(fit: Published) -> str:
+def written(fit: ShippedFit) -> str:
     """One line for each entry of the first level, and for each network."""
     record = to_json(fit)
     lines = [

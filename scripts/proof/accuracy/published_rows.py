@@ -22,10 +22,15 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.counts.hardware.machines import CPU, Machine, by_hand, find_device
-from perfctl.orchestrator.predict.operations import Operation, StepSpec, operations_of
-from perfctl.orchestrator.predict.step_parts import merged, peak_of
-from perfctl.workloads.tracing.recorder import trace
+from perfctl.orchestrator.counts.hardware.machines import (
+    CPU,
+    Machine,
+    find_device,
+    parse_device_spec,
+)
+from perfctl.orchestrator.predict.operations import Operation, StepSpec, list_operations
+from perfctl.orchestrator.predict.step_parts import get_peak_flops, merge_operations
+from perfctl.workloads.tracing.recorder import trace_step
 
 HERE = Path(__file__).resolve().parent
 KEPT = HERE.parents[2] / "build" / "accuracy" / "published_works.json.gz"
@@ -126,7 +131,7 @@ def trace_one(name: str, size: int, mode: str = "") -> dict[str, Any] | None:
                 model = timm.create_model(name, pretrained=False, **options)
         except (RuntimeError, TypeError, ValueError):
             continue
-        seen = trace(
+        seen = trace_step(
             model,
             (torch.empty(TRACED_AT, 3, size, size, device="meta"),),
             mode=MODES[mode],
@@ -139,7 +144,7 @@ def trace_one(name: str, size: int, mode: str = "") -> dict[str, Any] | None:
 
 def _found(module: str, model: Any, ops: Iterable[Any]) -> dict[str, Any]:
     forward = _forward(ops)
-    works = merged(operations_of(forward, TRACED_AT))
+    works = merge_operations(list_operations(forward, TRACED_AT))
     parameters = sum(each.numel() for each in model.parameters())
     return {
         "module": module,
@@ -229,7 +234,7 @@ def traced(key: str) -> dict[str, Any] | None:
     sample = torch.ones(
         shape, dtype=torch.float32 if kind == "torchvision" else torch.long, device="meta"
     )
-    return _found(name, model, trace(model, (sample,), mode=MODES[mode], grad=False).ops)
+    return _found(name, model, trace_step(model, (sample,), mode=MODES[mode], grad=False).ops)
 
 
 def key_of(model: str, size: int | str, training: bool, fused: bool = False) -> str:
@@ -402,7 +407,7 @@ def amd(name: str) -> Machine:
     said = (
         f"name={name.rpartition('_')[2]},fp32_tflops={fp32},bandwidth_gbs={bandwidth},memory_gb=64"
     )
-    return replace(by_hand(said).machine, power_w=float(watts), process_nm=process)
+    return replace(parse_device_spec(said).machine, power_w=float(watts), process_nm=process)
 
 
 def _neusight(shared: Path, traces: Traces | Keys) -> Iterator[Row]:
@@ -488,7 +493,7 @@ def _is_fast_in(machine: Machine, precision: str) -> bool:
     """What a chip has no fast path for is refused, whether it was measured or not: fp16 on a GTX
     1080 Ti."""
     try:
-        peak_of(machine, precision)
+        get_peak_flops(machine, precision)
     except ValueError:
         return False
     return True

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
-from perfctl.orchestrator.counts.derived.records import Derived, Launch, Work
-from perfctl.orchestrator.counts.derived.rules import derive
-from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, up
-from perfctl.orchestrator.counts.kernels.names import recognise
+from perfctl.orchestrator.counts.derived.records import DerivedInstructions, Launch, LaunchWork
+from perfctl.orchestrator.counts.derived.rules import derive_instructions
+from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, round_up
+from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = ROOT.parent / "shared" / "datasets" / "a100_operators"
@@ -53,14 +53,14 @@ class Row:
     shape: GemmShape | ConvShape
     ffma: float
     fp32: float
-    derived: Derived | None
+    derived: DerivedInstructions | None
 
     @property
     def family(self) -> str:
         return (
             self.derived.family
             if self.derived
-            else f"no rule: {recognise(self.name).method or self.name[:40]}"
+            else f"no rule: {recognise_kernel(self.name).method or self.name[:40]}"
         )
 
     @property
@@ -97,14 +97,16 @@ def rows(data: Path) -> Iterator[Row]:
                     continue
                 shape = linear(line) if file == "linear.csv" else conv(line)
                 launch = Launch(line["kernel"], scale=fmul)
-                work = Work(shape, onto=isinstance(shape, GemmShape) and adds_bias(line, shape))
+                work = LaunchWork(
+                    shape, onto=isinstance(shape, GemmShape) and adds_bias(line, shape)
+                )
                 yield Row(
                     int(line["row"]),
                     line["kernel"],
                     shape,
                     ffma,
                     2 * ffma + fmul + fadd,
-                    derive(launch, work),
+                    derive_instructions(launch, work),
                 )
 
 
@@ -116,8 +118,8 @@ def adds_bias(line: dict[str, str], shape: GemmShape) -> bool:
     output = 4 * shape.m * shape.n
     more = (
         float(line["dram_bytes"])
-        - up(4 * shape.k * shape.m, LINE)
-        - up(4 * shape.k * shape.n, LINE)
+        - round_up(4 * shape.k * shape.m, LINE)
+        - round_up(4 * shape.k * shape.n, LINE)
     )
     return more > 0.95 * output + max(output - L2_BYTES, 0)
 

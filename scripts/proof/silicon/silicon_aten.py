@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from perfctl.orchestrator.counts.derived.operators import by_rows
-from perfctl.orchestrator.counts.derived.pointwise import pointwise
-from perfctl.orchestrator.counts.derived.records import Derived, Launch, Rows
-from perfctl.orchestrator.counts.kernels.names import recognise
+from perfctl.orchestrator.counts.derived.operators import derive_row_kernel
+from perfctl.orchestrator.counts.derived.pointwise import derive_pointwise_kernel
+from perfctl.orchestrator.counts.derived.records import DerivedInstructions, Launch, RowWork
+from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 
 ROOT = Path(__file__).resolve().parents[3]
 REPORT = (
@@ -38,8 +38,8 @@ VERIFIED = ROOT / "orchestrator" / "counts" / "derived" / "verified.json"
 CHIP = "an A100 (PyTorch 1.13)"
 WIDTH, HEADS, SEQUENCES, LENGTH = 256, 8, 2, 20
 ROWS = (
-    Rows("softmax", SEQUENCES * HEADS * LENGTH, LENGTH),
-    Rows("sum", SEQUENCES * LENGTH * LENGTH, HEADS),
+    RowWork("softmax", SEQUENCES * HEADS * LENGTH, LENGTH),
+    RowWork("sum", SEQUENCES * LENGTH * LENGTH, HEADS),
 )
 SIZES = {SEQUENCES * LENGTH * WIDTH, SEQUENCES * LENGTH * LENGTH}
 
@@ -49,7 +49,7 @@ class Counted(NamedTuple):
     ffma: float
     fmul: float
     fadd: float
-    derived: Derived | None
+    derived: DerivedInstructions | None
 
     @property
     def fp32(self) -> float:
@@ -79,7 +79,9 @@ def launches(report: Path) -> Iterator[Counted]:
         threads = int(found["Block Size"])
         block = (32, threads // 32, 1) if "reduce_kernel" in name else (threads, 1, 1)
         launch = Launch(name, (int(found["Grid Size"]), 1, 1), block)
-        derived = by_rows(launch, ROWS) or pointwise(launch, recognise(name), SIZES, "8.0")
+        derived = derive_row_kernel(launch, ROWS) or derive_pointwise_kernel(
+            launch, recognise_kernel(name), SIZES, "8.0"
+        )
         counts = (
             float(found[f"sm__sass_thread_inst_executed_op_{kind}_pred_on.sum"])
             for kind in ("ffma", "fmul", "fadd")

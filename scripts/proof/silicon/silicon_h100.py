@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfctl import parsers
-from perfctl.orchestrator.counts.derived.records import Derived
-from perfctl.orchestrator.counts.derived.run import derived_counts
+from perfctl.orchestrator.counts.derived.records import DerivedInstructions
+from perfctl.orchestrator.counts.derived.run import derive_launches
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = ROOT / "tests/data/h100"
@@ -44,7 +44,7 @@ class Counted(NamedTuple):
     fmul: int
     fadd: int
     tensor: int
-    derived: Derived | None
+    derived: DerivedInstructions | None
 
     @property
     def family(self) -> str:
@@ -80,7 +80,7 @@ def launches() -> Iterator[Counted]:
         for counter in report.counters:
             values[counter.launch][counter.name] = counter.value or 0
         kernels = [kernel for kernel in report.kernels if kernel.layer is not None]
-        derived = derived_counts(
+        derived = derive_launches(
             [(kernel, (kernel.layer or "", kernel.direction or "")) for kernel in kernels],
             parsers.parse(folder / "workload.json").ops,
             CAPABILITY,

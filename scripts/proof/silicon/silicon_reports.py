@@ -15,13 +15,18 @@ from pathlib import Path
 
 from perfctl import parsers
 from perfctl.orchestrator.counts.counters import sums
-from perfctl.orchestrator.counts.counters.work import kernel_flops, values_by_launch
-from perfctl.orchestrator.counts.derived.pointwise import pointwise
-from perfctl.orchestrator.counts.derived.records import AttentionShape, Derived, Launch, Work
-from perfctl.orchestrator.counts.derived.rules import derive
-from perfctl.orchestrator.counts.derived.tensor_cores import tiles_of
+from perfctl.orchestrator.counts.counters.work import compute_kernel_flops, group_counters_by_launch
+from perfctl.orchestrator.counts.derived.pointwise import derive_pointwise_kernel
+from perfctl.orchestrator.counts.derived.records import (
+    AttentionShape,
+    DerivedInstructions,
+    Launch,
+    LaunchWork,
+)
+from perfctl.orchestrator.counts.derived.rules import derive_instructions
+from perfctl.orchestrator.counts.derived.tensor_cores import count_attention_tiles
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
-from perfctl.orchestrator.counts.kernels.names import recognise
+from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Kernel
 
@@ -98,7 +103,7 @@ class Known:
     report: str
     kernel: str
     """Pattern in the kernel's name."""
-    work: Work | None
+    work: LaunchWork | None
     shape: str
     read: str
     """Where the shape was read."""
@@ -109,8 +114,10 @@ class Known:
     note: str = ""
 
 
-def product(m: int, n: int, k: int, batch: int = 1) -> tuple[Work, str]:
-    return Work(GemmShape(m, n, k, batch)), f"{f'{batch} x ' if batch > 1 else ''}{m} x {n} x {k}"
+def product(m: int, n: int, k: int, batch: int = 1) -> tuple[LaunchWork, str]:
+    return LaunchWork(
+        GemmShape(m, n, k, batch)
+    ), f"{f'{batch} x ' if batch > 1 else ''}{m} x {n} x {k}"
 
 
 KNOWN = (
@@ -217,16 +224,19 @@ def _of_report(path: Path) -> Iterator[tuple[str, str, str, float | None, float,
         return
     device = next(iter(report.devices), None)
     capability, units = (device.compute_capability, device.sm_count) if device else (None, None)
-    values = values_by_launch(list(report.counters))
+    values = group_counters_by_launch(list(report.counters))
     for kernel in list(report.kernels):
         mine = values.get(kernel.launch, {})
-        flops = kernel_flops(
+        flops = compute_kernel_flops(
             mine, capability, name=kernel.name, sm_count=units, version=report.tool_version
         )
         if flops.fp32.value is None and not flops.tensor.value:
             continue
-        counted, _ = sums.with_counts(mine, units)
-        ffma, scale = (sums.metric(counted, sums.op(name)) for name in ("ffma", "fmul"))
+        counted, _ = sums.add_counts_from_rates(mine, units)
+        ffma, scale = (
+            sums.read_sm_metric(counted, sums.make_instruction_counter_name(name))
+            for name in ("ffma", "fmul")
+        )
         told, shape, note = _derived(path.name, kernel, scale)
         tensor = bool(flops.tensor.value)
         unit = "tensor FLOP" if tensor else "FFMA" if ffma or told else "fp32 FLOP"
@@ -244,7 +254,9 @@ def _of_report(path: Path) -> Iterator[tuple[str, str, str, float | None, float,
         )
 
 
-def _derived(report: str, kernel: Kernel, scale: float | None) -> tuple[Derived | None, str, str]:
+def _derived(
+    report: str, kernel: Kernel, scale: float | None
+) -> tuple[DerivedInstructions | None, str, str]:
     """What the rules say of a launch, its shape with where it was read, and the note."""
     name = kernel.name.lower()
     if "flash_attn_v2_kernel" in name:
@@ -256,13 +268,15 @@ def _derived(report: str, kernel: Kernel, scale: float | None) -> tuple[Derived 
         if not (report.startswith(known.report) and re.search(known.kernel, name)):
             continue
         if known.work is not None:
-            told = derive(Launch(kernel.name, grid, scale=None if grid else scale), known.work)
+            told = derive_instructions(
+                Launch(kernel.name, grid, scale=None if grid else scale), known.work
+            )
         else:
             asked = (
                 None if known.per_block is None else (-(-known.sizes[0] // known.per_block), 1, 1)
             )
-            told = pointwise(
-                Launch(kernel.name, grid or asked), recognise(kernel.name), known.sizes
+            told = derive_pointwise_kernel(
+                Launch(kernel.name, grid or asked), recognise_kernel(kernel.name), known.sizes
             )
         return (
             told,
@@ -276,7 +290,7 @@ def _derived(report: str, kernel: Kernel, scale: float | None) -> tuple[Derived 
     return None, "", why
 
 
-def _own_flash() -> tuple[Derived, str, str]:
+def _own_flash() -> tuple[DerivedInstructions, str, str]:
     """A kernel of one's own: no rule by its name, but the arithmetic of flash attention's rule, in
     tiles of 64 x 64.
 
@@ -284,7 +298,7 @@ def _own_flash() -> tuple[Derived, str, str]:
     the counter.
     """
     side = 64
-    tiles = tiles_of(FLASH, side, side, True)
+    tiles = count_attention_tiles(FLASH, side, side, True)
     done = 2 * FLASH.heads * tiles * side * side * 2 * FLASH.width
     rule = (
         f"{FLASH.heads} heads x {tiles} tiles that the mask leaves x {side} x {side} x "
@@ -294,7 +308,7 @@ def _own_flash() -> tuple[Derived, str, str]:
         "16 heads, 2,048 x 2,048, width 64, causal; file name and grid (32 rows of 64, 16 heads)"
     )
     return (
-        Derived("causal tiles of a flash kernel", rule, tensor=done, math="bf16"),
+        DerivedInstructions("causal tiles of a flash kernel", rule, tensor=done, math="bf16"),
         shape,
         (
             "own kernel, flash attention's arithmetic; 64 queries a tile by its grid, 64 keys "

@@ -33,9 +33,9 @@ from typing import NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
-from perfctl.orchestrator.ledger.analysis import analyse
+from perfctl.orchestrator.ledger.analysis import analyse_study
 from perfctl.orchestrator.ledger.causes.rule import Cause
-from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report.ledger.causes import describe_cause
 from scripts.proof.verdicts.conflicts import CONFLICTS
 from scripts.proof.verdicts.draw import EVERY, Draw, Place, RowTruth, draw
@@ -457,8 +457,8 @@ def score(seed: int, only: str | None = None, last: bool = False) -> Score:
     case = draw(seed, only, last)
     result = Score(seed, tuple(effect.name for effect in case.effects), str(case))
     try:
-        (study,) = studies(case.runs)
-        analysis = analyse(study)
+        (study,) = group_into_studies(case.runs)
+        analysis = analyse_study(study)
     except Exception as error:
         # whatever an analysis raises is a finding about that draw, and is printed
         result.error = f"{type(error).__name__}: {error}"

@@ -20,7 +20,7 @@ from scene import Broken, Fault, Scene, Skipped
 
 from perfctl.orchestrator.launch.machine import tools as installed
 from perfctl.orchestrator.launch.process import run
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, ProcessOutcome, RunStatus
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.sweep import sweep
@@ -40,10 +40,10 @@ def _judged(
     lines: str,
     before: Before = _nothing,
     between: Before = _nothing,
-) -> tuple[Verdict, list[Outcome], SweepRequest]:
+) -> tuple[RunStatus, list[ProcessOutcome], SweepRequest]:
     """What perfctl makes of a program of these shell lines; ``between`` acts after the profile and
     before the export."""
-    if installed.find(profiler.name) is None:
+    if installed.find_program(profiler.name) is None:
         raise Skipped(f"{profiler.name} is not installed")
     folder = scene.fresh(profiler.name)
     program = folder / "program.sh"
@@ -62,19 +62,19 @@ def _judged(
     paths = request.paths
     paths.scratch.mkdir(parents=True)
     before(request)
-    outcomes: list[Outcome] = []
+    outcomes: list[ProcessOutcome] = []
     for command in profiler.commands(request):
         if command.needs is not None and not command.needs.exists():
             break
 
-        def start(stage: str, command: Command = command) -> Outcome:
+        def start(stage: str, command: Command = command) -> ProcessOutcome:
             logs = {"stdout": folder / f"{stage}.out", "stderr": folder / f"{stage}.err"}
-            return run.run(
+            return run.run_command(
                 command, cwd=folder, scratch=paths.scratch, **logs, timeout_s=60.0, grace_s=2.0
             )
 
         outcomes.append(
-            sweep.retry_start(command, request, start)
+            sweep.start_with_one_retry(command, request, start)
         )  # nsys that was killed before may have left its lock
         between(request)
     scene.nothing_left()

@@ -100,7 +100,7 @@ def warm(folder: Path) -> Path:
     ):
         importlib.import_module(name)
     store = folder / "empty.db"
-    with database.writing(store):
+    with database.open_store_for_writing(store):
         pass
     return store
 
@@ -147,12 +147,12 @@ def _as_child(report: Path, folder: Path, answer: Path) -> None:
 
 
 def _ingested(report: Path, folder: Path) -> Outcome:
-    from perfctl.orchestrator.ingest.ingest import ingest
+    from perfctl.orchestrator.ingest.ingest import ingest_paths
 
     words: list[str] = []
     heard = partial(keep_words, words, (str(report), report.name))
     store = folder / "s.db"
-    found = ingest(report, store, listener=heard, jobs=1)
+    found = ingest_paths(report, store, listener=heard, jobs=1)
     unexpected = [text for text in found.failed if "reference" in text]
     if not found.taken:
         return Outcome(words=tuple(words), failed=True, broken="; ".join(unexpected))
@@ -203,9 +203,9 @@ def _text(value: Any) -> str:
 
 def keep_words(words: list[str], names: Sequence[str], event: object) -> None:
     """Keep what an event of an ingest says, without the report's name."""
-    from perfctl.orchestrator.ingest.context import Failed, Note, Warned
+    from perfctl.orchestrator.ingest.context import NoteSent, ReportFailed, WarningSent
 
-    if isinstance(event, (Failed, Note, Warned)):
+    if isinstance(event, (ReportFailed, NoteSent, WarningSent)):
         text = event.text
         for known in names:
             text = text.replace(known, "REPORT")

@@ -276,9 +276,11 @@ def snapshot(source: Path, target: Path, random: Random) -> list[str]:
     if random.random() < 0.4:
         notes = [of_bytes(data, random)]
     else:
-        from perfctl.parsers.common.plain_pickle import read_plain  # runs nothing of the file
+        from perfctl.parsers.common.plain_pickle import (
+            read_plain_pickle,  # runs nothing of the file
+        )
 
-        tree, _ = read_plain(source, "fuzz", "")
+        tree, _ = read_plain_pickle(source, "fuzz", "")
         notes = [value_in(tree, random) for _ in range(random.choice((1, 1, 3)))]
         if random.random() < 0.05:
             tree["segments"].append(tree)

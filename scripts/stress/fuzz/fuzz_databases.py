@@ -160,7 +160,7 @@ class Stores:
         from perfctl.orchestrator.store import database
 
         path = folder / "empty.db"
-        with database.writing(path) as store:
+        with database.open_store_for_writing(path) as store:
             store.execute("PRAGMA journal_mode = DELETE")
         with closing(sqlite3.connect(path)) as made:
             self._empty = made.serialize()
@@ -194,13 +194,15 @@ def of_archive(path: Path) -> Snapshot:
     from perfctl.orchestrator.ingest import archives, find
     from perfctl.parsers import ReportError
 
-    find.unpacked_bytes(path)
+    find.read_unpacked_size(path)
     if not archives.is_archive(path):
         raise ReportError(path, "archive", "no archive", "")
     with tempfile.TemporaryDirectory() as folder:
-        archives.unpack(path, Path(folder), archives.Room(path.stat().st_size))
+        archives.unpack_report_archive(
+            path, Path(folder), archives.UnpackingBudget(path.stat().st_size)
+        )
         found = [one for one in sorted(Path(folder).rglob("*")) if one.is_file()]
-        find.sha256_unpacked(found[0]) if found else None
+        find.hash_unpacked_content(found[0]) if found else None
         if any(one.is_symlink() for one in Path(folder).rglob("*")):
             raise AssertionError("a link was unpacked")
         return {"files": [snapshot_of(one)[0] for one in found]}, frozenset()
@@ -247,7 +249,7 @@ def in_forks() -> None:
                 path, "ncu", f"the report is damaged: the reader ended with {code}", "Copy it again"
             )
 
-    rep._read = read
+    rep._read_results_in_process = read
 
 
 class Slow(BaseException):

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.compare.gate import NEW, NOT_JUDGED, SAME, WORSE, Judged, Outcome, Place
-from perfctl.orchestrator.report.gate import gate_view, headline
+from perfctl.orchestrator.compare.gate import (
+    NEW,
+    NOT_JUDGED,
+    SAME,
+    WORSE,
+    GateOutcome,
+    JudgedQuantity,
+    QuantityPlace,
+)
+from perfctl.orchestrator.report.gate import build_outcomes_view, write_gate_headline
 
 
-def rows(verdict: str, count: int) -> list[Judged]:
+def rows(verdict: str, count: int) -> list[JudgedQuantity]:
     return [
-        Judged(
-            Place(layer=f"{verdict}{at}"),
+        JudgedQuantity(
+            QuantityPlace(layer=f"{verdict}{at}"),
             100 + at,
             200 + 3 * at,
             result=verdict,
@@ -33,15 +41,19 @@ def rows(verdict: str, count: int) -> list[Judged]:
 def test_the_headline_says_how_many_are_worse_and_how_many_were_not_judged(
     worse: int, same: int, unjudged: int, said: str
 ) -> None:
-    outcome = Outcome("net", (*rows(WORSE, worse), *rows(SAME, same), *rows(NOT_JUDGED, unjudged)))
-    assert headline([outcome]).startswith(said)
+    outcome = GateOutcome(
+        "net", (*rows(WORSE, worse), *rows(SAME, same), *rows(NOT_JUDGED, unjudged))
+    )
+    assert write_gate_headline([outcome]).startswith(said)
 
 
 def test_a_new_layer_is_listed_once_with_its_value() -> None:
-    step = Judged(Place("s", 16, "", "forward"), 100, 300, result=WORSE, quantity="flops")
+    step = JudgedQuantity(
+        QuantityPlace("s", 16, "", "forward"), 100, 300, result=WORSE, quantity="flops"
+    )
     layers = [
-        Judged(
-            Place("s", batch, "extra", "forward"),
+        JudgedQuantity(
+            QuantityPlace("s", batch, "extra", "forward"),
             None,
             batch * 20,
             reason="not in the baseline",
@@ -50,9 +62,9 @@ def test_a_new_layer_is_listed_once_with_its_value() -> None:
         )
         for batch in (16, 8)
     ]
-    outcome = Outcome("net", (step, *layers))
-    (table,) = gate_view([outcome]).tables
+    outcome = GateOutcome("net", (step, *layers))
+    (table,) = build_outcomes_view([outcome]).tables
     assert [row[2].text for row in table.rows] == ["s, batch 16, extra forward, flops"]
-    assert headline([outcome]).endswith(
+    assert write_gate_headline([outcome]).endswith(
         "net: s, batch 16, extra forward, flops: 320, not in the baseline"
     )

@@ -14,12 +14,12 @@ from perfctl.orchestrator.compare.gate import (
     NOT_JUDGED,
     TIME,
     WORSE,
-    Judged,
-    Measured,
-    judge,
-    with_sessions,
+    JudgedQuantity,
+    MeasuredQuantities,
+    append_sessions,
+    judge_against_baseline,
 )
-from perfctl.orchestrator.compare.gate_quantities import of_runs
+from perfctl.orchestrator.compare.gate_quantities import measure_runs
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Device, Step, Summary
 from perfctl.records.run import Run
 from scripts.proof.gate_trials import MLP, ROWS, TILE, gpu_step
@@ -34,7 +34,7 @@ def grid(run: Run, layer: str, **sides: int) -> Run:
     )
 
 
-def on_cpu(took: int, model: str = "", **shares: float) -> Measured:
+def on_cpu(took: int, model: str = "", **shares: float) -> MeasuredQuantities:
     """A step without kernels; shares: of the summaries of :data:`CPU_WAIT` and
     :data:`CPU_OTHERS`."""
     run = gpu_step(False)
@@ -42,28 +42,30 @@ def on_cpu(took: int, model: str = "", **shares: float) -> Measured:
     facts = run.report.environment | ({"cpu_model": model} if model else {})
     steps = (Step(0, "step", None, took),)
     report = replace(run.report, kernels=[], ops=(), steps=steps, summaries=said, environment=facts)
-    return of_runs([replace(run, device=Device("AMD EPYC", "cpu"), report=report)])
+    return measure_runs([replace(run, device=Device("AMD EPYC", "cpu"), report=report)])
 
 
-def six_sessions(model: str = "", **shares: float) -> Measured:
+def six_sessions(model: str = "", **shares: float) -> MeasuredQuantities:
     """Of a step that takes from 5000 to 5005 ns."""
     held = on_cpu(STEP_NS, model, **shares)
     for more in range(1, 6):
-        held = with_sessions(held, on_cpu(STEP_NS + more, model, **shares), {})
+        held = append_sessions(held, on_cpu(STEP_NS + more, model, **shares), {})
     return held
 
 
-def of_the_step(held: Measured, now: Measured) -> Judged:
-    (row,) = (row for row in judge("net", held, now, {}).rows if row.quantity == TIME)
+def of_the_step(held: MeasuredQuantities, now: MeasuredQuantities) -> JudgedQuantity:
+    (row,) = (
+        row for row in judge_against_baseline("net", held, now, {}).rows if row.quantity == TIME
+    )
     return row
 
 
-def times(found: Measured) -> list[Any]:
+def times(found: MeasuredQuantities) -> list[Any]:
     return [values[TIME] for values in found.places.values() if TIME in values]
 
 
 def test_counters_of_a_launch_are_held_by_layer_and_of_the_step() -> None:
-    held = of_runs([gpu_step(True)]).places
+    held = measure_runs([gpu_step(True)]).places
     executed = [ROWS * out * (2 * inside + 1) for inside, out in pairwise(MLP)]
     moved = [4 * (ROWS * inside + inside * out + ROWS * out) for inside, out in pairwise(MLP)]
     of_layers = [values for place, values in held.items() if place.layer]
@@ -83,22 +85,22 @@ def test_a_kernel_that_no_longer_fits_its_rule_is_unknown_and_not_better() -> No
     """Its grid became twice as wide: what it executes cannot be derived, and its threads are twice
     as many."""
     run = gpu_step(False)
-    before = of_runs([run])
-    after = of_runs([grid(run, "fc2", grid_x=2 * MLP[2] // TILE[0])])
+    before = measure_runs([run])
+    after = measure_runs([grid(run, "fc2", grid_x=2 * MLP[2] // TILE[0])])
     verdicts = {
         row.quantity: row.result
-        for row in judge("mlp", before, after, {}).rows
+        for row in judge_against_baseline("mlp", before, after, {}).rows
         if row.key.layer == "fc2"
     }
     assert verdicts["derived_flops"] == MISSING
     assert verdicts["threads"] == CHANGED
-    assert not judge("mlp", before, after, {}).of(BETTER)
+    assert not judge_against_baseline("mlp", before, after, {}).of(BETTER)
 
 
 def test_what_was_not_counted_is_said() -> None:
     run = gpu_step(True)
     without = [one for one in run.report.counters if "dram" in one.name]
-    found = of_runs([synthetic.with_report(run, counters=without)])
+    found = measure_runs([synthetic.with_report(run, counters=without)])
     assert {name.rpartition(": ")[2] for name in found.unknown} == {"counted_flops"}
 
 
@@ -109,8 +111,8 @@ def test_times_of_a_cpu_that_others_kept_busy_are_not_judged_and_leave_the_sessi
     busy = on_cpu(8 * STEP_NS, **{CPU_WAIT: 0.87, CPU_OTHERS: 0.86})
     row = of_the_step(held, busy)
     assert row.result == NOT_JUDGED and "threads waited for a core in 87%" in row.reason
-    assert not judge("net", held, busy, {}).undecided
-    assert times(with_sessions(held, busy, {})) == [tuple(STEP_NS + one for one in range(6))]
+    assert not judge_against_baseline("net", held, busy, {}).undecided
+    assert times(append_sessions(held, busy, {})) == [tuple(STEP_NS + one for one in range(6))]
 
 
 def test_processors_of_one_name_are_not_one_machine() -> None:
@@ -123,7 +125,7 @@ def test_processors_of_one_name_are_not_one_machine() -> None:
         row = of_the_step(held, other)
         assert row.result == NOT_JUDGED
         assert f"cpu_model: {first} before, {said} now" in row.reason
-    assert times(with_sessions(held, now, {})) == [(2.0 * STEP_NS,)], "sessions begin anew"
+    assert times(append_sessions(held, now, {})) == [(2.0 * STEP_NS,)], "sessions begin anew"
 
 
 def test_threads_that_wait_for_each_other_alone_and_runs_of_a_gpu_are_judged() -> None:
@@ -131,4 +133,4 @@ def test_threads_that_wait_for_each_other_alone_and_runs_of_a_gpu_are_judged() -
     assert of_the_step(six_sessions(), crowded).result == WORSE
     run = gpu_step(False)
     said = (Summary(CPU_WAIT, 0.9, "ratio"), Summary(CPU_OTHERS, 0.9, "ratio"))
-    assert times(of_runs([synthetic.with_report(run, summaries=said)]))
+    assert times(measure_runs([synthetic.with_report(run, summaries=said)]))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.cli.main import run_command_line
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 Question = tuple[str, dict[str, Any]]
@@ -46,8 +46,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("agents")
     path = folder / "perfctl.db"
     replay = ["replay", str(DATA / "recorded-cpu" / "torch"), "--out", str(folder / "perfctl-runs")]
-    assert run([*replay, "--store", str(path)]) == 0
-    assert run(["ingest", str(DATA / "ncu-nvtx" / "layers.csv"), "--store", str(path)]) == 0
+    assert run_command_line([*replay, "--store", str(path)]) == 0
+    assert (
+        run_command_line(["ingest", str(DATA / "ncu-nvtx" / "layers.csv"), "--store", str(path)])
+        == 0
+    )
     return path
 
 

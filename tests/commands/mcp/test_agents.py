@@ -41,7 +41,7 @@ def test_errors_name_what_there_is(store: Path, ask: Any) -> None:
 
 @pytest.mark.parametrize("name", mcp.TOOLS)
 def test_tools_are_made_of_the_options_that_read_and_name_no_file(name: str) -> None:
-    command, declared = mcp.command_of(name)
+    command, declared = mcp.load_tool_command(name)
     assert set(mcp.TOOLS[name]) <= {option.name for option in command.fields}
     for option in mcp.TOOLS[name]:
         assert declared[option].option.group != "Output" or option == "rows"
@@ -75,5 +75,5 @@ def test_the_skill_has_a_name_and_its_queries_are_answered(store: Path) -> None:
     queries = re.findall(r'^perfctl query "(.*?)"', body, re.MULTILINE)
     assert len(queries) > 3
     for sql in queries:
-        with query.answers(store, sql) as (_, rows):
+        with query.run_select(store, sql) as (_, rows):
             assert list(rows), sql

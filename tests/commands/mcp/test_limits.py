@@ -19,7 +19,7 @@ import pytest
 
 from perfctl.orchestrator.commands import mcp
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.redact import make_visible
+from perfctl.redact import escape_hidden_letters
 from tests.cli import hostile
 
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
@@ -93,17 +93,17 @@ def test_hostile_names_arrive_without_anything_that_is_not_seen(tmp_path: Path, 
     assert [words for one in said for words in texts(one.held) if not visible(words)] == []
     assert [one.text for one in said if not visible(one.text.replace("\n", ""))] == []
     names = {row["name"] for row in said[-1].held["answer"]}
-    assert make_visible(ORDER) in names
-    assert "\\u202e" in make_visible(ORDER)
-    assert "\\U000e0041" in make_visible(ORDER)
-    assert "\ufe0f" not in make_visible(ORDER)
+    assert escape_hidden_letters(ORDER) in names
+    assert "\\u202e" in escape_hidden_letters(ORDER)
+    assert "\\U000e0041" in escape_hidden_letters(ORDER)
+    assert "\ufe0f" not in escape_hidden_letters(ORDER)
 
 
 def call(store: Path, seconds: float, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
     """What a server without a client answers, and the errors."""
 
     async def ask() -> list[Any]:
-        caller, answers = mcp.Caller(store, seconds), []
+        caller, answers = mcp.ToolCaller(store, seconds), []
         for name, arguments in calls:
             try:
                 answers.append(await caller.call(name, arguments))
@@ -179,14 +179,14 @@ def test_the_server_ends_with_its_input_or_with_ctrl_c(
 def test_without_the_extra_one_line_says_how_to_get_it(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp, "has_package", lambda name: False)
+    monkeypatch.setattr(mcp, "is_package_importable", lambda name: False)
     with pytest.raises(PerfctlError, match=r"pip install 'perfctl\[mcp\]'"):
-        mcp.check(store)
+        mcp.check_sdk_and_store(store)
 
 
 def test_a_store_that_is_not_there_is_an_error_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(PerfctlError, match="no results database found"):
-        mcp.check(tmp_path / "none.db")
+        mcp.check_sdk_and_store(tmp_path / "none.db")
 
 
 def test_a_line_that_is_no_message_is_answered_with_an_error(store: Path) -> None:

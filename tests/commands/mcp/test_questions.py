@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from perfctl.orchestrator.outputs import schema_of
+from perfctl.orchestrator.outputs import build_output_schema
 
 Answers = dict[str, Any]
 Rows = Callable[..., list[tuple[Any, ...]]]
@@ -73,8 +73,8 @@ def test_what_a_tool_answers_holds_to_the_schema_of_its_command(answers: Answers
             for question, (tool, given) in QUESTIONS.items()
             if (tool, given["form"]) == (output, "json")
         )
-        assert list(Draft202012Validator(schema_of(output)).iter_errors(said)) == []
-    assert answers["what are the keys"]["answer"] == schema_of("ledger")
+        assert list(Draft202012Validator(build_output_schema(output)).iter_errors(said)) == []
+    assert answers["what are the keys"]["answer"] == build_output_schema("ledger")
 
 
 def test_the_runs_are_those_of_the_store(answers: Answers, rows: Rows) -> None:

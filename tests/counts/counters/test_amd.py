@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.counts.counters.amd import is_amd
-from perfctl.orchestrator.counts.counters.work import amd_flops, flops_by_launch
-from perfctl.orchestrator.counts.counters.work import dram_bytes as bytes_of
+from perfctl.orchestrator.counts.counters.amd import is_amd_run
+from perfctl.orchestrator.counts.counters.work import compute_amd_flops, compute_flops_by_launch
+from perfctl.orchestrator.counts.counters.work import compute_dram_bytes as bytes_of
 from perfctl.records.report import Device
 from tests.make import synthetic
 from tests.make.tables import table
@@ -38,7 +38,7 @@ def counts(**valu):
 
 @table("kind path", [("F16", "fp16"), ("F32", "fp32"), ("F64", "fp64")])
 def test_a_wave_instruction_is_64_lanes_and_a_multiply_add_two_flops(kind, path):
-    found = amd_flops(counts(**{kind: (1000, 200, 30, 4)}), "gfx942")
+    found = compute_amd_flops(counts(**{kind: (1000, 200, 30, 4)}), "gfx942")
     figure = getattr(found, path)
     assert figure.value == 64 * (1000 + 200 + 30 + 2 * 4) == found.total.value
     assert figure.state == "estimated"
@@ -47,7 +47,7 @@ def test_a_wave_instruction_is_64_lanes_and_a_multiply_add_two_flops(kind, path)
 
 
 def test_no_instruction_at_all_is_a_counted_zero():
-    found = amd_flops(counts(), "gfx90a")
+    found = compute_amd_flops(counts(), "gfx90a")
     assert (found.total.value, found.total.state) == (0, "counted")
 
 
@@ -60,7 +60,7 @@ def test_one_count_of_the_matrix_cores_is_512_operations_by_type_and_integers_ar
         MOPS.format("F8"): 11,
         MOPS.format("I8"): 13,
     }
-    found = amd_flops(values, "gfx942")
+    found = compute_amd_flops(values, "gfx942")
     assert (found.tensor.value, found.tensor.state) == (512 * (7 + 5 + 3 + 2 + 11), "counted")
     types = {kind: figure.value for kind, figure in found.tensor_types}
     assert types == {
@@ -79,27 +79,27 @@ def test_one_count_of_the_matrix_cores_is_512_operations_by_type_and_integers_ar
 def test_without_multiply_adds_a_vector_type_has_no_count_and_the_total_is_a_lower_bound():
     values = counts(F32=(9, 9, 9, 9)) | {MOPS.format("BF16"): 4}
     del values[VALU.format("FMA", "F32")]
-    found = amd_flops(values, "gfx942")
+    found = compute_amd_flops(values, "gfx942")
     assert found.fp32.value is None
     assert "SQ_INSTS_VALU_FMA_F32" in (found.fp32.reason or "")
     assert (found.total.value, found.total.missing) == (512 * 4, ("fp32",))
 
 
 def test_matrix_counters_of_some_types_alone_are_a_lower_bound_and_zeros_of_them_say_nothing():
-    some = amd_flops({MOPS.format("BF16"): 4, MOPS.format("F16"): 0}, None).tensor
+    some = compute_amd_flops({MOPS.format("BF16"): 4, MOPS.format("F16"): 0}, None).tensor
     assert (some.value, some.missing) == (512 * 4, ("matrix fp32", "matrix fp64"))
-    assert amd_flops({MOPS.format("F16"): 0}, None).tensor.value is None
+    assert compute_amd_flops({MOPS.format("F16"): 0}, None).tensor.value is None
 
 
 @table("chip state", [("gfx1151", "refused"), ("gfx1201", "refused"), ("gfx942", "estimated")])
 def test_waves_of_rdna_have_no_known_number_of_lanes(chip, state):
-    assert amd_flops(counts(F32=(1, 1, 1, 1)), chip).fp32.state == state
+    assert compute_amd_flops(counts(F32=(1, 1, 1, 1)), chip).fp32.state == state
 
 
 def test_a_chip_whose_counters_tell_no_types_apart_says_so():
-    found = amd_flops({"SQ_INSTS_VALU": 5}, "gfx908")
+    found = compute_amd_flops({"SQ_INSTS_VALU": 5}, "gfx908")
     assert (found.fp32.state, found.total.value) == ("not_available", None)
-    assert amd_flops({"SQ_INSTS_VALU": 5}, "gfx906").tensor.value == 0, (
+    assert compute_amd_flops({"SQ_INSTS_VALU": 5}, "gfx906").tensor.value == 0, (
         "Vega 20 has no matrix cores"
     )
 
@@ -146,11 +146,11 @@ def test_bytes_are_requests_times_their_sizes_by_chip(
 
 def test_a_run_is_of_amd_by_its_tool_or_its_device():
     run = synthetic.make_run(1)
-    assert not is_amd(run)
-    assert is_amd(replace(run, profiler="rocprofv3"))
-    assert is_amd(replace(run, device=Device(None, "gpu", 0, "gfx942")))
-    assert is_amd(replace(run, device=Device("AMD Instinct MI210", "gpu")))
-    assert not is_amd(replace(run, device=Device("AMD EPYC 7V13", "cpu")))
+    assert not is_amd_run(run)
+    assert is_amd_run(replace(run, profiler="rocprofv3"))
+    assert is_amd_run(replace(run, device=Device(None, "gpu", 0, "gfx942")))
+    assert is_amd_run(replace(run, device=Device("AMD Instinct MI210", "gpu")))
+    assert not is_amd_run(replace(run, device=Device("AMD EPYC 7V13", "cpu")))
 
 
 def launches_of(path):
@@ -174,7 +174,7 @@ def test_real_matrix_counters_are_the_multiply_adds_of_the_products(shared):
     """150 calls of 128 products of 128 x 512 x 128 in bf16, by the command line of the same
     repository's other recording."""
     names, values = launches_of(shared / "reports/rocm/omniperf/hgliu_mi300x_pmc_perf.csv")
-    found = [amd_flops(mine, "gfx942") for mine in values]
+    found = [compute_amd_flops(mine, "gfx942") for mine in values]
     products = [
         flops for name, flops in zip(names, found, strict=True) if "matrix_multiplication" in name
     ]
@@ -197,10 +197,10 @@ def test_a_real_copy_of_a_million_doubles_moves_16_mib_and_multiplies_nothing(ch
     assert whole == pytest.approx(2 * 8 * 1048576, rel=0.02)
     for values in others:  # caches may still hold a part of what the launch before wrote
         assert 0.5 * whole < (bytes_of(values).value or 0) < 1.02 * whole
-        assert amd_flops(values, "gfx90a").total.value == 0
+        assert compute_amd_flops(values, "gfx90a").total.value == 0
 
 
 def test_flops_of_a_run_follow_its_tool_and_chip():
     run = synthetic.make_run(1, profiler="rocprofv3", device=MI300X)
     values = counts(F64=(1, 0, 0, 0))
-    assert flops_by_launch(run, {0: values})[0].fp64.value == 64
+    assert compute_flops_by_launch(run, {0: values})[0].fp64.value == 64

@@ -2,7 +2,7 @@
 moves constants."""
 
 from perfctl.orchestrator.counts.counters import sums
-from perfctl.orchestrator.counts.figure import Figure, missing
+from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
 from tests.make.metrics import PIPE, ops
 from tests.make.tables import table
 
@@ -11,17 +11,17 @@ HALF = "HADD + HMUL + 2 HFMA"
 
 @table("capability major", [("8.6", 8), ("10.0", 10), ("7", 7), (None, 0), ("", 0), ("sm_80", 0)])
 def test_the_major_number_of_a_compute_capability(capability, major):
-    assert sums.major(capability) == major
+    assert sums.parse_major_capability(capability) == major
 
 
 def test_a_sum_of_the_sm_is_taken_before_one_of_its_parts():
-    assert sums.metric({"sm__a.sum": 5, "smsp__a.sum": 6}, "a.sum") == 5
-    assert sums.metric({"sm__a.sum": 0, "smsp__a.sum": 6}, "a.sum") == 0
-    assert sums.metric({"sm__a.sum": None, "smsp__a.sum": 6}, "a.sum") == 6
-    assert sums.metric({"smsp__b.sum": 6}, "a.sum") is None
-    assert sums.has_metric({"sm__a.sum": None}, "a.sum")
-    assert sums.has_metric({"smsp__a.sum": None}, "a.sum")
-    assert not sums.has_metric({"smsp__a.sum.per_second": 5}, "a.sum")
+    assert sums.read_sm_metric({"sm__a.sum": 5, "smsp__a.sum": 6}, "a.sum") == 5
+    assert sums.read_sm_metric({"sm__a.sum": 0, "smsp__a.sum": 6}, "a.sum") == 0
+    assert sums.read_sm_metric({"sm__a.sum": None, "smsp__a.sum": 6}, "a.sum") == 6
+    assert sums.read_sm_metric({"smsp__b.sum": 6}, "a.sum") is None
+    assert sums.has_sm_metric({"sm__a.sum": None}, "a.sum")
+    assert sums.has_sm_metric({"smsp__a.sum": None}, "a.sum")
+    assert not sums.has_sm_metric({"smsp__a.sum.per_second": 5}, "a.sum")
 
 
 @table(
@@ -47,12 +47,14 @@ def test_a_sum_of_the_sm_is_taken_before_one_of_its_parts():
     ],
 )
 def test_a_path_needs_all_of_its_instructions(values, state, reason):
-    assert sums.weighted(ops(**values), "fp64") == missing(state, reason)
+    assert sums.sum_weighted_instructions(ops(**values), "fp64") == make_missing_figure(
+        state, reason
+    )
 
 
 def test_each_path_weighs_a_multiply_add_twice_and_names_its_rule():
-    double = sums.weighted(ops(dadd=100, dmul=20, dfma=3), "fp64")
-    single = sums.fp32(ops(fadd=100, fmul=20, ffma=3), "9.0")
+    double = sums.sum_weighted_instructions(ops(dadd=100, dmul=20, dfma=3), "fp64")
+    single = sums.compute_fp32_flops(ops(fadd=100, fmul=20, ffma=3), "9.0")
     assert (double.value, double.rule, double.state) == (126, "DADD + DMUL + 2 DFMA", "counted")
     assert (single.value, single.rule, single.missing) == (126, "FADD + FMUL + 2 FFMA", ())
 
@@ -76,11 +78,11 @@ def test_from_blackwell_on_packed_instructions_belong_to_single_precision(
     state,
     missing,
 ):
-    found = sums.fp32(ops(fadd=1, fmul=2, ffma=2, **packed), capability)
+    found = sums.compute_fp32_flops(ops(fadd=1, fmul=2, ffma=2, **packed), capability)
     assert (found.value, found.state, found.missing) == (value, state, missing)
     if len(packed) == 3 and capability != "9.0":
         assert found.rule == "FADD + FMUL + 2 FFMA + 2 FADD2 + 2 FMUL2 + 4 FFMA2"
-    assert sums.fp32(ops(fadd=1, fmul=2, **packed), capability).value is None
+    assert sums.compute_fp32_flops(ops(fadd=1, fmul=2, **packed), capability).value is None
 
 
 @table(
@@ -100,7 +102,7 @@ def test_from_blackwell_on_packed_instructions_belong_to_single_precision(
 )
 def test_half_precision_is_weighed_as_that_version_of_ncu_does(names, version, doubled):
     values = ops(hadd=100, hmul=20, hfma=3) | dict.fromkeys(names, 1.0)
-    found = sums.fp16(values, "7.0", False, version)
+    found = sums.compute_fp16_flops(values, "7.0", False, version)
     assert (found.value, found.state) == (126 * (2 if doubled else 1), "estimated")
     assert found.rule == ("2 HADD + 2 HMUL + 4 HFMA" if doubled else HALF)
     assert found.reason == (
@@ -128,11 +130,11 @@ def test_half_precision_is_weighed_as_that_version_of_ncu_does(names, version, d
 )
 def test_multiply_adds_that_may_be_moves_of_constants_are_refused(capability, hfma, pipe, value):
     values = ops(hadd=0, hmul=0, hfma=hfma) | ({} if pipe is None else {PIPE: pipe})
-    found = sums.fp16(values, capability, False, None)
+    found = sums.compute_fp16_flops(values, capability, False, None)
     assert found.value == value
     if value is None:
         chip = "" if capability else " (the chip is unknown; this applies from CC 8.0 on)"
-        assert found == missing(
+        assert found == make_missing_figure(
             "refused", f"HFMA2 may only have moved constants{chip}: not included"
         )
     elif not value:
@@ -140,19 +142,21 @@ def test_multiply_adds_that_may_be_moves_of_constants_are_refused(capability, hf
 
 
 def test_additions_alone_are_work_on_any_chip():
-    assert sums.fp16(ops(hadd=4, hmul=2, hfma=0), "10.0", False, None).value == 6
+    assert sums.compute_fp16_flops(ops(hadd=4, hmul=2, hfma=0), "10.0", False, None).value == 6
 
 
 def test_beside_moves_of_constants_only_additions_and_products_are_left():
     left_out = "HFMA2 moved constants and is not included"
-    none = sums.fp16(ops(hadd=0, hmul=0, hfma=99), "8.0", True, None, halves=False)
+    none = sums.compute_fp16_flops(ops(hadd=0, hmul=0, hfma=99), "8.0", True, None, halves=False)
     assert (none.value, none.state, none.reason, none.rule) == (
         0,
         "counted",
         left_out,
         "HADD + HMUL",
     )
-    some = sums.fp16(ops(hadd=5, hmul=7, hfma=99), "8.0", True, "2025.1", halves=False)
+    some = sums.compute_fp16_flops(
+        ops(hadd=5, hmul=7, hfma=99), "8.0", True, "2025.1", halves=False
+    )
     assert (some.value, some.state, some.reason, some.missing) == (
         24,
         "estimated",
@@ -160,10 +164,10 @@ def test_beside_moves_of_constants_only_additions_and_products_are_left():
         ("fp16 multiply-adds",),
     )
     assert some.rule == "2 HADD + 2 HMUL"
-    assert sums.fp16(ops(hadd=5, hfma=99), "8.0", True, None).value is None
-    assert sums.fp16(ops(hadd=5, hmul=7, hfma=99), None, True, None).state == "refused", (
-        "an unknown chip"
-    )
+    assert sums.compute_fp16_flops(ops(hadd=5, hfma=99), "8.0", True, None).value is None
+    assert (
+        sums.compute_fp16_flops(ops(hadd=5, hmul=7, hfma=99), None, True, None).state == "refused"
+    ), "an unknown chip"
 
 
 @table(
@@ -193,4 +197,4 @@ def test_tensor_instructions_that_are_all_moves_of_constants(
     values = ops(hfma=hfma) | {PIPE: pipe}
     if moves is not None:
         values["smsp__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum"] = moves
-    assert sums.is_phantom(values, capability) is phantom
+    assert sums.has_only_constant_moves(values, capability) is phantom

@@ -1,8 +1,12 @@
 """What FLOPs of a launch rest on: the chip and the version of ncu, sums or averages, and which
 paths are in the total."""
 
-from perfctl.orchestrator.counts.counters.work import compute_capability, kernel_flops, makes_flops
-from perfctl.orchestrator.counts.figure import Figure, missing
+from perfctl.orchestrator.counts.counters.work import (
+    compute_kernel_flops,
+    find_compute_capability,
+    is_flop_counter,
+)
+from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.records.report import Counter, Device, Kernel
 from tests.make import synthetic
@@ -42,7 +46,7 @@ def test_capability_and_number_of_sms_are_the_device_s_own_else_the_first_that_s
         (bare, (), None, None),
     ):
         run = synthetic.make_run(device=device, devices=listed, counters=averages)
-        assert compute_capability(run) == capability
+        assert find_compute_capability(run) == capability
         found = PreparedRun(run).flops[4].fp32
         assert found.value == (None if sms is None else 3 * 4 * sms), "four partitions an SM"
 
@@ -91,11 +95,11 @@ def test_half_precision_is_weighed_as_the_version_of_ncu_does():
     ],
 )
 def test_which_metrics_make_flops(makes, name):
-    assert makes_flops(name) is makes
+    assert is_flop_counter(name) is makes
 
 
 def test_the_total_adds_every_path_and_says_what_is_not_in_it():
-    every = kernel_flops(ZEROS | ops(ffma=10, dadd=3, hmul=5) | {PIPE: 2}, "7.0")
+    every = compute_kernel_flops(ZEROS | ops(ffma=10, dadd=3, hmul=5) | {PIPE: 2}, "7.0")
     half, cores = (
         "HADD + HMUL + 2 HFMA; up to twice if instructions are packed",
         "512 x tensor instructions",
@@ -110,28 +114,28 @@ def test_the_total_adds_every_path_and_says_what_is_not_in_it():
         "fp32: FADD + FMUL + 2 FFMA; fp64: DADD + DMUL + 2 DFMA; fp16: HADD + HMUL + 2 HFMA; "
         f"tensor: {every.tensor.rule}"
     )
-    lacking = kernel_flops(ops(fadd=1, fmul=0, ffma=0, dadd=0, dmul=0, dfma=0), "8.0").total
+    lacking = compute_kernel_flops(ops(fadd=1, fmul=0, ffma=0, dadd=0, dmul=0, dfma=0), "8.0").total
     assert (lacking.value, lacking.state, lacking.missing) == (1, "counted", ("fp16", "tensor"))
     assert lacking.reason == (
         "fp16: fp16 counters were not collected (HADD, HMUL, HFMA); tensor: tensor counters were not collected"
     )
-    old = kernel_flops(ZEROS | ops(ffma=10), "6.1").total
+    old = compute_kernel_flops(ZEROS | ops(ffma=10), "6.1").total
     assert (old.value, old.reason, old.missing) == (20, None, ()), (
         "no tensor cores is nothing that is missing"
     )
 
 
 def test_nothing_but_0_with_a_part_missing_is_no_total_and_says_which_part():
-    packed = kernel_flops(ZEROS | {PIPE: 0}, "10.0")
+    packed = compute_kernel_flops(ZEROS | {PIPE: 0}, "10.0")
     assert (packed.fp32.value, packed.fp32.missing) == (0, ("packed fp32",))
-    assert packed.total == missing(
+    assert packed.total == make_missing_figure(
         "not_collected", "packed fp32 was not collected and the rest is 0"
     )
-    path = kernel_flops(ZEROS, "8.0").total
-    assert path == missing("not_collected", "tensor counters were not collected")
-    first = kernel_flops(ops(fadd=None, fmul=1, ffma=1), "8.0").total
-    assert first == missing("not_available", "ncu printed no value for FADD")
-    nothing = kernel_flops(ZEROS | {PIPE: 0}, "8.0").total
+    path = compute_kernel_flops(ZEROS, "8.0").total
+    assert path == make_missing_figure("not_collected", "tensor counters were not collected")
+    first = compute_kernel_flops(ops(fadd=None, fmul=1, ffma=1), "8.0").total
+    assert first == make_missing_figure("not_available", "ncu printed no value for FADD")
+    nothing = compute_kernel_flops(ZEROS | {PIPE: 0}, "8.0").total
     assert nothing == Figure(0, "counted"), "nothing is missing: it is 0"
 
 
@@ -139,7 +143,7 @@ def test_only_what_rests_on_averages_becomes_an_estimate_and_each_rule_is_said_o
     averages = {
         name.replace(".sum", ".avg"): value for name, value in (ZEROS | ops(ffma=5, hadd=1)).items()
     }
-    found = kernel_flops(averages | {PIPE.replace(".sum", ".avg"): 2}, "7.0", sm_count=10)
+    found = compute_kernel_flops(averages | {PIPE.replace(".sum", ".avg"): 2}, "7.0", sm_count=10)
     rule, cores = "average x units: .avg x 40 SM partitions", "average x units: .avg x 10 SMs"
     assert (found.fp32, found.fp64) == (
         Figure(5 * 2 * 40, "estimated", rule),
@@ -155,11 +159,11 @@ def test_only_what_rests_on_averages_becomes_an_estimate_and_each_rule_is_said_o
     )
     assert (found.total.value, found.total.state) == (400 + 40 + 20 * 512, "estimated")
     assert (found.total.reason or "").startswith(f"{rule}; {cores}; ")
-    mixed = kernel_flops(averages | {PIPE: 20}, "7.0", sm_count=10)
+    mixed = compute_kernel_flops(averages | {PIPE: 20}, "7.0", sm_count=10)
     assert mixed.tensor.reason == "512 x tensor instructions (HMMA.884, fp32 accumulation)", (
         "a sum that was collected"
     )
-    old = kernel_flops(averages | {PIPE.replace(".sum", ".avg"): 2}, "6.1", sm_count=10)
+    old = compute_kernel_flops(averages | {PIPE.replace(".sum", ".avg"): 2}, "6.1", sm_count=10)
     assert (old.fp32.state, old.tensor.state) == ("estimated", "counted"), (
         "that it has no tensor cores is no estimate"
     )
@@ -170,9 +174,9 @@ def test_rates_that_give_no_counts_are_named_path_by_path():
         name.replace(".sum", ".sum.per_cycle_elapsed"): 0.5
         for name in ops(fadd=0, fmul=0, ffma=0, dadd=0, dmul=0)
     }
-    found = kernel_flops(rates, "8.0")
+    found = compute_kernel_flops(rates, "8.0")
     said = "fp32 counters (FADD, FMUL, FFMA) exist as rates only, which give no exact counts"
-    assert found.fp32 == found.total == missing("not_collected", said)
+    assert found.fp32 == found.total == make_missing_figure("not_collected", said)
     assert found.fp64.reason == "fp64 counters were not collected (DADD, DMUL, DFMA)", (
         "one of its three is not there"
     )
@@ -189,7 +193,7 @@ def test_rates_of_either_unit_give_the_counts_back(form, per, unit):
     name = f"{unit}__sass_thread_inst_executed_op_ffma_pred_on.{form}"
     assert name in rates
     rates[name] = 2**10 if per else 2**10 * 1e9
-    found = kernel_flops(
+    found = compute_kernel_flops(
         rates | {f"{unit}__{per}" if per else "gpu__time_duration.sum": 2**20}, "7.0"
     ).fp32
     assert (found.value, found.state) == (2 * 2**30, "estimated")

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from perfctl.orchestrator.counts.derived.records import AttentionShape, Launch, Work
-from perfctl.orchestrator.counts.derived.rules import derive
-from perfctl.orchestrator.counts.derived.tensor_cores import tiles_of
+from perfctl.orchestrator.counts.derived.records import AttentionShape, Launch, LaunchWork
+from perfctl.orchestrator.counts.derived.rules import derive_instructions
+from perfctl.orchestrator.counts.derived.tensor_cores import count_attention_tiles
 from tests.make.tables import table
 
 SHAPE = AttentionShape(batch=2, heads=4, queries=1000, keys=1000, width=64, value_width=64)
@@ -35,7 +35,7 @@ def flags(dropout=False, causal=False):
 
 def macs(name, shape=SHAPE, grid=None):
     """Multiply-adds of the tensor cores for each of the eight heads of both images."""
-    derived = derive(Launch(name, grid), Work(shape))
+    derived = derive_instructions(Launch(name, grid), LaunchWork(shape))
     return derived and derived.tensor and derived.tensor / (2 * 8)
 
 
@@ -54,7 +54,7 @@ def brute(shape, m, n):
 @table("m n", [(128, 64), (64, 128), (64, 64), (192, 128)])
 def test_a_causal_mask_leaves_the_tiles_that_touch_it(queries, keys, m, n):
     shape = replace(SHAPE, queries=queries, keys=keys)
-    assert tiles_of(shape, m, n, True) == brute(shape, m, n)
+    assert count_attention_tiles(shape, m, n, True) == brute(shape, m, n)
 
 
 SPLIT = (
@@ -192,7 +192,8 @@ def test_memory_efficient_attention_in_fp32_is_three_tf32_products_from_ampere_o
     shape = replace(SHAPE, queries=128, keys=128)
     expected = 8 * 2 * 64 * (128 * 64 + 64 * 128)
     late, early = (
-        derive(Launch(EFFICIENT.format("F_f32", f"rf_sm{chip}")), Work(shape)) for chip in (80, 75)
+        derive_instructions(Launch(EFFICIENT.format("F_f32", f"rf_sm{chip}")), LaunchWork(shape))
+        for chip in (80, 75)
     )
     assert late is not None and early is not None
     assert (late.tensor, late.math, late.ffma) == (3 * 2 * expected, "tf32", None)

@@ -5,21 +5,23 @@ from math import ceil
 
 import pytest
 
-from perfctl.orchestrator.counts.derived.records import Launch, Work
-from perfctl.orchestrator.counts.derived.rules import derive, error_of
-from perfctl.orchestrator.counts.derived.run import works_of
+from perfctl.orchestrator.counts.derived.records import Launch, LaunchWork
+from perfctl.orchestrator.counts.derived.rules import derive_instructions, describe_rule_errors
+from perfctl.orchestrator.counts.derived.run import list_products
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from tests.make.shapes import op
 from tests.make.tables import table
 
 
 def forward(*sizes):
-    return (Work(ConvShape(*sizes)),)
+    return (LaunchWork(ConvShape(*sizes)),)
 
 
 def backward(source, weight, sides, **attributes):
     shapes = ((source[0], weight[0], *sides), source, weight)
-    return works_of(op("aten.convolution_backward", shapes, (), direction="backward", **attributes))
+    return list_products(
+        op("aten.convolution_backward", shapes, (), direction="backward", **attributes)
+    )
 
 
 def gradients(
@@ -57,7 +59,9 @@ def traced(channels, side, outputs, *, window=1, stride=1):
 
 
 def derived(name, works, grid=None):
-    found = [one for work in works if (one := derive(Launch(name, grid), work)) is not None]
+    found = [
+        one for work in works if (one := derive_instructions(Launch(name, grid), work)) is not None
+    ]
     assert len(found) < 2, "the grid fits one gradient"
     return found[0] if found else None
 
@@ -336,7 +340,7 @@ def test_a_first_layer_has_no_gradient_of_its_input():
 def test_rules_of_gradients_say_that_no_counter_verified_them():
     found = derived(SCUDNN.format("64_relu_interior"), BACK, (INPUTS // 128, 1, 1))
     assert found is not None
-    assert error_of([found.family]) == "scudnn, gradient: not verified on silicon"
+    assert describe_rule_errors([found.family]) == "scudnn, gradient: not verified on silicon"
 
 
 def test_groups_are_products_and_transposed_convolutions_have_no_works():

@@ -6,8 +6,8 @@ from math import ceil
 
 import pytest
 
-from perfctl.orchestrator.counts.derived.records import Launch, Work
-from perfctl.orchestrator.counts.derived.rules import derive
+from perfctl.orchestrator.counts.derived.records import Launch, LaunchWork
+from perfctl.orchestrator.counts.derived.rules import derive_instructions
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
 from tests.make.tables import table
 
@@ -16,7 +16,7 @@ Counts = tuple[float | None, float | None, float | None]
 
 def counts(launch, m, n, k, *, onto=False, batch=1):
     """FFMA, FMUL and FADD."""
-    derived = derive(launch, Work(GemmShape(m, n, k, batch), onto=onto))
+    derived = derive_instructions(launch, LaunchWork(GemmShape(m, n, k, batch), onto=onto))
     return derived and (derived.ffma, derived.fmul, derived.fadd)
 
 
@@ -178,7 +178,7 @@ def test_a_product_counts_by_name_grid_and_shape_or_has_no_rule(launch, sizes, o
     },
 )
 def test_what_is_known_in_part_has_no_sum(launch, sizes):
-    derived = derive(launch, Work(GemmShape(*sizes)))
+    derived = derive_instructions(launch, LaunchWork(GemmShape(*sizes)))
     assert derived is not None and derived.ffma and derived.fp32 is None
 
 

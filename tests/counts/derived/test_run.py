@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.counts.derived.pointwise import pointwise
+from perfctl.orchestrator.counts.derived.pointwise import derive_pointwise_kernel
 from perfctl.orchestrator.counts.derived.records import Launch
-from perfctl.orchestrator.counts.derived.run import derived_counts
-from perfctl.orchestrator.counts.kernels.names import recognise
-from perfctl.orchestrator.ledger.analysis import analyse
-from perfctl.orchestrator.ledger.prepared import studies
-from perfctl.orchestrator.report.ledger.causes import headlines
+from perfctl.orchestrator.counts.derived.run import derive_launches
+from perfctl.orchestrator.counts.kernels.names import recognise_kernel
+from perfctl.orchestrator.ledger.analysis import analyse_study
+from perfctl.orchestrator.ledger.prepared import group_into_studies
+from perfctl.orchestrator.report.ledger.causes import build_ledger_headlines
 from perfctl.orchestrator.report.tables import figure_cell
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
@@ -22,8 +22,8 @@ PADDED = Scenario(forward={"conv2": "padding", "fc1": "padding"}, batches=(BATCH
 
 
 def analysed(*profilers, scenario=PADDED):
-    (study,) = studies([run for run in make_runs(scenario) if run.profiler in profilers])
-    return analyse(study)
+    (study,) = group_into_studies([run for run in make_runs(scenario) if run.profiler in profilers])
+    return analyse_study(study)
 
 
 def row_of(found, layer, direction="forward"):
@@ -47,7 +47,7 @@ def test_derived_counts_give_verdicts():
     }
     said = next(
         one.sentence
-        for one in headlines(found.judgement, found.ledger)
+        for one in build_ledger_headlines(found.judgement, found.ledger)
         if one.sentence.startswith("conv2 forward")
     )
     assert said.startswith(
@@ -82,8 +82,8 @@ def test_a_derived_cell_looks_different_and_states_rule_and_error():
 def test_without_shapes_nothing_is_derived():
     runs = [run for run in make_runs(PADDED) if run.profiler == "nsys"]
     bare = [replace(run, report=replace(run.report, ops=())) for run in runs]
-    (study,) = studies(bare)
-    row = row_of(analyse(study), "conv2")
+    (study,) = group_into_studies(bare)
+    row = row_of(analyse_study(study), "conv2")
     assert (row.executed.value, row.executed.state, row.derived) == (None, "not_collected", None)
 
 
@@ -93,12 +93,15 @@ ADD = (
 
 
 def test_an_elementwise_kernel_whose_grid_fits_two_sizes_has_no_rule():
-    assert pointwise(Launch(ADD, (20, 1, 1)), recognise(ADD), {10240, 10239}) is None
+    assert (
+        derive_pointwise_kernel(Launch(ADD, (20, 1, 1)), recognise_kernel(ADD), {10240, 10239})
+        is None
+    )
 
 
 def test_what_moves_values_executes_no_floating_point_instruction():
     name = "void cudnn::cnn::im2col4d_kernel<float, long>(X)"
-    found = pointwise(Launch(name), recognise(name), ())
+    found = derive_pointwise_kernel(Launch(name), recognise_kernel(name), ())
     assert found is not None and found.fp32 == 0
 
 
@@ -121,7 +124,7 @@ def test_a_reduction_belongs_to_the_product_before_it_in_its_layer():
         OpShape(layer, "Linear", "aten.addmm", "forward", shapes, ((40, 256),), (), {}, 0, 1, 0)
         for layer in ("fc1", "fc2")
     ]
-    found = derived_counts(launches, ops)
+    found = derive_launches(launches, ops)
     values = 64 * 256
     # its parts wait for the reduction, which adds the bias, too
     assert found[0].ffma == values * 256

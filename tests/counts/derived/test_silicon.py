@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from perfctl.orchestrator.counts.derived.rules import verified
+from perfctl.orchestrator.counts.derived.rules import read_rule_verifications
 from tests.make.scripts import load
 
 
@@ -43,7 +43,7 @@ def test_stated_errors_are_those_of_the_counters(shared):
             "worst": one.worst,
             "chip": one.chip,
         }
-        for family, one in verified().items()
+        for family, one in read_rule_verifications().items()
         if family in measured
     }
     assert stated == json.loads(json.dumps(measured))
@@ -73,7 +73,9 @@ def test_launches_on_an_h100_come_out_exactly_by_their_layers_operations():
 
 def test_stated_errors_on_the_h100_are_those_of_its_counters():
     measured = silicon("silicon_h100").facts(silicon("silicon_h100").launches())
-    stated = {family: one for family, one in verified().items() if "H100" in one.chip}
+    stated = {
+        family: one for family, one in read_rule_verifications().items() if "H100" in one.chip
+    }
     assert {"xmma sgemm", "products of FFT, xmma", "wgrad_alg0_engine"} <= set(stated)
     for family, one in stated.items():
         assert asdict(one) == measured[family]

@@ -4,9 +4,13 @@ the dimensions."""
 from dataclasses import replace
 from math import ceil
 
-from perfctl.orchestrator.counts.derived.records import Launch, Work
-from perfctl.orchestrator.counts.derived.rules import derive
-from perfctl.orchestrator.counts.derived.run import as_flops, as_values, layer_work
+from perfctl.orchestrator.counts.derived.records import Launch, LaunchWork
+from perfctl.orchestrator.counts.derived.rules import derive_instructions
+from perfctl.orchestrator.counts.derived.run import (
+    collect_layer_work,
+    convert_to_counter_values,
+    convert_to_flops,
+)
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.records.paper import OpShape
 from tests.make.tables import table
@@ -35,7 +39,9 @@ PERSISTENT = (132, 1, 1)
 
 def product(name, sizes, grid, cluster=None):
     """FLOPs of the tensor cores; ``sizes`` are m, n, k and the batch."""
-    derived = derive(Launch(name, grid, cluster=cluster), Work(GemmShape(*sizes)))
+    derived = derive_instructions(
+        Launch(name, grid, cluster=cluster), LaunchWork(GemmShape(*sizes))
+    )
     return derived and derived.tensor
 
 
@@ -193,12 +199,14 @@ def test_tiles_fill_the_cluster_of_the_name_else_of_the_launch(name, m, n, clust
 
 
 def test_integer_products_are_operations_and_no_flops():
-    derived = derive(Launch(INT8, (2, 2, 1)), Work(GemmShape(256, 256, 128)))
+    derived = derive_instructions(Launch(INT8, (2, 2, 1)), LaunchWork(GemmShape(256, 256, 128)))
     assert derived is not None
-    flops = as_flops(derived)
+    flops = convert_to_flops(derived)
     assert (flops.tensor.value, flops.integer.value) == (0, 2 * 256 * 256 * 128)
     counter = "sm__ops_path_tensor_src_int8.sum"
-    assert as_values(derived) == {counter: 2 * 256 * 256 * 128}, "as if it had been collected"
+    assert convert_to_counter_values(derived) == {counter: 2 * 256 * 256 * 128}, (
+        "as if it had been collected"
+    )
 
 
 CONV = ConvShape(8, 64, 128, 14, 14, 3, 3, same_size=True)
@@ -221,16 +229,16 @@ DGRAD, FPROP, WGRAD = (XMMA.format(kind) for kind in ("dgrad", "fprop", "wgrad")
 
 
 def forward(shape):
-    return Work(shape)
+    return LaunchWork(shape)
 
 
 def of_input(shape, **sizes):
     turned = replace(shape.input_gradient, **sizes)
-    return Work(turned, direction="grad_input", forward=shape)
+    return LaunchWork(turned, direction="grad_input", forward=shape)
 
 
 def of_weight(shape):
-    return Work(shape, direction="grad_weight", forward=shape)
+    return LaunchWork(shape, direction="grad_weight", forward=shape)
 
 
 @table(
@@ -315,7 +323,7 @@ def of_weight(shape):
     },
 )
 def test_a_convolution_is_a_product_in_whole_tiles_or_has_no_rule(name, work, grid, cluster, macs):
-    derived = derive(Launch(name, grid, cluster=cluster), work)
+    derived = derive_instructions(Launch(name, grid, cluster=cluster), work)
     assert (derived and derived.tensor) == (macs and 2 * macs)
 
 
@@ -331,6 +339,6 @@ def test_a_traced_gradient_gives_its_kernels_the_shape_of_forward(stride, same):
         shapes[1:],
         attributes={"groups": 1, "transposed": False, "stride": stride},
     )
-    works = layer_work([op]).products
+    works = collect_layer_work([op]).products
     assert [work.direction for work in works] == ["grad_input", "grad_weight"]
     assert {work.forward for work in works} == {replace(CONV, same_size=same)}

@@ -2,14 +2,19 @@
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.machines import BOARDS, choose, meant, nearest
+from perfctl.orchestrator.counts.hardware.machines import (
+    BOARDS,
+    choose_board,
+    find_boards,
+    suggest_board_names,
+)
 from tests.make.tables import table
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
 def test_the_name_of_a_board_means_this_board_alone(board):
-    assert meant(board.name) == (board,)
-    assert meant(board.name.lower().replace(" gb", "gb")) == (board,)
+    assert find_boards(board.name) == (board,)
+    assert find_boards(board.name.lower().replace(" gb", "gb")) == (board,)
 
 
 @table(
@@ -60,7 +65,7 @@ def test_the_name_of_a_board_means_this_board_alone(board):
     ],
 )
 def test_short_names_and_the_drivers_names_find_their_boards(said, names):
-    assert {board.name for board in meant(said)} == names
+    assert {board.name for board in find_boards(said)} == names
 
 
 @table(
@@ -78,20 +83,20 @@ def test_short_names_and_the_drivers_names_find_their_boards(said, names):
     ],
 )
 def test_names_of_other_products_mean_none(said):
-    assert meant(said) == ()
+    assert find_boards(said) == ()
 
 
 def test_of_several_the_server_form_with_the_least_memory_is_chosen():
-    assert choose(meant("A100")).name == "A100 SXM4 40 GB"
-    assert choose(meant("V100")).name == "V100 SXM2 16 GB"
-    assert choose(meant("H100")).name == "H100 SXM5"
-    assert choose(meant("V100 PCIe")).name == "V100 PCIe 16 GB"
+    assert choose_board(find_boards("A100")).name == "A100 SXM4 40 GB"
+    assert choose_board(find_boards("V100")).name == "V100 SXM2 16 GB"
+    assert choose_board(find_boards("H100")).name == "H100 SXM5"
+    assert choose_board(find_boards("V100 PCIe")).name == "V100 PCIe 16 GB"
 
 
 def test_the_nearest_names_are_offered_for_a_misspelt_one():
-    assert "A10" in nearest("A10H")
-    assert "RTX 3080 Ti" in nearest("RTX 3085 Ti")
-    assert nearest("T5") == ("T4",)
-    assert (len(nearest("A100")), len(nearest("A100", 1))) == (4, 1)
-    assert nearest("geforce 2070 rtx suuper")[0] == "RTX 2070 Super"
-    assert nearest("banana") == ()
+    assert "A10" in suggest_board_names("A10H")
+    assert "RTX 3080 Ti" in suggest_board_names("RTX 3085 Ti")
+    assert suggest_board_names("T5") == ("T4",)
+    assert (len(suggest_board_names("A100")), len(suggest_board_names("A100", 1))) == (4, 1)
+    assert suggest_board_names("geforce 2070 rtx suuper")[0] == "RTX 2070 Super"
+    assert suggest_board_names("banana") == ()

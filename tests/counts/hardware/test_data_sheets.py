@@ -5,9 +5,9 @@ import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import (
     GPUS,
-    architecture,
-    find,
-    flops_per_second,
+    compute_peak_flops,
+    find_architecture,
+    find_gpu_product,
 )
 
 NVLINK = {
@@ -130,7 +130,7 @@ def test_tensor_cores_have_a_clock_of_their_own_on_hopper_and_blackwell():
 
 @pytest.mark.parametrize("capability", CORES)
 def test_an_sm_does_two_flops_a_unit_and_cycle(capability):
-    chip = architecture(capability)
+    chip = find_architecture(capability)
     assert chip is not None
     single = 2 * CORES[capability]
     halves = HALVES[capability]
@@ -147,7 +147,7 @@ def test_an_sm_does_two_flops_a_unit_and_cycle(capability):
 @pytest.mark.parametrize("name", CONSUMER)
 def test_a_board_with_tensor_cores_of_another_rate_takes_its_own(name):
     gpu = next(gpu for gpu in GPUS if gpu.name == name)
-    peaks = flops_per_second(gpu)
+    peaks = compute_peak_flops(gpu)
     cycles = gpu.sms * gpu.boost_mhz * 1e6
     assert {path: peak for path, peak in peaks.items() if path.startswith("tensor")} == {
         f"tensor {kind}": rate * cycles for kind, rate in CONSUMER[name].items()
@@ -155,11 +155,11 @@ def test_a_board_with_tensor_cores_of_another_rate_takes_its_own(name):
 
 
 def test_tensor_peaks_are_at_their_own_published_clock_but_fp64_and_a_locked_clock_are_not():
-    gpu = find("NVIDIA H100 80GB HBM3")
+    gpu = find_gpu_product("NVIDIA H100 80GB HBM3")
     assert gpu is not None
-    published = flops_per_second(gpu)
+    published = compute_peak_flops(gpu)
     assert published["tensor fp16"] == 132 * 4096 * 1830e6
     assert published["tensor fp64"] == 132 * 256 * 1980e6
     assert published["fp32"] == 132 * 256 * 1980e6
-    locked = flops_per_second(gpu, clock_hz=1e9)
+    locked = compute_peak_flops(gpu, clock_hz=1e9)
     assert (locked["tensor fp16"], locked["tensor fp64"]) == (132 * 4096 * 1e9, 132 * 256 * 1e9)

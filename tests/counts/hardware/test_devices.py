@@ -11,11 +11,11 @@ from perfctl.orchestrator.counts.hardware.machines import (
     AMD,
     ARCHITECTURES,
     GPUS,
-    candidates,
-    find,
-    flops_per_second,
+    compute_peak_flops,
+    find_gpu_product,
+    list_gpu_candidates,
 )
-from perfctl.orchestrator.counts.hardware.peaks import peaks_of
+from perfctl.orchestrator.counts.hardware.peaks import find_peaks
 from perfctl.orchestrator.estimate.memory import CAPABILITIES
 from perfctl.records.report import Device
 from tests.make.tables import table
@@ -204,9 +204,9 @@ PUBLISHED: dict[str, dict[str, float]] = {
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_units_times_clock_comes_out_at_the_published_figures(name):
-    gpu = find(name)
+    gpu = find_gpu_product(name)
     assert gpu is not None
-    worked = flops_per_second(gpu)
+    worked = compute_peak_flops(gpu)
     for path, published in PUBLISHED[name].items():
         assert worked[path] == pytest.approx(published * T, rel=0.02), path
 
@@ -228,8 +228,8 @@ def test_units_times_clock_comes_out_at_the_published_figures(name):
     ],
 )
 def test_a_slice_a_laptop_part_or_an_unknown_name_is_not_guessed(name):
-    assert find(name) is None
-    assert candidates(name) == ()
+    assert find_gpu_product(name) is None
+    assert list_gpu_candidates(name) == ()
 
 
 def test_every_product_is_of_a_known_architecture_and_named_once():
@@ -255,20 +255,20 @@ def test_every_product_is_of_a_known_architecture_and_named_once():
 
 
 def test_a_name_without_form_factor_gets_no_roof_but_the_products_it_may_be():
-    assert [gpu.name for gpu in candidates("Tesla V100")] == ["V100 SXM2", "V100 PCIe"]
-    assert [gpu.name for gpu in candidates("NVIDIA A100-SXM4")] == [
+    assert [gpu.name for gpu in list_gpu_candidates("Tesla V100")] == ["V100 SXM2", "V100 PCIe"]
+    assert [gpu.name for gpu in list_gpu_candidates("NVIDIA A100-SXM4")] == [
         "A100 SXM4 40 GB",
         "A100 SXM4 80 GB",
     ]
-    assert candidates("Tesla V100-SXM2-16GB") == (), "that is one product"
-    found = peaks_of(Device("Tesla V100", "gpu"))
+    assert list_gpu_candidates("Tesla V100-SXM2-16GB") == (), "that is one product"
+    found = find_peaks(Device("Tesla V100", "gpu"))
     assert not found.known and found.reason is not None
     assert '"Tesla V100" may be V100 SXM2 or V100 PCIe, whose peaks differ' in found.reason
 
 
 def test_a_laptop_gpu_and_a_slice_have_no_peaks_and_each_says_why():
     laptop, slice_ = (
-        peaks_of(Device(name, "gpu", 0, "8.9", 58, clock_hz=2_000_000_000))
+        find_peaks(Device(name, "gpu", 0, "8.9", 58, clock_hz=2_000_000_000))
         for name in ("NVIDIA GeForce RTX 4080 Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 3g.20gb")
     )
     assert not laptop.known and "is a laptop GPU, whose vendor sets its clock" in (
@@ -287,7 +287,9 @@ def test_the_names_that_memory_knows_have_the_capability_of_the_boards_they_name
 def test_an_amd_gpu_that_names_no_product_gets_the_peaks_of_its_compute_units():
     """What Omniperf calls an MI200: 104 CUs at 1700 MHz, 128 FLOPs a CU and cycle in fp32 and
     in fp64."""
-    found = peaks_of(Device("AMD Instinct MI200", "gpu", 0, "gfx90a", 104, clock_hz=1_700_000_000))
+    found = find_peaks(
+        Device("AMD Instinct MI200", "gpu", 0, "gfx90a", 104, clock_hz=1_700_000_000)
+    )
     assert found.flops == {"fp32": 128 * 104 * 1.7e9, "fp64": 128 * 104 * 1.7e9}, (
         "no data sheet states fp16 on vectors"
     )
@@ -297,7 +299,7 @@ def test_an_amd_gpu_that_names_no_product_gets_the_peaks_of_its_compute_units():
 
 @pytest.mark.parametrize("gpu", (*GPUS, *AMD), ids=lambda gpu: gpu.name)
 def test_tf32_is_there_from_ampere_on_alone_and_never_slower_than_fp32(gpu):
-    peaks = flops_per_second(gpu)
+    peaks = compute_peak_flops(gpu)
     has = gpu.capability == "gfx942" or (
         not gpu.capability.startswith("gfx") and float(gpu.capability) >= 8.0
     )

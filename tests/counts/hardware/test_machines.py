@@ -5,11 +5,11 @@ import pytest
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.machines import (
     DeviceError,
-    by_hand,
+    build_measured_device,
     find_device,
-    machine_name,
-    of_measured,
-    threads_of,
+    format_machine_name,
+    parse_device_spec,
+    parse_thread_count,
 )
 from tests.make.tables import table
 
@@ -73,7 +73,7 @@ NO_NUMBER = "{} must be a number above 0, got {!r}"
 )
 def test_what_is_wrong_in_a_description_is_named(text, message):
     with pytest.raises(DeviceError) as caught:
-        by_hand(text)
+        parse_device_spec(text)
     assert message in str(caught.value)
 
 
@@ -86,7 +86,7 @@ def test_measured_peaks_make_a_machine_of_a_cpu():
         "flops": {"fp32": 9e10},
         "bandwidth_bps": 2e10,
     }
-    device = of_measured(record, 8_000)
+    device = build_measured_device(record, 8_000)
     assert device.machine.name == "AMD EPYC, 2 threads"
     assert device.machine.sms == 2
     assert device.machine.memory_bytes == 8_000
@@ -94,7 +94,7 @@ def test_measured_peaks_make_a_machine_of_a_cpu():
 
 
 def test_every_key_of_a_description_has_its_unit():
-    machine = by_hand(
+    machine = parse_device_spec(
         "name=X1,fp32_tflops=2,fp64_tflops=1,fp16_tflops=4,tensor_fp16_tflops=8,"
         "tensor_bf16_tflops=7,tensor_tf32_tflops=3,bandwidth_gbs=0.5,memory_gb=24,sms=12,"
         "clock_mhz=1500"
@@ -124,7 +124,7 @@ def test_every_key_of_a_description_has_its_unit():
     },
 )
 def test_no_tensor_peak_is_made_up_but_bf16_from_fp16(keys, tensor_peaks):
-    device = by_hand(f"{LINE.format(2, 1)}{keys}")
+    device = parse_device_spec(f"{LINE.format(2, 1)}{keys}")
     assert device.machine.flops_per_second == {"fp32": 2e12} | tensor_peaks
     assert (device.machine.sms, device.machine.clock_hz, device.power_w) == (None, None, None)
 
@@ -138,14 +138,16 @@ def test_the_cpu_that_was_measured_is_known_by_its_name_and_any_by_its_peaks(nam
     assert machine.flops_per_second["fp32"] == pytest.approx(14 * 2 * 16 * 2 * 3.3e9)
     assert machine.bytes_per_second == pytest.approx(4 * 2933e6 * 8, rel=0.005)
     assert (
-        by_hand("name=X1,kind=cpu,fp32_tflops=2,bandwidth_gbs=90,memory_gb=64").machine.kind
+        parse_device_spec(
+            "name=X1,kind=cpu,fp32_tflops=2,bandwidth_gbs=90,memory_gb=64"
+        ).machine.kind
         == "cpu"
     )
 
 
 def test_an_unknown_key_is_answered_with_all_known_ones_each_once():
     with pytest.raises(DeviceError) as caught:
-        by_hand("tflops=20")
+        parse_device_spec("tflops=20")
     assert caught.value.remedy == (
         "Known: name, fp32_tflops, bandwidth_gbs, memory_gb, fp64_tflops, fp16_tflops, "
         "tensor_fp16_tflops, tensor_bf16_tflops, tensor_tf32_tflops, kind, sms, clock_mhz, "
@@ -155,12 +157,12 @@ def test_an_unknown_key_is_answered_with_all_known_ones_each_once():
 
 def test_a_gpu_is_called_after_its_board_where_the_name_means_one():
     assert [
-        machine_name("NVIDIA A100-SXM4-40GB", "gpu"),
-        machine_name("A100", "gpu"),
-        machine_name("Some GPU", "gpu", 4),
-        machine_name("AMD EPYC", "cpu"),
-        machine_name("AMD EPYC", "cpu", 2),
-        machine_name("AMD EPYC, Zen 4", "cpu", 1),
+        format_machine_name("NVIDIA A100-SXM4-40GB", "gpu"),
+        format_machine_name("A100", "gpu"),
+        format_machine_name("Some GPU", "gpu", 4),
+        format_machine_name("AMD EPYC", "cpu"),
+        format_machine_name("AMD EPYC", "cpu", 2),
+        format_machine_name("AMD EPYC, Zen 4", "cpu", 1),
     ] == [
         "A100 SXM4 40 GB",
         "A100",
@@ -179,7 +181,7 @@ def test_measured_peaks_of_a_machine_without_threads_have_no_cores():
         "flops": {"fp32": 8},
         "bandwidth_bps": 3,
     }
-    machine = of_measured(record).machine
+    machine = build_measured_device(record).machine
     assert (machine.name, machine.kind, machine.sms, machine.memory_bytes) == (
         "T4",
         "gpu",
@@ -194,7 +196,7 @@ def test_the_others_of_a_name_are_all_boards_that_it_may_mean_but_the_one_taken(
     assert device.note is not None and device.board is not None
     assert "using A100 SXM4 40 GB (the SXM variant if there is one" in device.note
     others = device.note.partition("others: ")[2].split(", ")
-    meant = [board.name for board in machines.meant("A100")]
+    meant = [board.name for board in machines.find_boards("A100")]
     assert len(meant) > 2 and sorted([*others, device.board.name]) == sorted(meant)
     assert device.source == f"published values of the {device.board.gpu.name}, dense"
 
@@ -210,4 +212,4 @@ def test_the_others_of_a_name_are_all_boards_that_it_may_mean_but_the_one_taken(
     },
 )
 def test_threads_of_a_machine_are_those_of_the_whole_name_alone(name, threads):
-    assert threads_of("AMD EPYC", name) == threads
+    assert parse_thread_count("AMD EPYC", name) == threads

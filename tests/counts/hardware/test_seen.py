@@ -2,7 +2,12 @@
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.peaks import SeenGpu, contradict, fastest, seen_gpu
+from perfctl.orchestrator.counts.hardware.peaks import (
+    RecordedGpu,
+    find_fastest_gpu,
+    find_recorded_gpu,
+    has_contradicting_records,
+)
 from perfctl.records.report import Device, MemoryFigure, Sample
 from tests.make import synthetic
 from tests.make.tables import table
@@ -11,7 +16,7 @@ MIB = 1 << 20
 
 
 def gpu(name=None, mib=None, capability=None):
-    return SeenGpu(name, mib and mib * MIB, capability)
+    return RecordedGpu(name, mib and mib * MIB, capability)
 
 
 @table(
@@ -28,7 +33,7 @@ def gpu(name=None, mib=None, capability=None):
     ],
 )
 def test_records_that_rule_out_one_gpu_contradict(one, other):
-    assert contradict(one, other) and contradict(other, one)
+    assert has_contradicting_records(one, other) and has_contradicting_records(other, one)
 
 
 @table(
@@ -45,7 +50,7 @@ def test_records_that_rule_out_one_gpu_contradict(one, other):
     ],
 )
 def test_equal_unknown_and_reserved_memory_contradict_nothing(one, other):
-    assert not contradict(one, other) and not contradict(other, one)
+    assert not has_contradicting_records(one, other) and not has_contradicting_records(other, one)
 
 
 def test_memory_comes_from_the_device_else_from_figures_else_from_samples():
@@ -57,17 +62,17 @@ def test_memory_comes_from_the_device_else_from_figures_else_from_samples():
     sample = (Sample(0, None, None, 24_000 * MIB, None, None, None),)
     named = Device("Tesla V100", "gpu", memory_bytes=16_384 * MIB)
     make = synthetic.make_run
-    assert seen_gpu(make(device=named, memory=figure)) == gpu("Tesla V100", 16_384)
-    assert seen_gpu(make(device=nameless, memory=figure)) == gpu(None, 40_960)
-    assert seen_gpu(make(device=nameless, samples=sample)) == gpu(None, 24_000)
-    assert seen_gpu(make(device=nameless)) is None
-    assert seen_gpu(make(device=synthetic.CPU, memory=figure)) is None
+    assert find_recorded_gpu(make(device=named, memory=figure)) == gpu("Tesla V100", 16_384)
+    assert find_recorded_gpu(make(device=nameless, memory=figure)) == gpu(None, 40_960)
+    assert find_recorded_gpu(make(device=nameless, samples=sample)) == gpu(None, 24_000)
+    assert find_recorded_gpu(make(device=nameless)) is None
+    assert find_recorded_gpu(make(device=synthetic.CPU, memory=figure)) is None
 
 
 def test_no_gpu_of_the_name_and_memory_is_faster():
     """FP32: 80 SMs x 64 multiply-adds x 2 FLOP at a boost clock of 1,530 MHz is the V100 SXM2;
     1,597 MHz the V100S with 32 GB."""
-    found = fastest(gpu("Tesla V100", 16_384), "fp32")
+    found = find_fastest_gpu(gpu("Tesla V100", 16_384), "fp32")
     assert found is not None
     product, rate = found
     assert (product.name, rate) == ("V100 SXM2", 80 * 64 * 2 * 1_530e6)
@@ -75,7 +80,7 @@ def test_no_gpu_of_the_name_and_memory_is_faster():
 
 def test_fp32_may_be_tf32_where_the_chip_has_it():
     tf32, fp16 = (
-        fastest(gpu("NVIDIA A100-SXM4-40GB"), precision) for precision in ("fp32", "fp16")
+        find_fastest_gpu(gpu("NVIDIA A100-SXM4-40GB"), precision) for precision in ("fp32", "fp16")
     )
     assert tf32 is not None and fp16 is not None
     assert tf32[1] == pytest.approx(fp16[1] / 2) and tf32[1] == pytest.approx(156e12, rel=0.01)
@@ -83,7 +88,7 @@ def test_fp32_may_be_tf32_where_the_chip_has_it():
 
 def test_fp32_of_an_amd_gpu_may_run_on_its_matrix_cores():
     """MI210: 104 CUs x 256 FLOP a cycle at 1,700 MHz, twice what its vectors do."""
-    found = fastest(gpu("AMD Instinct MI210"), "fp32")
+    found = find_fastest_gpu(gpu("AMD Instinct MI210"), "fp32")
     assert found is not None and found[1] == 104 * 256 * 1_700e6
 
 
@@ -97,4 +102,4 @@ def test_fp32_of_an_amd_gpu_may_run_on_its_matrix_cores():
     ],
 )
 def test_without_a_product_or_a_precision_no_peak_is_named(seen, precision):
-    assert fastest(seen, precision) is None
+    assert find_fastest_gpu(seen, precision) is None

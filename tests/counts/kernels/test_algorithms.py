@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.counts.kernels import names
-from perfctl.orchestrator.counts.kernels.names import Algorithm, family, of_layer, recognise
+from perfctl.orchestrator.counts.kernels.names import (
+    Algorithm,
+    choose_layer_algorithm,
+    recognise_family,
+    recognise_kernel,
+)
 from tests.make.tables import table
 
 NAMES = Path(__file__).resolve().parents[2] / "data" / "names-algorithms" / "names.json"
@@ -50,7 +55,7 @@ ELEMENTWISE = "at::native::vectorized_elementwise_kernel"
     ],
 )
 def test_a_kernel_name_tells_its_family(name, expected):
-    assert family(name) == expected
+    assert recognise_family(name) == expected
 
 
 @table(
@@ -66,7 +71,7 @@ def test_a_kernel_name_tells_its_family(name, expected):
     ],
 )
 def test_a_triton_kernel_is_what_its_shape_is_and_not_what_was_fused_into_it(name, expected):
-    assert family(name) == expected and recognise(name).library == "triton"
+    assert recognise_family(name) == expected and recognise_kernel(name).library == "triton"
 
 
 CASES = json.loads(NAMES.read_text(encoding="utf-8"))
@@ -74,7 +79,7 @@ CASES = json.loads(NAMES.read_text(encoding="utf-8"))
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"][:60] for case in CASES])
 def test_a_name_tells_method_tile_type_direction_and_chip(case):
-    found = recognise(str(case.pop("name")))
+    found = recognise_kernel(str(case.pop("name")))
     stated = {
         key: tuple(value) if isinstance(value, list) else value for key, value in case.items()
     }
@@ -88,8 +93,8 @@ def test_a_product_between_winograd_transforms_is_winograd():
         "volta_sgemm_128x64_nn",
         "void cudnn::winograd_nonfused::winogradForwardOutput4x4<float, float>(x)",
     ]
-    assert of_layer(names).method == "winograd F(4x4,3x3) not fused"
-    assert of_layer(names[2:3]).method == "gemm"
+    assert choose_layer_algorithm(names).method == "winograd F(4x4,3x3) not fused"
+    assert choose_layer_algorithm(names[2:3]).method == "gemm"
 
 
 def test_a_layer_is_called_after_its_arithmetic_and_not_after_its_helpers():
@@ -98,12 +103,16 @@ def test_a_layer_is_called_after_its_arithmetic_and_not_after_its_helpers():
         "volta_scudnn_128x64_relu_small_nn_v1",
         "void at::native::elementwise_kernel<128, 2, at::native::CUDAFunctor_add<float>>(int)",
     ]
-    assert of_layer(names).method == of_layer(names[::-1]).method == "implicit gemm"
-    assert of_layer([]) == Algorithm(None)
+    assert (
+        choose_layer_algorithm(names).method
+        == choose_layer_algorithm(names[::-1]).method
+        == "implicit gemm"
+    )
+    assert choose_layer_algorithm([]) == Algorithm(None)
 
 
 def test_a_kernel_beside_the_arithmetic_has_no_number_type():
-    found = recognise(
+    found = recognise_kernel(
         "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64>>(x)"
     )
     assert (found.role, found.math, found.tensor_core, found.split_k) == (
@@ -123,4 +132,4 @@ def test_the_patterns_of_a_word_stand_together(table):
 
 @table("text", ["x" * 100_000, "gemm_" * 20_000, "winograd_128x128_" * 6000, "_1x1" * 20_000])
 def test_a_name_of_any_length_is_read_in_time(text):
-    recognise(text)
+    recognise_kernel(text)

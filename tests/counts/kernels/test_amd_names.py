@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from perfctl import parsers
-from perfctl.orchestrator.counts.kernels.names import recognise
+from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 from tests.make.tables import table
 
 TENSILE = "Cijk_Alik_Bljk_{}_MT128x64x32_{}SN_LDSB0"
@@ -33,7 +33,9 @@ OLD_CK = (
     ],
 )
 def test_tensile_states_its_type_its_macro_tile_and_whether_matrix_cores_multiply(types, math):
-    matrix, vector = (recognise(TENSILE.format(types, more)) for more in ("MI16x16x1_", "TT8_8_"))
+    matrix, vector = (
+        recognise_kernel(TENSILE.format(types, more)) for more in ("MI16x16x1_", "TT8_8_")
+    )
     assert (matrix.family, matrix.tile, matrix.math, matrix.tensor_core) == (
         "gemm",
         (128, 64, 32),
@@ -70,7 +72,7 @@ def test_tensile_states_its_type_its_macro_tile_and_whether_matrix_cores_multipl
     ],
 )
 def test_convolutions_and_products_state_direction_type_and_tile(name, said):
-    found = recognise(name)
+    found = recognise_kernel(name)
     assert (found.family, found.direction, found.math, found.tensor_core, found.tile) == said
 
 
@@ -88,16 +90,19 @@ def test_convolutions_and_products_state_direction_type_and_tile(name, said):
     ],
 )
 def test_the_families_of_amd_s_other_kernels(name, family, library):
-    found = recognise(name)
+    found = recognise_kernel(name)
     assert (found.family, found.library) == (family, library)
 
 
 def test_the_sum_after_a_split_product_is_a_reduction_and_f2x3_is_winograd_of_3x3_filters():
-    assert (recognise("Cijk_SB_MT64_PostGSU").role, recognise("Cijk_SB_MT64_PostGSU").math) == (
+    assert (
+        recognise_kernel("Cijk_SB_MT64_PostGSU").role,
+        recognise_kernel("Cijk_SB_MT64_PostGSU").math,
+    ) == (
         "reduction",
         None,
     )
-    assert recognise("miopenSp3AsmConv_v30_gfx9_fp16_f2x3_stride1").winograd == (2, 3)
+    assert recognise_kernel("miopenSp3AsmConv_v30_gfx9_fp16_f2x3_stride1").winograd == (2, 3)
 
 
 @table(
@@ -112,9 +117,9 @@ def test_of_the_kernel_time_of_real_rocm_traces_98_percent_has_a_family(trace, s
     times: dict[str | None, float] = defaultdict(float)
     report = parsers.parse(shared / "reports/kineto" / trace)
     for kernel in report.kernels:
-        times[recognise(kernel.name).family] += kernel.duration_ns or 0
+        times[recognise_kernel(kernel.name).family] += kernel.duration_ns or 0
     assert times[None] < 0.02 * sum(times.values()), {
-        k.name[:60] for k in report.kernels if recognise(k.name).family is None
+        k.name[:60] for k in report.kernels if recognise_kernel(k.name).family is None
     }
     assert all(
         copy.kind in ("HtoD", "DtoH", "DtoD", "memset") and copy.bytes is not None

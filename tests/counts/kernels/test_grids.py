@@ -9,7 +9,7 @@ from perfctl.orchestrator.counts.kernels.grids import (
     GemmShape,
     predict_tiles,
 )
-from perfctl.orchestrator.counts.kernels.names import recognise
+from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 from tests.make.scripts import load
 from tests.make.tables import table
 
@@ -21,7 +21,7 @@ MNIST_CONV2 = ConvShape(
 
 
 def predict(name, grid, shape):
-    prediction = predict_tiles(recognise(name), grid, shape)
+    prediction = predict_tiles(recognise_kernel(name), grid, shape)
     assert prediction is not None
     return prediction
 
@@ -266,7 +266,7 @@ def test_a_rule_states_tiles_sum_and_multiplies(name, grid, shape, rule):
     ],
 )
 def test_what_has_no_formula_gets_no_number(name, shape):
-    assert predict_tiles(recognise(name), (1, 1, 1), shape) is None
+    assert predict_tiles(recognise_kernel(name), (1, 1, 1), shape) is None
 
 
 @table(
@@ -289,7 +289,7 @@ def test_tiles_in_x_and_y_are_likelier_than_tiles_in_z():
 def test_a_long_sum_prints_the_logarithms_of_its_tile():
     name = "void sgemm_largek_lds64<(bool)1, (bool)0, (int)6, (int)3, (int)4, 5, 2, 66>(float *)"
     for spelled in (name, name.replace("(bool)", "").replace("(int)", "")):
-        assert recognise(spelled).tile == (64, 8, None)
+        assert recognise_kernel(spelled).tile == (64, 8, None)
 
 
 @table(

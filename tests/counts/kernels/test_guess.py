@@ -11,8 +11,8 @@ from perfctl.orchestrator.counts.kernels.layers import (
     LEAVE,
     MOST,
     SKIP,
-    guess,
-    viterbi,
+    align_by_viterbi,
+    guess_kernel_layers,
 )
 from perfctl.records.report import Kernel
 from tests.make.known_network import RELU, blocks, calls, launches, mnist, step
@@ -31,7 +31,7 @@ def places(truth):
 @table("layers", {"mnist16": mnist(16), "mnist256": mnist(256), "alike": blocks(32, 6)})
 def test_every_launch_of_a_known_network_gets_its_true_layer(layers, weights_first):
     truth = step(layers, weights_first=weights_first) * 4
-    made = guess(launches(truth), calls(layers))
+    made = guess_kernel_layers(launches(truth), calls(layers))
     assert found(made.kernels) == places(truth)
     assert {k.layer_source for k in made.kernels if k.layer} == {"guessed"}
     assert [k.step for k in made.kernels] == [n for n in range(4) for _ in range(len(truth) // 4)]
@@ -44,7 +44,7 @@ def test_a_report_that_begins_and_ends_within_a_step_counts_its_whole_steps():
     layers = mnist(64)
     whole = step(layers)
     truth = [*whole[5:], *whole * 2, *whole[:4]]
-    made = guess(launches(truth), calls(layers))
+    made = guess_kernel_layers(launches(truth), calls(layers))
     assert found(made.kernels) == places(truth)
     assert made.steps == 2
     numbers = [None] * (len(whole) - 5) + [0] * len(whole) + [1] * len(whole) + [None] * 4
@@ -59,35 +59,35 @@ def test_launches_are_taken_in_order_of_time():
     truth = step(mnist(32)) * 3
     kernels = launches(truth)
     shuffled = kernels[::2] + kernels[1::2]
-    made = guess(shuffled, calls(mnist(32)))
+    made = guess_kernel_layers(shuffled, calls(mnist(32)))
     by_launch = {k.launch: (k.layer, k.direction) for k in made.kernels}
     assert [by_launch[n] for n in range(len(truth))] == places(truth)
 
 
 def test_the_kernels_of_another_network_are_not_guessed():
     kernels = launches(step(blocks(32, 9)) * 3)
-    made = guess(kernels, calls(mnist(64)))
+    made = guess_kernel_layers(kernels, calls(mnist(64)))
     assert (made.kernels, made.guessed) == (tuple(kernels), 0)
     assert made.gaps[0].reason.startswith("perfctl guessed no layers: ")
     assert made.gaps[0].state == "not_available"
 
 
 def test_kernels_of_another_batch_size_are_not_guessed():
-    made = guess(launches(step(blocks(64, 4)) * 3), calls(blocks(2, 4)))
+    made = guess_kernel_layers(launches(step(blocks(64, 4)) * 3), calls(blocks(2, 4)))
     assert made.guessed == 0
 
 
 def test_guesses_are_never_mixed_with_layers_that_were_seen():
     kernels = launches(step(mnist(64)) * 3)
     kernels[7] = kernels[7]._replace(layer="conv2", direction="forward", layer_source="range")
-    made = guess(kernels, calls(mnist(64)))
+    made = guess_kernel_layers(kernels, calls(mnist(64)))
     assert (made.kernels, made.guessed) == (tuple(kernels), 0)
     assert "does not mix" in made.gaps[0].reason
 
 
 @table("kernels", [[], [Kernel(0, RELU)]])
 def test_without_a_kernel_that_multiplies_nothing_is_guessed(kernels):
-    made = guess(kernels, calls(mnist(64)))
+    made = guess_kernel_layers(kernels, calls(mnist(64)))
     assert made.guessed == 0 and "no kernel" in made.gaps[0].reason
 
 
@@ -124,7 +124,7 @@ def brute(fits):
     )
 )
 def test_the_path_is_the_best_there_is(fits):
-    score, path = viterbi(fits)
+    score, path = align_by_viterbi(fits)
     assert score == pytest.approx(brute(fits))
     assert len(path) == len(fits)
 
@@ -132,9 +132,9 @@ def test_the_path_is_the_best_there_is(fits):
 def test_what_is_not_guessed_names_its_reason_and_numbers():
     conv = calls(mnist(64))
     relu_only = [one._replace(macs=0) for one in conv]
-    lacking = guess(launches(step(mnist(64))), relu_only)
+    lacking = guess_kernel_layers(launches(step(mnist(64))), relu_only)
     assert lacking.gaps[0].reason == "perfctl guessed no layers: there is no layer that multiplies"
-    many = guess(
+    many = guess_kernel_layers(
         [Kernel(n, "volta_sgemm_128x64_tn") for n in range(100_001)], [conv[0]._replace(calls=600)]
     )
     assert (
@@ -158,6 +158,6 @@ def test_transforms_go_with_the_product_that_they_serve():
             truth += [((into, 4, 1), place), (kernel, place), ((out, 4, 1), place)]
         else:
             truth.append((kernel, place))
-    made = guess(launches(truth * 3), calls(layers, train=False))
+    made = guess_kernel_layers(launches(truth * 3), calls(layers, train=False))
     assert found(made.kernels) == places(truth) * 3
     assert {kernel.step for kernel in made.kernels} == {0, 1, 2}

@@ -5,8 +5,8 @@ Pen and paper of the networks is worked out from their published dimensions.
 """
 
 from perfctl import parsers
-from perfctl.orchestrator.counts.kernels.layers import HEAVY, guess
-from perfctl.orchestrator.counts.kernels.names import recognise
+from perfctl.orchestrator.counts.kernels.layers import HEAVY, guess_kernel_layers
+from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 from tests.make.known_network import Layer, calls
 
 BATCH, TOKENS, WIDTH, HEADS, INNER, BLOCKS, PATCH = 4, 197, 768, 12, 3072, 12, 16
@@ -49,7 +49,7 @@ def vit(batch):
 
 
 def is_heavy(kernel):
-    algorithm = recognise(kernel.name)
+    algorithm = recognise_kernel(kernel.name)
     return algorithm.family in HEAVY and algorithm.role == "main"
 
 
@@ -62,7 +62,7 @@ def test_every_product_of_a_real_transformer_gets_its_true_layer_and_no_launch_a
         kernel._replace(layer=None, direction=None, step=None, layer_source=None)
         for kernel in kernels
     ]
-    made = guess(hidden, vit(BATCH))
+    made = guess_kernel_layers(hidden, vit(BATCH))
     pairs = list(zip(kernels, made.kernels, strict=True))
     products = [(a, b) for a, b in pairs if is_heavy(a)]
     assert len(products) == 2 + BLOCKS * 7

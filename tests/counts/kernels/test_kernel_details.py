@@ -28,7 +28,7 @@ XMMA = (
     ],
 )
 def test_the_tile_of_a_thread_block(name, tile):
-    assert details.tile(name) == tile
+    assert details.read_tile(name) == tile
 
 
 @table(
@@ -44,7 +44,7 @@ def test_the_tile_of_a_thread_block(name, tile):
     ],
 )
 def test_the_chip_that_a_kernel_was_written_for(name, chip):
-    assert details.architecture(name) == chip
+    assert details.read_architecture(name) == chip
 
 
 @table(
@@ -74,9 +74,9 @@ def test_the_chip_that_a_kernel_was_written_for(name, chip):
     ],
 )
 def test_the_numbers_that_are_multiplied_and_where(name, math):
-    assert details.math_of(name, "gemm") == math
+    assert details.read_math_type(name, "gemm") == math
     for family in ("elementwise", "norm", None):
-        assert details.math_of(name, family) == (None, None)
+        assert details.read_math_type(name, family) == (None, None)
 
 
 @table(
@@ -88,7 +88,7 @@ def test_the_numbers_that_are_multiplied_and_where(name, math):
     ],
 )
 def test_attention_says_its_numbers_in_its_name(name, math):
-    assert details.math_of(name, "attention") == math
+    assert details.read_math_type(name, "attention") == math
 
 
 @table(
@@ -101,14 +101,14 @@ def test_attention_says_its_numbers_in_its_name(name, math):
     ],
 )
 def test_the_tensor_instruction(name, instruction):
-    assert details.instruction(name) == instruction
+    assert details.read_tensor_instruction(name) == instruction
 
 
 def test_the_tiles_of_fused_winograd():
-    assert details.winograd_block(
+    assert details.read_winograd_block(
         "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
     ) == (1, 4, 8)
-    assert details.winograd_block(
+    assert details.read_winograd_block(
         "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile228n_nt_v1"
     ) == (2, 2, 8)
-    assert details.winograd_block("volta_scudnn_winograd_64x64_tile148t_nt_v1") is None
+    assert details.read_winograd_block("volta_scudnn_winograd_64x64_tile148t_nt_v1") is None

@@ -5,11 +5,11 @@ import random
 import time
 
 from perfctl.orchestrator.counts.kernels.pairing import (
-    Left,
-    bare_name,
-    inside,
-    match,
-    unmatched_lines,
+    UnpairedLaunches,
+    describe_unpaired,
+    extract_bare_name,
+    is_in_layers,
+    pair_launches,
 )
 from perfctl.records.report import Kernel
 from tests.make.synthetic import make_run
@@ -154,23 +154,23 @@ def test_launches_are_paired_or_listed(
     pairs,
     left,
 ):
-    found = match(run("ncu", *counted), run("nsys", *timed))
+    found = pair_launches(run("ncu", *counted), run("nsys", *timed))
     assert found.pairs == pairs
     assert tuple(map(len, (found.only_counted, found.only_timed))) == left
-    assert len(unmatched_lines(found)) == sum(left)
+    assert len(describe_unpaired(found)) == sum(left)
 
 
 def test_what_is_left_over_is_said_with_side_layer_and_number():
     """A guessed layer is not said."""
     timed = run("nsys", *each(0, 1, 2, name=FILL, layer=None, direction=None), launch(3))
-    assert unmatched_lines(match(run("ncu", launch(0)), timed)) == [
+    assert describe_unpaired(pair_launches(run("ncu", launch(0)), timed)) == [
         "3 launches of vectorized_elementwise_kernel (outside of layers) recorded by nsys "
         "but not by ncu"
     ]
-    found = match(run("ncu", launch(0), launch(1, layer_source="guessed")), run("nsys"))
+    found = pair_launches(run("ncu", launch(0), launch(1, layer_source="guessed")), run("nsys"))
     assert found.only_counted == (
-        Left(GEMM, "fc1", "forward", 1),
-        Left(GEMM, None, None, 1),
+        UnpairedLaunches(GEMM, "fc1", "forward", 1),
+        UnpairedLaunches(GEMM, None, None, 1),
     )
 
 
@@ -188,7 +188,7 @@ def test_what_is_left_over_is_said_with_side_layer_and_number():
     ],
 )
 def test_the_bare_name_is_what_every_tool_prints(name, bare):
-    assert bare_name(name) == bare
+    assert extract_bare_name(name) == bare
 
 
 def test_launches_elsewhere_are_not_missed_where_ncu_was_narrowed_to_a_layer():
@@ -199,7 +199,7 @@ def test_launches_elsewhere_are_not_missed_where_ncu_was_narrowed_to_a_layer():
         launch(1, layer="model.fc1"),
         launch(2, FILL, layer=None),
     )
-    found = match(counted, timed)
+    found = pair_launches(counted, timed)
     assert (found.pairs, found.only_timed) == (((0, 1),), ())
 
 
@@ -215,8 +215,8 @@ def test_launches_elsewhere_are_not_missed_where_ncu_was_narrowed_to_a_layer():
     ],
 )
 def test_a_layer_holds_itself_and_those_below_it(layer, is_inside):
-    assert inside(layer, ("layer1",)) is is_inside
-    assert inside(layer, ()) is True
+    assert is_in_layers(layer, ("layer1",)) is is_inside
+    assert is_in_layers(layer, ()) is True
 
 
 def test_a_shuffled_recording_of_many_steps_is_matched_whole_and_in_linear_time():
@@ -225,7 +225,7 @@ def test_a_shuffled_recording_of_many_steps_is_matched_whole_and_in_linear_time(
     ]
     mixed = random.Random(1).sample(kernels, len(kernels))
     began = time.process_time()
-    found = match(run("ncu", *kernels), run("nsys", *mixed))
+    found = pair_launches(run("ncu", *kernels), run("nsys", *mixed))
     assert found.pairs == tuple((n, n) for n in range(len(kernels)))
     assert time.process_time() - began < 3
 
@@ -233,12 +233,14 @@ def test_a_shuffled_recording_of_many_steps_is_matched_whole_and_in_linear_time(
 def test_launches_outside_of_common_steps_are_beyond_on_both_sides():
     counted = run("ncu", launch(0, step=5), launch(1, step=6), launch(2, step=None))
     timed = run("nsys", launch(10, step=0), launch(11, step=None), launch(12, step=None))
-    found = match(counted, timed)
+    found = pair_launches(counted, timed)
     assert (found.pairs, found.steps, found.beyond) == (((0, 10),), 1, 1 + 1 + 2)
-    ahead = match(counted, run("nsys", *(launch(10 + step, step=step) for step in range(5))))
+    ahead = pair_launches(
+        counted, run("nsys", *(launch(10 + step, step=step) for step in range(5)))
+    )
     assert (ahead.steps, ahead.beyond) == (2, 5 - 2 + 1)
     assert (found.counted_by, found.timed_by) == ("ncu", "nsys")
-    stepless = match(
+    stepless = pair_launches(
         run("ncu", launch(0, step=None), launch(1, step=None)),
         run("torch", launch(7, step=None), launch(8, step=0)),
     )
@@ -254,7 +256,7 @@ def test_launches_outside_of_common_steps_are_beyond_on_both_sides():
 @table("kernels more", [(19, 0), (20, 0), (21, 1), (30, 10)])
 def test_twenty_lines_are_shown_the_most_launched_first(kernels, more):
     launches = [launch(100 * n + at, f"k{n}") for n in range(kernels) for at in range(n + 1)]
-    lines = unmatched_lines(match(run("ncu", *launches), run("nsys")))
+    lines = describe_unpaired(pair_launches(run("ncu", *launches), run("nsys")))
     assert len(lines) == min(kernels, 20) + (more > 0)
     assert (
         lines[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.counts.kernels.names import instruction, recognise
+from perfctl.orchestrator.counts.kernels.names import read_tensor_instruction, recognise_kernel
 from tests.make.tables import table
 
 FILE = Path(__file__).resolve().parents[2] / "data" / "names-algorithms" / "public.csv"
@@ -20,7 +20,7 @@ ROWS = list(csv.DictReader(FILE.read_text(encoding="utf-8").splitlines()))
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["name"][:60] for row in ROWS])
 def test_a_name_of_a_public_profile_is_classified_right(row):
-    found = recognise(row["name"])
+    found = recognise_kernel(row["name"])
     told = {
         "family": found.family or "",
         "tensor_core": {True: "yes", False: "no", None: ""}[found.tensor_core],
@@ -71,11 +71,11 @@ def test_a_name_of_a_public_profile_is_classified_right(row):
     ],
 )
 def test_a_name_states_the_instruction_of_the_tensor_cores(name, shape):
-    assert instruction(name) == shape
+    assert read_tensor_instruction(name) == shape
 
 
 def test_reduce_scatter_is_a_collective_whose_part_is_no_reduction_of_a_product():
-    found = recognise(
+    found = recognise_kernel(
         "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
     )
     assert (found.family, found.role) == ("collective", "main")

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.counts.counters.work import makes_flops
-from perfctl.orchestrator.counts.kernels.names import family
+from perfctl.orchestrator.counts.counters.work import is_flop_counter
+from perfctl.orchestrator.counts.kernels.names import recognise_family
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.records.errors import ReportError
 from tests.make import synthetic
@@ -35,7 +35,9 @@ def flops(path):
 def test_a_product_on_volta_is_its_tensor_work_and_one_scale_an_output(reports):
     run, found = flops(reports / "ncu/csv_long/wangzy_roofline_output.csv")
     products = [
-        found[kernel.launch] for kernel in run.report.kernels if family(kernel.name) == "gemm"
+        found[kernel.launch]
+        for kernel in run.report.kernels
+        if recognise_family(kernel.name) == "gemm"
     ]
     assert len(products) == 7
     assert {item.tensor.value for item in products} == {2 * SIDE**3}
@@ -64,7 +66,7 @@ def fp_reports(folder):
         if not path.is_file() or path.suffix in (".ncu-rep", ".nsight-cuprof-report"):
             continue
         try:
-            if any(makes_flops(counter.name) for counter in parsers.parse(path).counters):
+            if any(is_flop_counter(counter.name) for counter in parsers.parse(path).counters):
                 yield path
         except ReportError:
             continue

@@ -10,12 +10,12 @@ import pytest
 from perfctl.orchestrator.counts.kernels.replays import (
     EXTRAPOLATED,
     FirstPass,
-    Site,
-    extrapolated,
-    first_pass,
-    read_first_pass,
-    reasons_left_out,
-    with_repeats,
+    LaunchSite,
+    add_repeated_launches,
+    build_first_pass,
+    collect_exclusion_reasons,
+    find_extrapolated_launches,
+    parse_first_pass,
 )
 from perfctl.records.report import Counter, Kernel, Range, Report
 from tests.make.shapes import op
@@ -78,8 +78,10 @@ RANGES = tuple(map(range_of, STEP))
 def test_only_the_same_kernels_grids_and_shapes_repeat_one_another():
     """Not another depth, not the same product without a bias, not another grid; one outside of
     layers has no shapes."""
-    found = first_pass([*STEP, launch(5, None)], OPS, RANGES)
-    assert dict(found.twins) == {Site("block.1.up", "forward"): Site("block.0.up", "forward")}
+    found = build_first_pass([*STEP, launch(5, None)], OPS, RANGES)
+    assert dict(found.twins) == {
+        LaunchSite("block.1.up", "forward"): LaunchSite("block.0.up", "forward")
+    }
     assert (found.all_launches, found.saved) == (6, 1)
 
 
@@ -88,19 +90,19 @@ def test_only_the_same_kernels_grids_and_shapes_repeat_one_another():
 )
 def test_kernels_whose_work_depends_on_the_data_are_all_replayed(name):
     kernels = [launch(number, layer, name) for number, layer in enumerate(LAYERS[:2])]
-    assert not first_pass(kernels, OPS, RANGES).twins
+    assert not build_first_pass(kernels, OPS, RANGES).twins
 
 
 def test_a_layer_whose_shapes_are_not_known_is_replayed():
-    assert not first_pass(STEP, OPS[2:], RANGES).twins
+    assert not build_first_pass(STEP, OPS[2:], RANGES).twins
 
 
 def test_the_file_of_the_first_pass_reads_as_it_was_written():
-    found = first_pass(STEP, OPS, RANGES)
-    assert read_first_pass(json.loads(json.dumps(found.as_json()))) == found
+    found = build_first_pass(STEP, OPS, RANGES)
+    assert parse_first_pass(json.loads(json.dumps(found.as_json()))) == found
     broken = found.as_json() | {"twins": [["a", "forward", "b", "forward"]]}
     with pytest.raises(ValueError, match="without launches"):
-        read_first_pass(broken)
+        parse_first_pass(broken)
 
 
 def report(*kernels):
@@ -116,7 +118,7 @@ def report(*kernels):
     return Report("ncu", Path("report.csv"), "ncu CSV", kernels=kernels, counters=counters)
 
 
-PLAIN = first_pass(STEP, OPS, RANGES)
+PLAIN = build_first_pass(STEP, OPS, RANGES)
 REST = [kernel for kernel in STEP if kernel.layer != "block.1.up"]
 
 
@@ -142,7 +144,7 @@ def test_a_layer_that_was_left_out_gets_the_counts_of_the_one_it_repeats_and_is_
         for step in range(steps)
         for kernel in REST
     ]
-    found = with_repeats(report(*seen), PLAIN)
+    found = add_repeated_launches(report(*seen), PLAIN)
     assert ffma(found)["block.1.up"] == ffma(found)["block.0.up"] == [64 * 256 * 257] * steps
     added = twin(found)
     assert [(kernel.step, kernel.duration_ns, kernel.start_ns) for kernel in added] == [
@@ -152,7 +154,7 @@ def test_a_layer_that_was_left_out_gets_the_counts_of_the_one_it_repeats_and_is_
     assert (
         {one.launch for one in marked}
         == {kernel.launch for kernel in added}
-        == extrapolated(found.counters)
+        == find_extrapolated_launches(found.counters)
     )
     assert {one.name for one in marked} == {FFMA}, "time is not carried over"
     assert len({kernel.launch for kernel in found.kernels}) == 5 * steps
@@ -172,13 +174,13 @@ def test_a_copied_launch_was_neither_counted_nor_started_by_a_graph_and_has_the_
         "occupancy": 0.5,
     }
     seen = [kernel._replace(**own) for kernel in REST]
-    (added,) = twin(with_repeats(report(*seen), PLAIN))
+    (added,) = twin(add_repeated_launches(report(*seen), PLAIN))
     assert {added.source, added.correlation, added.graph_id, added.graph_node_id} == {None}
     assert (added.context, added.occupancy) == (1, 0.5)
 
 
 def test_what_ncu_replayed_all_the_same_keeps_its_own_counts():
-    found = with_repeats(report(*STEP), PLAIN)
+    found = add_repeated_launches(report(*STEP), PLAIN)
     assert (ffma(found)["block.1.up"], found.environment) == ([7], {})
 
 
@@ -198,7 +200,7 @@ def test_what_ncu_replayed_all_the_same_keeps_its_own_counts():
     ],
 )
 def test_where_ncu_saw_other_launches_the_count_is_unknown_and_says_why(seen, reason):
-    found = with_repeats(report(*seen), PLAIN)
+    found = add_repeated_launches(report(*seen), PLAIN)
     assert ffma(found)["block.1.up"] == [None]
     (gap,) = found.gaps
     assert (gap.quantity, gap.state, gap.scope) == (
@@ -211,7 +213,9 @@ def test_where_ncu_saw_other_launches_the_count_is_unknown_and_says_why(seen, re
     )
     (unknown,) = twin(found)
     assert (unknown.name, unknown.grid_x, unknown.source) == ("ampere_sgemm_64x64_tn", 4, None)
-    assert reasons_left_out(found.gaps) == {Site("block.1.up", "forward"): gap.reason}
+    assert collect_exclusion_reasons(found.gaps) == {
+        LaunchSite("block.1.up", "forward"): gap.reason
+    }
 
 
 def test_a_launch_outside_of_the_ranges_of_its_layer_is_none_that_ncu_leaves_out():
@@ -221,10 +225,10 @@ def test_a_launch_outside_of_the_ranges_of_its_layer_is_none_that_ncu_leaves_out
         launch(number, layer, "vectorized_elementwise_kernel")._replace(range_number=None)
         for number, layer in ((5, "block.0.up"), (6, "block.1.up"))
     ]
-    plain = first_pass([*STEP, *sums], OPS, RANGES)
+    plain = build_first_pass([*STEP, *sums], OPS, RANGES)
     assert plain == replace(PLAIN, all_launches=7)
     seen = [*REST, *(kernel._replace(layer=None, direction=None) for kernel in sums)]
-    assert ffma(with_repeats(report(*seen), plain))["block.1.up"] == [64 * 256 * 257]
+    assert ffma(add_repeated_launches(report(*seen), plain))["block.1.up"] == [64 * 256 * 257]
 
 
 def test_a_range_of_the_program_s_own_inside_a_layer_s_changes_nothing():
@@ -234,7 +238,7 @@ def test_a_range_of_the_program_s_own_inside_a_layer_s_changes_nothing():
         kernel._replace(range_number=9) if kernel.layer == "block.1.up" else kernel
         for kernel in STEP
     ]
-    assert first_pass(kernels, OPS, (*RANGES, inner)) == PLAIN
+    assert build_first_pass(kernels, OPS, (*RANGES, inner)) == PLAIN
 
 
 def two_launches(layer, number):
@@ -245,10 +249,10 @@ TWICE = [*two_launches("block.0.up", 0), *two_launches("block.1.up", 1)]
 
 
 def test_of_a_layer_that_ncu_replayed_in_part_the_rest_is_taken_over():
-    plain = first_pass(TWICE, OPS, RANGES)
+    plain = build_first_pass(TWICE, OPS, RANGES)
     assert plain.twins
     seen = [kernel._replace(launch=number) for number, kernel in enumerate(TWICE[:3])]
-    found = with_repeats(report(*seen), plain)
+    found = add_repeated_launches(report(*seen), plain)
     assert ffma(found)["block.1.up"] == [7, 64 * 256 * 257]
     assert not found.gaps
 
@@ -257,14 +261,14 @@ def test_of_a_layer_that_ncu_replayed_in_part_the_rest_is_taken_over():
 def test_a_layer_that_ncu_replayed_in_part_and_otherwise_has_launches_without_counts(
     steps,
 ):
-    plain = first_pass(TWICE, OPS, RANGES)
+    plain = build_first_pass(TWICE, OPS, RANGES)
     one = [*two_launches("block.0.up", 0), launch(1, "block.1.up", "another")]
     seen = [
         kernel._replace(launch=step * 3 + number, step=step)
         for step in range(steps)
         for number, kernel in enumerate(one)
     ]
-    found = with_repeats(report(*seen), plain)
+    found = add_repeated_launches(report(*seen), plain)
     unknown = {kernel.launch for kernel in found.kernels} - {one.launch for one in found.counters}
     names = [kernel.name for kernel in found.kernels if kernel.launch in unknown]
     assert sorted(names) == sorted(["ampere_sgemm_64x64_tn", "split_k_reduce"] * steps)
@@ -275,11 +279,11 @@ def test_names_may_be_printed_as_each_tool_prints_them():
     """torch prints templates in full, ncu with casts before numbers."""
     torch = [k._replace(name="void at::native::relu<float, 4>(float*, int)") for k in STEP]
     ncu = STEP[0]._replace(name="void at::native::relu<float, (int)4>(T1 *, int)")
-    found = with_repeats(report(ncu), first_pass(torch, OPS, RANGES))
+    found = add_repeated_launches(report(ncu), build_first_pass(torch, OPS, RANGES))
     assert len(ffma(found)["block.1.up"]) == 1
 
 
 def test_nothing_repeats_without_a_plan():
     plain = replace(PLAIN, twins={})
     assert isinstance(plain, FirstPass)
-    assert with_repeats(report(*STEP), plain).kernels == tuple(STEP)
+    assert add_repeated_launches(report(*STEP), plain).kernels == tuple(STEP)

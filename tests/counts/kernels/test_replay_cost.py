@@ -4,9 +4,9 @@ import pytest
 
 from perfctl.orchestrator.counts.kernels.replays import (
     ReplayCost,
-    cost_lines,
-    passes,
-    replay_cost,
+    describe_replay_cost,
+    estimate_pass_count,
+    estimate_replay_cost,
 )
 from perfctl.records.report import Kernel
 from tests.make.tables import table
@@ -21,13 +21,13 @@ STEP = [
 def test_launches_of_the_layers_times_steps_times_passes_are_the_replays(
     layers, steps, counters, launches, passes
 ):
-    cost = replay_cost(STEP, layers=layers, steps=steps, counters=counters)
+    cost = estimate_replay_cost(STEP, layers=layers, steps=steps, counters=counters)
     assert (cost.launches, cost.all_launches, cost.passes) == (launches, 4, passes)
     assert cost.replays == launches * steps * passes
 
 
 def test_the_time_is_that_of_the_kernels_and_of_ncu_for_each_replay():
-    cost = replay_cost(STEP, layers=(), steps=2, counters=1)
+    cost = estimate_replay_cost(STEP, layers=(), steps=2, counters=1)
     kernels_s = 4 * 0.001
     assert cost.seconds == pytest.approx(
         (2 * (kernels_s + 4 * 0.002), 2 * (3 * kernels_s + 4 * 0.02))
@@ -36,7 +36,7 @@ def test_the_time_is_that_of_the_kernels_and_of_ncu_for_each_replay():
 
 @table("counters times", [(1, 1), (5, 3), (13, 8), (0, 1)])
 def test_passes_grow_with_the_counters_as_in_the_log_they_are_taken_from(counters, times):
-    assert passes(counters) == times
+    assert estimate_pass_count(counters) == times
 
 
 @table(
@@ -50,12 +50,12 @@ def test_passes_grow_with_the_counters_as_in_the_log_they_are_taken_from(counter
     ],
 )
 def test_a_duration_is_said_in_the_unit_that_fits_it(seconds, said):
-    assert said in cost_lines(ReplayCost(4, 4, 1, 1, seconds), "batch 8", ())[0]
+    assert said in describe_replay_cost(ReplayCost(4, 4, 1, 1, seconds), "batch 8", ())[0]
 
 
 def test_a_run_of_thousands_of_launches_is_said_in_full():
     cost = ReplayCost(launches=1200, all_launches=3400, steps=3, passes=2, seconds=(14.4, 144.0))
-    assert cost_lines(cost, "batch 32", ["conv1", "fc1"]) == [
+    assert describe_replay_cost(cost, "batch 32", ["conv1", "fc1"]) == [
         (
             "batch 32: 1,200 launches per step in conv1, fc1 (of 3,400) x 3 steps x 2 passes = "
             "7,200 replays, about 14 s to 2 min longer than without ncu"
@@ -67,13 +67,13 @@ def test_a_run_of_thousands_of_launches_is_said_in_full():
         ),
         f"Counts repeat from step to step: 10 steps would take {1200 * 10 * 2:,} replays",
     ]
-    assert " in " not in cost_lines(cost, "batch 32", ())[0].partition(" x ")[0], (
+    assert " in " not in describe_replay_cost(cost, "batch 32", ())[0].partition(" x ")[0], (
         "all layers need no list of layers"
     )
 
 
 def test_a_launch_without_a_time_costs_what_ncu_adds_to_it_alone():
-    cost = replay_cost([Kernel(0, "k"), Kernel(1, "k")], layers=(), steps=5, counters=2)
+    cost = estimate_replay_cost([Kernel(0, "k"), Kernel(1, "k")], layers=(), steps=5, counters=2)
     assert cost.passes == 2
     assert cost.seconds == pytest.approx((5 * 2 * 2 * 0.002, 5 * 2 * 2 * 0.02))
 
@@ -82,13 +82,13 @@ def test_what_repeats_is_said_with_the_replays_that_remain():
     cost = ReplayCost(
         launches=1000, all_launches=1000, steps=1, passes=8, seconds=(2.0, 20.0), repeated=750
     )
-    assert cost_lines(cost, "batch 8", ())[0].startswith(
+    assert describe_replay_cost(cost, "batch 8", ())[0].startswith(
         "batch 8: 1,000 launches per step x 1 step x 8 passes = 8,000 replays, "
     )
-    assert cost_lines(cost, "batch 8", ())[3] == (
+    assert describe_replay_cost(cost, "batch 8", ())[3] == (
         "750 launches repeat another with the same kernel, grid and layer shapes: --launches "
         "distinct needs only 2,000 replays, 75% fewer"
     )
-    assert len(cost_lines(ReplayCost(4, 4, 10, 8, (1.0, 2.0)), "batch 8", ())) == 2, (
+    assert len(describe_replay_cost(ReplayCost(4, 4, 10, 8, (1.0, 2.0)), "batch 8", ())) == 2, (
         "ten steps save nothing"
     )

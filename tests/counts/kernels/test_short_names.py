@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.counts.kernels.short_names import LONGEST, shorten
+from perfctl.orchestrator.counts.kernels.short_names import LONGEST, shorten_kernel_names
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 PUBLIC = list(
@@ -33,9 +33,9 @@ UNCUT = 10**6
 
 def check(names):
     """What holds for the names of any page."""
-    shown = shorten(names)
+    shown = shorten_kernel_names(names)
     assert set(shown) == set(names)
-    whole = shorten(names, UNCUT)
+    whole = shorten_kernel_names(names, UNCUT)
     kernels = {short: whole[name] for name, short in shown.items()}
     for name, short in shown.items():
         assert short
@@ -56,7 +56,7 @@ def test_two_kernels_of_public_profiles_never_have_the_same_short_name():
     ids=lambda row: row["name"][:60],
 )
 def test_the_tile_of_a_kernel_stays(row):
-    assert row["tile"] in shorten(KNOWN)[row["name"]]
+    assert row["tile"] in shorten_kernel_names(KNOWN)[row["name"]]
 
 
 def test_functor_and_type_of_an_elementwise_kernel_stay():
@@ -74,7 +74,7 @@ def test_functor_and_type_of_an_elementwise_kernel_stay():
             f"at::native::binary_internal::DivFunctor<float> >{end}"
         ),
     ]
-    shown = list(shorten(names).values())
+    shown = list(shorten_kernel_names(names).values())
     assert ["CUDAFunctor_add<float>" in one for one in shown] == [True, False, False, False]
     assert ["BFloat16" in one for one in shown] == [False, True, False, False]
     assert ["MulFunctor" in one for one in shown] == [False, False, True, False]
@@ -89,7 +89,9 @@ def test_a_lambda_is_named_after_the_function_that_it_stands_in():
         "const::{lambda()#2}::operator()() const::{lambda(float)#1}, at::detail::Array<char*, 2> "
         ">(int)"
     )
-    assert shorten([name]) == {name: "vectorized_elementwise_kernel<4, exp_kernel_cuda{float}>"}
+    assert shorten_kernel_names([name]) == {
+        name: "vectorized_elementwise_kernel<4, exp_kernel_cuda{float}>"
+    }
 
 
 def test_the_spellings_of_two_tools_have_one_short_name():
@@ -102,26 +104,26 @@ def test_the_spellings_of_two_tools_have_one_short_name():
         "at::detail::Array<char*, 1> >(int, at::native::FillFunctor<float>, "
         "at::detail::Array<char*, 1>)"
     )
-    assert len(set(shorten([nsys, kineto]).values())) == 1
+    assert len(set(shorten_kernel_names([nsys, kineto]).values())) == 1
 
 
 def test_what_differs_in_the_middle_of_a_long_name_is_seen():
     both = [f"kernel_{'word_' * 20}{tile}_{'more_' * 20}end" for tile in ("128x64x8", "64x32x8")]
-    shown = shorten(both)
+    shown = shorten_kernel_names(both)
     assert "128x64x8" in shown[both[0]]
     assert "64x32x8" in shown[both[1]]
 
 
 def test_the_numbers_alone_tell_variants_apart():
     names = [f"void reduce<{'float, ' * 30}{threads}, 4>(float*)" for threads in (128, 256, 512)]
-    shown = shorten(names)
+    shown = shorten_kernel_names(names)
     assert [
         str(threads) in shown[name] for threads, name in zip((128, 256, 512), names, strict=True)
     ] == [True] * 3
 
 
 def test_overloads_keep_their_parameters():
-    assert shorten(["add(int*)", "add(float*)"]) == {
+    assert shorten_kernel_names(["add(int*)", "add(float*)"]) == {
         "add(int*)": "add(int*)",
         "add(float*)": "add(float*)",
     }
@@ -129,7 +131,7 @@ def test_overloads_keep_their_parameters():
 
 def test_names_that_differ_in_nothing_that_fits_are_numbered():
     names = [f"{'a' * 80}{'b' * 80}{end}" for end in "xyz"]
-    assert len(set(shorten(names).values())) == 3
+    assert len(set(shorten_kernel_names(names).values())) == 3
     check(names)
 
 
@@ -155,11 +157,11 @@ def test_names_that_differ_in_nothing_that_fits_are_numbered():
     ids=lambda name: name[:9],
 )
 def test_a_name_of_any_form_is_shown(name):
-    assert len(shorten([name, "other"])[name]) <= LONGEST
+    assert len(shorten_kernel_names([name, "other"])[name]) <= LONGEST
 
 
 def test_long_names_take_no_quadratic_time_and_stay_different():
     names = [f"_GLOBAL__N__{'a' * 60_000}{number}::kernel" for number in range(3)]
     began = time.process_time()
-    assert len(set(shorten(names).values())) == len(names)
+    assert len(set(shorten_kernel_names(names).values())) == len(names)
     assert time.process_time() - began < 2

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from perfctl.orchestrator.estimate import session as estimation
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, totals
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, sum_layer_calls
 from perfctl.records.paper import LayerCall
-from perfctl.workloads.models.mnist_cnn import make_model
+from perfctl.workloads.models.mnist_cnn import build_mnist_cnn
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
@@ -24,7 +24,7 @@ def rows(
 
 
 def test_mnist_cnn_is_what_it_is_by_hand() -> None:
-    found = estimation.estimate(make_model(), (16, 1, 28, 28))
+    found = estimation.estimate(build_mnist_cnn(), (16, 1, 28, 28))
     conv1, conv2 = 16 * 26 * 26 * 32 * 9, 16 * 24 * 24 * 64 * 32 * 9
     fc1, fc2 = 16 * 9216 * 128, 16 * 128 * 10
     assert found.forward.flops == 2 * (conv1 + conv2 + fc1 + fc2) == 383_758_336
@@ -91,4 +91,4 @@ def test_the_frame_has_one_row_a_call() -> None:
 
 def test_backward_counts_gradients_and_not_recomputation() -> None:
     call = LayerCall("a", "A", "recompute", 5, 10, 0, 0, 0, 0, "")
-    assert totals([call, call._replace(direction="grad_input")], BACKWARD).macs == 5
+    assert sum_layer_calls([call, call._replace(direction="grad_input")], BACKWARD).macs == 5

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.estimate.flops.engine import (
-    Totals,
-    estimate,
-    friendly,
-    fused_only,
-    on_paper,
-    totals,
+    WorkTotals,
+    count_layer_calls,
+    drop_attention_backend,
+    is_fused_only,
+    shorten_operator_name,
+    sum_layer_calls,
 )
 from perfctl.records.paper import LayerCall, OpShape
 from tests.make.shapes import op
@@ -29,7 +29,7 @@ def product(rows: int, position: int = 0, calls: int = 1, **more: Any) -> OpShap
 
 def test_a_row_sums_its_operations_and_takes_values_and_calls_from_its_main_one() -> None:
     relu = replace(op("aten.relu", ((2, 4),), ((2, 4),)), position=5, calls=3, parameters=12)
-    (row,) = estimate([replace(product(2, 7, 2), parameters=12), relu])
+    (row,) = count_layer_calls([replace(product(2, 7, 2), parameters=12), relu])
     assert row == LayerCall(
         "layer",
         "Layer",
@@ -49,7 +49,7 @@ def test_a_row_sums_its_operations_and_takes_values_and_calls_from_its_main_one(
 
 def test_a_row_spells_out_four_shapes_and_counts_the_rest() -> None:
     four, five, six = (
-        estimate([product(rows, rows) for rows in range(1, count + 1)])[0].formula or ""
+        count_layer_calls([product(rows, rows) for rows in range(1, count + 1)])[0].formula or ""
         for count in (4, 5, 6)
     )
     assert four.count("MAC") == 4 and "more shapes" not in four
@@ -58,7 +58,7 @@ def test_a_row_spells_out_four_shapes_and_counts_the_rest() -> None:
 
 
 def test_rows_stand_in_the_order_in_which_they_were_first_seen() -> None:
-    rows = estimate(
+    rows = count_layer_calls(
         [
             product(1, 9, layer="c"),
             product(1, 2, layer="a"),
@@ -72,14 +72,17 @@ def test_rows_stand_in_the_order_in_which_they_were_first_seen() -> None:
 def test_parameters_stand_at_the_layers_own_row_and_else_at_the_heaviest_functional_one() -> None:
     heavy = replace(product(9, 1, functional="aten.mm"), parameters=7)
     light = replace(product(2, 0, functional="aten.bmm"), parameters=7)
-    assert {row.kind: row.parameters for row in estimate([light, heavy])} == {"matmul": 7}
+    assert {row.kind: row.parameters for row in count_layer_calls([light, heavy])} == {"matmul": 7}
     other = replace(light, op="aten.mm", attributes={"functional": "own.op"})
-    assert {row.kind: row.parameters for row in estimate([other, heavy])} == {
+    assert {row.kind: row.parameters for row in count_layer_calls([other, heavy])} == {
         "own.op": 0,
         "matmul": 7,
     }
     own = replace(product(1, 2), parameters=7)
-    assert {row.kind: row.parameters for row in estimate([own, heavy])} == {"Layer": 7, "matmul": 0}
+    assert {row.kind: row.parameters for row in count_layer_calls([own, heavy])} == {
+        "Layer": 7,
+        "matmul": 0,
+    }
 
 
 def test_what_is_computed_again_in_backward_is_recomputation() -> None:
@@ -88,7 +91,7 @@ def test_what_is_computed_again_in_backward_is_recomputation() -> None:
         op("own.x", ((1,),), ((1,),), **more)
         for more in (again, {"layer": "b", "direction": "backward"}, {"layer": "b"})
     ]
-    rows = estimate([product(1), product(1, recompute=True), *own])
+    rows = count_layer_calls([product(1), product(1, recompute=True), *own])
     assert [(row.layer, row.direction) for row in rows] == [
         ("layer", "forward"),
         ("layer", "recompute"),
@@ -100,11 +103,11 @@ def test_what_is_computed_again_in_backward_is_recomputation() -> None:
 
 def test_what_has_no_formula_has_bytes_and_calls_and_no_flops() -> None:
     once = op("own.x", ((2, 3), None), ((4,), (5,)))
-    (row,) = estimate([once])
+    (row,) = count_layer_calls([once])
     assert (row.macs, row.flops, row.elementwise_flops, row.calls) == (None, None, None, 1)
     assert (row.read_bytes, row.write_bytes, row.output_elements) == (24, 36, 4)
     assert row.formula == "no formula for own.x (1 call)"
-    (row,) = estimate([once, replace(once, calls=1233, position=3)])
+    (row,) = count_layer_calls([once, replace(once, calls=1233, position=3)])
     assert (row.calls, row.read_bytes, row.write_bytes, row.output_elements) == (
         1234,
         24 * 1234,
@@ -119,7 +122,7 @@ def test_an_optimizers_steps_are_one_call() -> None:
         op("optim.SGD", ((3,),), ((3,),), direction="optimizer"),
         op("optim.SGD", ((5,),), ((5,),), direction="optimizer"),
     ]
-    (row,) = estimate(steps)
+    (row,) = count_layer_calls(steps)
     assert (row.calls, row.elementwise_flops, row.macs) == (1, 16, 0)
 
 
@@ -138,8 +141,8 @@ def test_totals_are_of_the_directions_asked_for_and_name_what_is_unknown() -> No
         call("forward", None, "b", 2),
         call("forward", None, "z", 1),
     ]
-    assert totals(calls, ("forward",)) == Totals(12, 24, 6, (("b", 2), ("z", 5)))
-    assert totals(calls, ()) == Totals(0, 0, 0, ())
+    assert sum_layer_calls(calls, ("forward",)) == WorkTotals(12, 24, 6, (("b", 2), ("z", 5)))
+    assert sum_layer_calls(calls, ()) == WorkTotals(0, 0, 0, ())
 
 
 @pytest.mark.parametrize(
@@ -159,7 +162,7 @@ def test_totals_are_of_the_directions_asked_for_and_name_what_is_unknown() -> No
     ],
 )
 def test_operations_are_called_what_people_call_them(name: str, inputs: Any, said: str) -> None:
-    assert friendly(name, op(name, inputs, ())) == said
+    assert shorten_operator_name(name, op(name, inputs, ())) == said
 
 
 def test_paper_leaves_open_which_kernel_attention_takes_and_its_own_work_is_a_row_apart() -> None:
@@ -167,12 +170,12 @@ def test_paper_leaves_open_which_kernel_attention_takes_and_its_own_work_is_a_ro
     name = "perfctl.scaled_dot_product_attention_backward"
     shape = op(name, (query,) * 3, (query,), direction="backward", backend="math")
     ahead = op(name.removesuffix("_backward"), (query,) * 3, (query,))
-    assert [fused_only(row) for row in estimate([ahead, shape])] == [False, False]
-    assert on_paper(shape).attributes["backend"] == "any"
-    rows = estimate([ahead, on_paper(shape)])[1:]
-    assert [(row.kind, fused_only(row)) for row in rows] == [
+    assert [is_fused_only(row) for row in count_layer_calls([ahead, shape])] == [False, False]
+    assert drop_attention_backend(shape).attributes["backend"] == "any"
+    rows = count_layer_calls([ahead, drop_attention_backend(shape)])[1:]
+    assert [(row.kind, is_fused_only(row)) for row in rows] == [
         ("Layer", False),
         ("Layer, fused kernel", True),
     ]
     plain = product(1)
-    assert on_paper(plain) is plain
+    assert drop_attention_backend(plain) is plain

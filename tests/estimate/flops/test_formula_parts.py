@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.estimate.flops.engine import formula_for
+from perfctl.orchestrator.estimate.flops.engine import find_formula
 from perfctl.orchestrator.estimate.flops.formulas import CallWork
 from perfctl.records.paper import OpShape
 from tests.make.shapes import op
@@ -17,7 +17,7 @@ LIST = "1 x {} values of a list of tensors, elementwise"
 
 
 def parts(shape: OpShape) -> tuple[CallWork, ...]:
-    formula = formula_for(shape)
+    formula = find_formula(shape)
     assert formula is not None
     return formula(shape)
 
@@ -455,5 +455,5 @@ def test_the_gradients_of_a_transposed_convolution_count_the_input_positions() -
 
 
 def test_what_torch_tags_pointwise_counts_and_what_nobody_knows_has_no_formula() -> None:
-    assert formula_for(op("aten.erfinv", ((3,),), ((3,),), pointwise=True)) is not None
-    assert formula_for(op("mylib.fused", ((3,),), ((3,),))) is None
+    assert find_formula(op("aten.erfinv", ((3,),), ((3,),), pointwise=True)) is not None
+    assert find_formula(op("mylib.fused", ((3,),), ((3,),))) is None

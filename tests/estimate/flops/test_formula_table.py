@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.estimate.flops import engine
-from perfctl.orchestrator.estimate.flops.engine import TABLE, formula_for
+from perfctl.orchestrator.estimate.flops.engine import TABLE, find_formula
 from tests.make.shapes import op
 
 DATA, WEIGHT, MAP = (2, 8, 9, 9), (12, 8, 3, 3), (2, 12, 7, 7)
@@ -330,7 +330,7 @@ def test_an_operation_has_one_formula_and_a_case_here() -> None:
 def test_a_line_of_the_table_gives_the_value_worked_out_by_hand(name: str) -> None:
     inputs, outputs, attributes, macs, elementwise = CASES[name]
     shape = op(name, inputs, outputs, **attributes)
-    formula = formula_for(shape)
+    formula = find_formula(shape)
     assert formula is TABLE[name]
     parts = formula(shape)
     assert {part.direction: part.macs for part in parts} == macs

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn.attention import flex_attention, varlen
 
 from perfctl.orchestrator.counts.figure import Figure
-from perfctl.orchestrator.estimate.flops.engine import estimate as layer_calls
+from perfctl.orchestrator.estimate.flops.engine import count_layer_calls as layer_calls
 from perfctl.orchestrator.estimate.session import estimate
-from perfctl.orchestrator.report.tables import mark
-from perfctl.parsers.operators import READERS, _read_operator, read_call
-from perfctl.records.masks import BLOCKS, PACKED, UNREAD, count_window
+from perfctl.orchestrator.report.tables import format_state_sign
+from perfctl.parsers.operators import READERS, _read_operator_shapes, parse_operator_call
+from perfctl.records.masks import BLOCKS, PACKED, UNREAD, count_window_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore:CUDA initialization")
 HEADS, DEPTH, LENGTH, WINDOW = 2, 32, 1000, 256
@@ -79,7 +79,7 @@ def test_a_window_has_the_pairs_that_a_loop_finds() -> None:
             and (right < 0 or key <= query + keys - queries + right)
             for query, key in product(range(queries), range(keys))
         )
-        assert count_window(queries, keys, left, right) == pairs
+        assert count_window_pairs(queries, keys, left, right) == pairs
 
 
 ROWS = [LENGTH, HEADS, DEPTH]
@@ -126,9 +126,11 @@ def test_a_trace_counts_the_scores_that_a_mask_leaves(
     dims = dims + [[]] * (len(values) - len(dims))
     types = ["c10::Half" if sizes else "Scalar" for sizes in dims]
     assert name in READERS
-    (call,) = layer_calls([_read_operator(name, read_call(dims, types, values), ())])
+    (call,) = layer_calls(
+        [_read_operator_shapes(name, parse_operator_call(dims, types, values), ())]
+    )
     assert (call.macs, call.upper_bound) == (HEADS * scores * 2 * DEPTH, reason)
 
 
 def test_an_upper_bound_has_a_mark() -> None:
-    assert mark(Figure(1, "counted", upper_bound=True)) == "≤ "
+    assert format_state_sign(Figure(1, "counted", upper_bound=True)) == "≤ "

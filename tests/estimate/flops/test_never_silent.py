@@ -18,8 +18,8 @@ from torch.nn.parameter import is_lazy
 
 from perfctl.orchestrator.estimate.session import estimate
 from perfctl.orchestrator.estimate.step import Estimate
-from perfctl.orchestrator.outputs import to_json
-from perfctl.orchestrator.report.estimate import EstimateOutput, estimate_view
+from perfctl.orchestrator.outputs import convert_to_json
+from perfctl.orchestrator.report.estimate import EstimateOutput, build_estimated_step_view
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:CUDA initialization",
@@ -34,7 +34,7 @@ LINEAR = 2 * 32 * 64
 def printed(estimated: Estimate) -> str:
     """What the command says below its tables."""
     output = EstimateOutput("m", "train", {1: estimated}, None, ())
-    return "\n".join(estimate_view(output, has_every_row=False).notes)
+    return "\n".join(build_estimated_step_view(output, has_every_row=False).notes)
 
 
 class Calls(nn.Module):
@@ -95,7 +95,9 @@ def test_integer_products_are_kept_apart() -> None:
     assert (one.forward.flops, one.integer_macs) == (0, 17 * 32 * 64)
     assert "Integer GEMMs: 34,816 multiply-adds" in printed(one)
     assert (
-        to_json(EstimateOutput("m", "train", {1: one}, None, ()))["batches"][1]["integer_macs"]
+        convert_to_json(EstimateOutput("m", "train", {1: one}, None, ()))["batches"][1][
+            "integer_macs"
+        ]
         == 17 * 32 * 64
     )
 
@@ -147,7 +149,9 @@ def test_a_forward_of_0_beside_a_backward_that_multiplies_is_a_lower_bound_and_n
         "Not included: perfctl did not see the forward pass, but backward has 2,048 multiply-adds"
         in text
     )
-    total = to_json(EstimateOutput("m", "train", {1: one}, None, ()))["batches"][1]["forward"]
+    total = convert_to_json(EstimateOutput("m", "train", {1: one}, None, ()))["batches"][1][
+        "forward"
+    ]
     assert (total["is_lower_bound"], total["missing"]) == (True, [["forward of the model", 1]])
 
 
@@ -346,5 +350,5 @@ def test_parameters_of_a_lazy_layer_that_did_not_run_are_named() -> None:
     assert one.problem.startswith("1: RuntimeError")
     assert "Parameters at least 288 (" in printed(one)
     assert "2.weight, 2.bias" in printed(one)
-    json = to_json(EstimateOutput("m", "train", {1: one}, None, ()))["batches"][1]
+    json = convert_to_json(EstimateOutput("m", "train", {1: one}, None, ()))["batches"][1]
     assert json["uninitialized"] == ["2.weight", "2.bias"]

@@ -27,10 +27,10 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize(("each", "macs", "elementwise"), [(2, 1, 0), (3, 1, 1)])
 def test_a_registered_operator_is_no_lower_bound(each: int, macs: int, elementwise: int) -> None:
-    (unknown,) = engine.estimate([OP])
+    (unknown,) = engine.count_layer_calls([OP])
     assert unknown.macs is None
     register_flops("mylib::mm", lambda inputs, outputs: each * inputs[0][0] * outputs[0][1])
-    (call,) = engine.estimate([OP])
+    (call,) = engine.count_layer_calls([OP])
     products = 8 * 32 * OP.calls
     flops = call.flops or 0
     assert flops + (call.elementwise_flops or 0) == each * products
@@ -51,15 +51,15 @@ def test_a_registered_operator_is_no_lower_bound(each: int, macs: int, elementwi
 def test_a_function_that_fails_is_named(function: Any, reason: str) -> None:
     register_flops("mylib::mm", function)
     with pytest.raises(UsageError, match=f"formula of 'mylib::mm'.*{reason}"):
-        engine.estimate([OP])
+        engine.count_layer_calls([OP])
 
 
 def test_a_kernel_is_counted_by_the_parameters_that_its_function_names() -> None:
     register_flops("mm_kernel", lambda N: 2 * N**3)
     numbers = {"N": 256, "batch": 4}
-    assert registered.count_kernel("mm_kernel", numbers) == 2 * 256**3  # type: ignore[arg-type]
+    assert registered.count_kernel_flops("mm_kernel", numbers) == 2 * 256**3  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"'mm_kernel' needs N \(known: none\)"):
-        registered.count_kernel("mm_kernel", {})
+        registered.count_kernel_flops("mm_kernel", {})
 
 
 def test_a_file_is_executed_once_and_its_error_is_one_line(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_file_is_executed_once_and_its_error_is_one_line(tmp_path: Path) -> No
     registered.load_formulas(path)
     path.write_text("1/0")
     registered.load_formulas(path)
-    assert engine.estimate([OP])[0].flops == 2 * OP.calls
+    assert engine.count_layer_calls([OP])[0].flops == 2 * OP.calls
     other = tmp_path / "bad.py"
     other.write_text("1/0")
     with pytest.raises(UsageError, match=r"`formulas` .*bad\.py: ZeroDivisionError"):

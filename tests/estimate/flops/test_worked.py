@@ -8,16 +8,16 @@ import pytest
 
 from perfctl.orchestrator.estimate.flops.formulas import (
     ITEM_BYTES,
-    direction_of,
-    flag,
-    input_elements,
-    integer,
-    integers,
-    output_elements,
-    shape_of,
-    tensors_of,
-    times,
-    worked,
+    count_largest_input,
+    count_output_elements,
+    format_factors,
+    format_mac_product,
+    get_shape,
+    name_work_direction,
+    read_flag,
+    read_integer,
+    read_integers,
+    read_op_tensors,
 )
 from perfctl.records.paper import OpShape
 from tests.make.shapes import op
@@ -48,7 +48,8 @@ def test_an_element_has_the_bytes_of_the_bits_in_its_name() -> None:
         "uint64": 64,
     }
     assert {
-        name: 8 * tensors_of(op("aten.relu", ((1,),), (), dtype=name)).read() for name in ITEM_BYTES
+        name: 8 * read_op_tensors(op("aten.relu", ((1,),), (), dtype=name)).read()
+        for name in ITEM_BYTES
     } == bits
 
 
@@ -57,7 +58,9 @@ def mixed(inputs: tuple[Any, ...], outputs: tuple[Any, ...], dtypes: tuple[str, 
 
 
 def test_each_tensor_has_its_own_dtype_and_what_is_no_tensor_takes_none() -> None:
-    found = tensors_of(mixed(((2, 3), None, (5,)), ((7,), None), ("float16", "int64", "float64")))
+    found = read_op_tensors(
+        mixed(((2, 3), None, (5,)), ((7,), None), ("float16", "int64", "float64"))
+    )
     assert found.inputs == (((2, 3), 2), None, ((5,), 8))
     assert found.outputs == (((7,), 8), None)
     assert (found.read(), found.read(0), found.read(1), found.read(0, 2)) == (52, 12, 0, 52)
@@ -65,20 +68,20 @@ def test_each_tensor_has_its_own_dtype_and_what_is_no_tensor_takes_none() -> Non
 
 
 def test_a_dtype_that_is_not_known_or_not_said_counts_four_bytes() -> None:
-    found = tensors_of(mixed(((3,), (3,)), ((3,),), ("float4",)))
+    found = read_op_tensors(mixed(((3,), (3,)), ((3,),), ("float4",)))
     assert (found.read(0), found.read(1), found.write()) == (12, 12, 12)
 
 
 def test_shapes_that_are_not_there_are_empty_and_elements_are_of_the_first_output_and_the_largest_input() -> (
     None
 ):
-    assert shape_of(((2, 3), None), 0) == (2, 3)
-    assert shape_of(((2, 3), None), 1) == shape_of(((2, 3), None), 2) == ()
+    assert get_shape(((2, 3), None), 0) == (2, 3)
+    assert get_shape(((2, 3), None), 1) == get_shape(((2, 3), None), 2) == ()
     shape = op("aten.cat", ((2, 3), None, (4, 5)), ((7, 2), (100,)))
-    assert (input_elements(shape), output_elements(shape)) == (20, 14)
+    assert (count_largest_input(shape), count_output_elements(shape)) == (20, 14)
     nothing = op("aten.cat", (), ())
-    assert (input_elements(nothing), output_elements(nothing)) == (0, 0)
-    assert input_elements(op("aten.cat", (None,), ())) == 0
+    assert (count_largest_input(nothing), count_output_elements(nothing)) == (0, 0)
+    assert count_largest_input(op("aten.cat", (None,), ())) == 0
 
 
 @pytest.mark.parametrize(
@@ -94,17 +97,21 @@ def test_shapes_that_are_not_there_are_empty_and_elements_are_of_the_first_outpu
 def test_a_backward_operation_is_what_the_recorder_said_or_the_inputs_gradient(
     direction: str, role: Any, said: str
 ) -> None:
-    assert direction_of(op("aten.mm", (), (), direction=direction, role=role)) == said
+    assert name_work_direction(op("aten.mm", (), (), direction=direction, role=role)) == said
 
 
 def test_attributes_are_read_as_what_they_are_meant_to_be() -> None:
     shape = op("aten.mm", (), (), yes=True, size=3.0, pair=[2, None], text="x", none=None)
-    assert (flag(shape, "yes"), flag(shape, "no"), flag(shape, "none")) == (True, False, False)
+    assert (read_flag(shape, "yes"), read_flag(shape, "no"), read_flag(shape, "none")) == (
+        True,
+        False,
+        False,
+    )
     assert (
-        integer(shape, "size"),
-        integer(shape, "gone"),
-        integer(shape, "gone", 7),
-        integer(shape, "text", 5),
+        read_integer(shape, "size"),
+        read_integer(shape, "gone"),
+        read_integer(shape, "gone", 7),
+        read_integer(shape, "text", 5),
     ) == (
         3,
         0,
@@ -112,10 +119,10 @@ def test_attributes_are_read_as_what_they_are_meant_to_be() -> None:
         5,
     )
     assert (
-        integers(shape, "pair"),
-        integers(shape, "size"),
-        integers(shape, "text"),
-        integers(shape, "gone"),
+        read_integers(shape, "pair"),
+        read_integers(shape, "size"),
+        read_integers(shape, "text"),
+        read_integers(shape, "gone"),
     ) == (
         (2, 0),
         (3,),
@@ -125,5 +132,7 @@ def test_attributes_are_read_as_what_they_are_meant_to_be() -> None:
 
 
 def test_numbers_are_grouped_by_thousands_and_a_multiply_add_is_two_flops() -> None:
-    assert times(1000, 24) == "1,000 x 24"
-    assert worked("A x B", (1000, 24)) == "A x B = 1,000 x 24 = 24,000 MAC = 48,000 FLOP"
+    assert format_factors(1000, 24) == "1,000 x 24"
+    assert (
+        format_mac_product("A x B", (1000, 24)) == "A x B = 1,000 x 24 = 24,000 MAC = 48,000 FLOP"
+    )

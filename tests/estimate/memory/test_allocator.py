@@ -9,17 +9,17 @@ import pytest
 
 from perfctl.orchestrator.estimate.memory import (
     CAPABILITIES,
-    Peak,
-    capability,
-    cublas_workspace,
-    memory_of,
-    peak,
-    reserved,
+    MemoryPeak,
+    compute_reserved_bytes,
+    compute_rounded_peak,
+    find_memory_peak,
+    get_cublas_workspace_bytes,
+    parse_capability,
     round_block,
-    rounded_peak,
-    segment_size,
+    round_segment,
+    summarize_memory,
 )
-from perfctl.records.paper import Allocation, MemoryTrace
+from perfctl.records.paper import MemoryTrace, TensorAllocation
 from tests.make.tables import table
 
 KIB, MIB = 2**10, 2**20
@@ -30,7 +30,7 @@ SEGMENT = 20 * MIB
 def trace_of(*lives: tuple[float, int, int | None]) -> MemoryTrace:
     """(MiB, born, died)."""
     rows = tuple(
-        Allocation(int(size * MIB), "temporary", born, died, "", "", "")
+        TensorAllocation(int(size * MIB), "temporary", born, died, "", "", "")
         for size, born, died in lives
     )
     return MemoryTrace(rows, 10, 20, 30)
@@ -52,7 +52,7 @@ def trace_of(*lives: tuple[float, int, int | None]) -> MemoryTrace:
 def test_a_segment_is_2_or_20_mib_and_from_10_mib_on_a_multiple_of_2(
     size: int, segment: int
 ) -> None:
-    assert segment_size(size) == segment
+    assert round_segment(size) == segment
 
 
 def test_blocks_are_rounded_up_to_512_bytes() -> None:
@@ -123,7 +123,7 @@ HOLES = ((9, 0, 4), (1.5, 1, None), (5, 2, 4), (4.5, 3, None))
 def test_the_allocator_reserves_segments_and_uses_free_blocks_again(
     lives: tuple[tuple[float, int, int | None], ...], mib: int
 ) -> None:
-    assert reserved(trace_of(*lives)) == mib * MIB
+    assert compute_reserved_bytes(trace_of(*lives)) == mib * MIB
 
 
 @pytest.mark.parametrize(
@@ -131,21 +131,21 @@ def test_the_allocator_reserves_segments_and_uses_free_blocks_again(
     [(0, "forward"), (10, "forward"), (11, "backward"), (20, "backward"), (21, "optimizer")],
 )
 def test_a_phase_ends_with_its_last_moment(moment: int, phase: str) -> None:
-    assert peak(trace_of((1, moment, None))).phase == phase
+    assert find_memory_peak(trace_of((1, moment, None))).phase == phase
 
 
 def test_the_peak_names_what_lived_at_the_first_of_equal_moments_and_what_made_it() -> None:
     rows = (
-        Allocation(100, "parameter", 0, None, "", "", ""),
-        Allocation(7, "input", 0, 1, "", "", ""),
-        Allocation(50, "activation", 2, 3, "conv", "forward", "aten.convolution"),
-        Allocation(50, "gradient", 4, None, "fc", "backward", "aten.mm"),
+        TensorAllocation(100, "parameter", 0, None, "", "", ""),
+        TensorAllocation(7, "input", 0, 1, "", "", ""),
+        TensorAllocation(50, "activation", 2, 3, "conv", "forward", "aten.convolution"),
+        TensorAllocation(50, "gradient", 4, None, "fc", "backward", "aten.mm"),
     )
-    assert peak(MemoryTrace(rows, 10, 20, 30)) == Peak(
+    assert find_memory_peak(MemoryTrace(rows, 10, 20, 30)) == MemoryPeak(
         150, {"parameter": 100, "activation": 50}, "forward", "conv", "aten.convolution"
     )
-    assert peak(trace_of((1, 1, 2), (1, 2, None))).bytes == MIB, "what dies makes room"
-    assert peak(MemoryTrace((), 10, 20, 30)) == Peak(0, {}, "forward", "", "")
+    assert find_memory_peak(trace_of((1, 1, 2), (1, 2, None))).bytes == MIB, "what dies makes room"
+    assert find_memory_peak(MemoryTrace((), 10, 20, 30)) == MemoryPeak(0, {}, "forward", "", "")
 
 
 def test_everything_of_a_step_is_summed_by_category_and_its_peak_rounded_to_blocks() -> None:
@@ -158,11 +158,12 @@ def test_everything_of_a_step_is_summed_by_category_and_its_peak_rounded_to_bloc
         "activation": 600,
     }
     rows = tuple(
-        Allocation(size, name, place, None, "", "", "")
+        TensorAllocation(size, name, place, None, "", "", "")
         for place, (name, size) in enumerate(sizes.items())
     )
-    found = memory_of(
-        MemoryTrace((*rows, Allocation(90, "activation", 7, 8, "", "", "")), 10, 20, 30), (9, 0)
+    found = summarize_memory(
+        MemoryTrace((*rows, TensorAllocation(90, "activation", 7, 8, "", "", "")), 10, 20, 30),
+        (9, 0),
     )
     assert (
         found.parameters,
@@ -183,16 +184,16 @@ def test_everything_of_a_step_is_summed_by_category_and_its_peak_rounded_to_bloc
     assert found.rounded_peak == 512 * (2 + 1 + 2 + 4 + 1 + 2 + 1)
     assert (found.reserved, found.gpu) == (2 * MIB, (9, 0))
     assert (found.workspaces, found.allocated) == ({}, found.rounded_peak)
-    assert rounded_peak(trace_of((1, 0, 1), (1, 1, None))) == MIB
+    assert compute_rounded_peak(trace_of((1, 0, 1), (1, 1, None))) == MIB
 
 
 def test_each_thread_that_multiplies_matrices_has_a_workspace_in_a_segment_of_the_allocator() -> (
     None
 ):
-    def product(op: str, direction: str) -> Allocation:
-        return Allocation(MIB, "temporary", 1, 2, "fc", direction, op)
+    def product(op: str, direction: str) -> TensorAllocation:
+        return TensorAllocation(MIB, "temporary", 1, 2, "fc", direction, op)
 
-    own = cublas_workspace((8, 0))
+    own = get_cublas_workspace_bytes((8, 0))
     forward = product("aten.addmm", "forward")
     for rows, wanted in (
         ((product("aten.convolution", "forward"),), {}),
@@ -204,7 +205,7 @@ def test_each_thread_that_multiplies_matrices_has_a_workspace_in_a_segment_of_th
         ),
         ((product("aten.mm", "optimizer"),), {}),
     ):
-        found = memory_of(MemoryTrace(rows, 10, 20, 30), (8, 0))
+        found = summarize_memory(MemoryTrace(rows, 10, 20, 30), (8, 0))
         assert found.workspaces == wanted
         assert found.allocated == len(rows) * MIB + sum(wanted.values())
         # Small tensors and cuBLASLt's share segments of 2 MiB; one of 20 MiB holds two of cuBLAS's
@@ -216,17 +217,19 @@ def test_each_thread_that_multiplies_matrices_has_a_workspace_in_a_segment_of_th
 
 
 def test_segments_of_the_step_before_stay_and_its_survivors_lie_where_they_were_made() -> None:
-    def storage(size: int, born: int, died: int | None) -> Allocation:
-        return Allocation(size * MIB, "temporary", born, died, "", "", "")
+    def storage(size: int, born: int, died: int | None) -> TensorAllocation:
+        return TensorAllocation(size * MIB, "temporary", born, died, "", "", "")
 
     # The first step leaves 30 MiB free but for the 12 that its optimizer's state took; the second
     # one needs 30 again.
     first = (storage(30, 1, 2), storage(12, 3, None))
     second = (storage(12, 0, None), storage(30, 1, 2))
-    assert reserved(MemoryTrace(second, 10, 20, 30)) == (12 + 30) * MIB
-    assert reserved(MemoryTrace(second, 10, 20, 30, first=first)) == (30 + 30) * MIB
+    assert compute_reserved_bytes(MemoryTrace(second, 10, 20, 30)) == (12 + 30) * MIB
+    assert compute_reserved_bytes(MemoryTrace(second, 10, 20, 30, first=first)) == (30 + 30) * MIB
     assert (
-        reserved(MemoryTrace((storage(12, 0, None), storage(18, 1, 2)), 10, 20, 30, first=first))
+        compute_reserved_bytes(
+            MemoryTrace((storage(12, 0, None), storage(18, 1, 2)), 10, 20, 30, first=first)
+        )
         == 30 * MIB
     )
 
@@ -245,7 +248,7 @@ def test_the_workspace_of_cublas_is_32_mib_from_hopper_on(
     gpu: tuple[int, int] | None, workspace: int
 ) -> None:
     assert (
-        cublas_workspace(gpu)
+        get_cublas_workspace_bytes(gpu)
         == workspace
         == (32 * MIB if gpu is not None and gpu >= (9, 0) else 4096 * KIB * 2 + 128 * KIB)
     )
@@ -272,5 +275,5 @@ def test_the_workspace_of_cublas_is_32_mib_from_hopper_on(
 def test_a_capability_is_its_last_digit_and_those_before_it(
     text: str, wanted: tuple[int, int] | None
 ) -> None:
-    assert capability(text) == wanted
-    assert all(capability(name) == pair for name, pair in CAPABILITIES.items())
+    assert parse_capability(text) == wanted
+    assert all(parse_capability(name) == pair for name, pair in CAPABILITIES.items())

@@ -11,17 +11,17 @@ from perfctl.orchestrator.estimate.memory import (
     LARGE_SEGMENT,
     LT_WORKSPACE,
     SMALL_SEGMENT,
-    Fit,
-    LinesError,
+    BlockPool,
+    LargestBatch,
     OutOfMemory,
-    Pool,
     StepMemory,
-    allocated_by,
-    cublas_workspace,
-    largest_batch,
-    runs_in,
+    UnlikeTracesError,
+    can_run_in,
+    compute_allocated_bytes,
+    find_largest_batch,
+    get_cublas_workspace_bytes,
 )
-from perfctl.records.paper import Allocation, MemoryTrace
+from perfctl.records.paper import MemoryTrace, TensorAllocation
 
 MIB = 2**20
 LIVES = ((24, 0, 0, None), (0, 11, 1, 4), (0, 7, 2, 3), (0, 30, 5, 6))
@@ -31,7 +31,7 @@ of both."""
 
 def trace(batch: int, *lives: tuple[int, int, int, int | None], op: str = "") -> MemoryTrace:
     rows = tuple(
-        Allocation((fixed + each * batch) * MIB, "temporary", born, died, "", "forward", op)
+        TensorAllocation((fixed + each * batch) * MIB, "temporary", born, died, "", "forward", op)
         for fixed, each, born, died in lives
     )
     return MemoryTrace(rows, 10, 20, 30)
@@ -42,23 +42,23 @@ def memory(*lives: tuple[int, int, int, int | None], op: str = "") -> StepMemory
 
 
 def test_where_memory_ends_the_allocator_gives_unused_segments_back_and_then_stops() -> None:
-    pool = Pool(limit=100 * MIB)
+    pool = BlockPool(limit=100 * MIB)
     kept, freed = pool.take(30 * MIB), pool.take(40 * MIB)
-    pool.give(freed)
+    pool.free_block(freed)
     assert pool.reserved == 70 * MIB  # the 40 are kept for the next tensor of at most their size
     pool.take(60 * MIB)
     assert pool.reserved == 90 * MIB  # 30 + 60: the 40 went back to the device
     with pytest.raises(OutOfMemory, match="no room for 12,582,912 B beside 94,371,840 B in use"):
         pool.take(12 * MIB)
-    pool.give(kept)
+    pool.free_block(kept)
     pool.take(30 * MIB)
     assert pool.reserved == 90 * MIB
 
 
 def test_a_segment_that_is_used_in_part_cannot_be_given_back() -> None:
-    pool = Pool(limit=100 * MIB)
+    pool = BlockPool(limit=100 * MIB)
     whole = pool.take(60 * MIB)
-    pool.give(whole)
+    pool.free_block(whole)
     pool.take(20 * MIB)  # from the segment of 60, whose other 40 stay its own
     pool.take(40 * MIB)
     pool.take(40 * MIB)
@@ -76,18 +76,18 @@ def test_a_step_at_any_batch_is_the_trace_of_that_batch() -> None:
 def test_the_largest_batch_is_the_one_that_trying_all_of_them_finds(
     room: int, reserve: int
 ) -> None:
-    runs = [batch for batch in range(1, 300) if runs_in(trace(batch, *LIVES), room)]
+    runs = [batch for batch in range(1, 300) if can_run_in(trace(batch, *LIVES), room)]
     fit = memory(*LIVES).largest(room + reserve, reserve)
     assert fit.batch == max(runs, default=0)
-    assert fit.needed == (allocated_by(trace(fit.batch, *LIVES)) if runs else 0)
+    assert fit.needed == (compute_allocated_bytes(trace(fit.batch, *LIVES)) if runs else 0)
     assert fit.margin == room - fit.needed >= 0
-    assert fit.next_needed == allocated_by(trace(fit.batch + 1, *LIVES))
+    assert fit.next_needed == compute_allocated_bytes(trace(fit.batch + 1, *LIVES))
     edges = (1, fit.batch or 1, fit.batch + 1)
     assert [memory(*LIVES).fits(batch, room + reserve, reserve) for batch in edges] == [
         batch <= fit.batch for batch in edges
     ]
     # Found by doubling, as of a model whose storages do not grow in lines.
-    assert largest_batch(room, reserve, lambda batch: trace(batch, *LIVES)) == fit
+    assert find_largest_batch(room, reserve, lambda batch: trace(batch, *LIVES)) == fit
 
 
 def test_pieces_that_are_too_small_cost_batches_that_the_tensors_alone_would_allow() -> None:
@@ -98,7 +98,7 @@ def test_pieces_that_are_too_small_cost_batches_that_the_tensors_alone_would_all
     tensors = room // (17 * MIB)
     assert fit.batch is not None and fit.batch <= tensors
     assert fit.batch == max(
-        batch for batch in range(tensors + 1) if runs_in(trace(batch, *lives), room)
+        batch for batch in range(tensors + 1) if can_run_in(trace(batch, *lives), room)
     )
 
 
@@ -106,7 +106,7 @@ def test_workspaces_of_cublas_count_for_both_the_bytes_and_the_largest_batch() -
     lives = ((0, 16, 1, None),)
     for gpu, large in (((8, 0), LARGE_SEGMENT), ((9, 0), 32 * MIB)):
         found = memory(*lives, op="aten.addmm")
-        assert found.allocated(3, gpu) == 48 * MIB + cublas_workspace(gpu) + LT_WORKSPACE
+        assert found.allocated(3, gpu) == 48 * MIB + get_cublas_workspace_bytes(gpu) + LT_WORKSPACE
         # The workspaces are in segments of their own, which nothing of 16 MiB fits into.
         assert found.largest(160 * MIB, 0, gpu).batch == (160 * MIB - large - SMALL_SEGMENT) // (
             16 * MIB
@@ -115,14 +115,14 @@ def test_workspaces_of_cublas_count_for_both_the_bytes_and_the_largest_batch() -
 
 def test_a_step_that_does_not_grow_fits_at_every_batch_or_at_none() -> None:
     flat = ((24, 0, 0, None),)
-    assert memory(*flat).largest(100 * MIB, MIB) == Fit(None, 24 * MIB, MIB, 75 * MIB, 0)
-    assert memory(*flat).largest(20 * MIB) == Fit(0, 0, 0, 20 * MIB, 24 * MIB)
+    assert memory(*flat).largest(100 * MIB, MIB) == LargestBatch(None, 24 * MIB, MIB, 75 * MIB, 0)
+    assert memory(*flat).largest(20 * MIB) == LargestBatch(0, 0, 0, 20 * MIB, 24 * MIB)
 
 
 def test_steps_that_differ_in_more_than_their_sizes_are_refused() -> None:
     one, other = trace(2, *LIVES), trace(3, *LIVES)
     for first in ((), one.allocations[:1]):
-        with pytest.raises(LinesError, match="lifetime of a tensor"):
+        with pytest.raises(UnlikeTracesError, match="lifetime of a tensor"):
             StepMemory(replace(one, first=first), replace(other, first=other.allocations), (2, 3))
 
 
@@ -133,6 +133,6 @@ def test_the_search_by_doubling_asks_for_few_batch_sizes_and_for_none_twice() ->
         asked.append(batch)
         return trace(batch, (0, 2, 1, None))
 
-    assert largest_batch(1000 * MIB, 0, at).batch == 500
+    assert find_largest_batch(1000 * MIB, 0, at).batch == 500
     assert asked[:10] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
     assert len(asked) == len(set(asked)) == 10 + 8

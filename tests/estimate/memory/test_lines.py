@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.estimate.memory import (
-    LinesError,
     MemoryLine,
-    largest_fitting,
-    lines_by_part,
-    lines_of,
-    peak,
-    peak_at,
-    upper,
+    UnlikeTracesError,
+    compute_peak_at,
+    find_largest_fitting,
+    find_memory_peak,
+    fit_lines_by_phase,
+    fit_memory_lines,
+    select_upper_lines,
 )
-from perfctl.records.paper import Allocation, MemoryTrace
+from perfctl.records.paper import MemoryTrace, TensorAllocation
 
 
 def trace(batch: int, *storages: tuple[int, int, int, int | None], ends: int = 9) -> MemoryTrace:
     """Storages as (fixed, bytes a sample, born, died)."""
     made = tuple(
-        Allocation(fixed + each * batch, "activation", born, died, "", "", "")
+        TensorAllocation(fixed + each * batch, "activation", born, died, "", "", "")
         for fixed, each, born, died in storages
     )
     return MemoryTrace(made, 3, 6, ends)
@@ -32,36 +32,38 @@ def trace(batch: int, *storages: tuple[int, int, int, int | None], ends: int = 9
 
 def test_the_peak_is_the_largest_of_the_moments_at_every_batch() -> None:
     storages = ((1000, 0, 0, None), (0, 30, 1, 4), (0, 12, 2, 5), (500, 0, 6, 8), (0, 1, 7, None))
-    lines = lines_of(trace(2, *storages), trace(3, *storages), (2, 3))
+    lines = fit_memory_lines(trace(2, *storages), trace(3, *storages), (2, 3))
     assert lines == (MemoryLine(1000, 42), MemoryLine(1500, 1))
     for batch in (1, 5, 12, 13, 400):
         assert (
-            peak_at(lines, batch)
-            == peak(trace(batch, *storages)).bytes
+            compute_peak_at(lines, batch)
+            == find_memory_peak(trace(batch, *storages)).bytes
             == max(1000 + 42 * batch, 1500 + batch)
         )
 
 
 def test_the_optimizers_moments_stand_apart() -> None:
     storages = ((1000, 0, 0, None), (0, 30, 1, 4), (500, 0, 7, 8))
-    before, after = lines_by_part(trace(2, *storages), trace(3, *storages), (2, 3))
+    before, after = fit_lines_by_phase(trace(2, *storages), trace(3, *storages), (2, 3))
     assert before == (MemoryLine(1000, 30),) and after == (MemoryLine(1500, 0),)
 
 
 def test_the_largest_batch_that_fits_fills_the_limit_and_one_more_does_not() -> None:
     lines = (MemoryLine(1000, 42), MemoryLine(1500, 1))
     for limit in (1600, 5200, 99_999):
-        batch = largest_fitting(lines, limit)
-        assert batch is not None and peak_at(lines, batch) <= limit < peak_at(lines, batch + 1)
-    assert largest_fitting(lines, 1499) == 0, "not even the parameters fit"
+        batch = find_largest_fitting(lines, limit)
+        assert batch is not None and compute_peak_at(lines, batch) <= limit < compute_peak_at(
+            lines, batch + 1
+        )
+    assert find_largest_fitting(lines, 1499) == 0, "not even the parameters fit"
     assert (
-        largest_fitting((MemoryLine(100, 0),), 200) is None
-        and largest_fitting((MemoryLine(100, 0),), 50) == 0
+        find_largest_fitting((MemoryLine(100, 0),), 200) is None
+        and find_largest_fitting((MemoryLine(100, 0),), 50) == 0
     )
 
 
 def test_only_lines_that_are_on_top_somewhere_or_may_be_are_kept() -> None:
-    assert upper(
+    assert select_upper_lines(
         [MemoryLine(5, 1), MemoryLine(4, 1), MemoryLine(5, 0), MemoryLine(9, 0), MemoryLine(5, 1)]
     ) == (
         MemoryLine(5, 1),
@@ -71,21 +73,21 @@ def test_only_lines_that_are_on_top_somewhere_or_may_be_are_kept() -> None:
 
 def test_steps_that_differ_in_more_than_size_have_no_lines() -> None:
     one = trace(2, (0, 30, 1, 4))
-    with pytest.raises(LinesError, match="different tensors"):
-        lines_of(one, trace(3, (0, 30, 1, 4), (0, 1, 2, 3)), (2, 3))
-    with pytest.raises(LinesError, match="lifetime of a tensor"):
-        lines_of(one, trace(3, (0, 30, 1, 5)), (2, 3))
+    with pytest.raises(UnlikeTracesError, match="different tensors"):
+        fit_memory_lines(one, trace(3, (0, 30, 1, 4), (0, 1, 2, 3)), (2, 3))
+    with pytest.raises(UnlikeTracesError, match="lifetime of a tensor"):
+        fit_memory_lines(one, trace(3, (0, 30, 1, 5)), (2, 3))
     for cut in (
         (replace(one, whole=False), trace(3, (0, 30, 1, 4))),
         (one, replace(trace(3, (0, 30, 1, 4)), whole=False)),
     ):
-        with pytest.raises(LinesError, match="different tensors"):
-            lines_of(*cut, (2, 3))
+        with pytest.raises(UnlikeTracesError, match="different tensors"):
+            fit_memory_lines(*cut, (2, 3))
 
 
 def test_backwards_last_moment_is_not_the_optimizers() -> None:
     storages = ((1000, 0, 0, None), (0, 30, 6, 7), (500, 0, 7, 8))
-    before, after = lines_by_part(trace(2, *storages), trace(3, *storages), (2, 3))
+    before, after = fit_lines_by_phase(trace(2, *storages), trace(3, *storages), (2, 3))
     assert (before, after) == ((MemoryLine(1000, 30),), (MemoryLine(1500, 0),))
 
 
@@ -103,16 +105,19 @@ def traced(model: str, optimizer: str, batch: int, precision: str = "fp32") -> A
 
 def test_lines_from_batches_2_and_3_are_the_traced_peak_at_others() -> None:
     small, more = (traced("mnist_cnn", "adadelta", batch).memory_trace for batch in (2, 3))
-    lines = lines_of(small, more, (2, 3))
+    lines = fit_memory_lines(small, more, (2, 3))
     for batch in (1, 64):
-        assert peak_at(lines, batch) == traced("mnist_cnn", "adadelta", batch).memory.peak.bytes
+        assert (
+            compute_peak_at(lines, batch)
+            == traced("mnist_cnn", "adadelta", batch).memory.peak.bytes
+        )
 
 
 def test_a_model_that_was_traced_with_adam_has_its_lines_for_the_other_optimizers() -> None:
     pytest.importorskip("torchvision")
-    from perfctl.orchestrator.commands.calculator import trace_all
+    from perfctl.orchestrator.commands.calculator import trace_models
 
-    ((found,), left_out) = trace_all(("squeezenet1_1",), lambda *said: None)
+    ((found,), left_out) = trace_models(("squeezenet1_1",), lambda *said: None)
     assert left_out == () and found.lines is not None
     for precision, optimizer in (
         ("fp32", "sgd"),
@@ -125,8 +130,8 @@ def test_a_model_that_was_traced_with_adam_has_its_lines_for_the_other_optimizer
             for batch in (2, 3)
         )
         for batch in (1, 2, 32, 500):
-            expected = peak_at(lines_of(small, more, (2, 3)), batch)
-            assert peak_at(found.lines[precision][optimizer], batch) == expected, (
+            expected = compute_peak_at(fit_memory_lines(small, more, (2, 3)), batch)
+            assert compute_peak_at(found.lines[precision][optimizer], batch) == expected, (
                 precision,
                 optimizer,
                 batch,

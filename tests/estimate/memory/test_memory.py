@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from perfctl.orchestrator.estimate import session as estimation
-from perfctl.orchestrator.estimate.memory import peak
-from perfctl.workloads.tracing.recorder import trace
+from perfctl.orchestrator.estimate.memory import find_memory_peak
+from perfctl.workloads.tracing.recorder import trace_step
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
@@ -49,9 +49,9 @@ def test_the_peak_equals_mem_trackers_byte_for_byte(optimizer: str) -> None:
             del output
             stepper.step()
             wanted = next(iter(tracker.get_tracker_snapshot("peak").values()))["Total"]
-    traced = trace(make(), (inputs,), optimizer=optimizer, memory=True)
+    traced = trace_step(make(), (inputs,), optimizer=optimizer, memory=True)
     assert traced.memory is not None
-    assert peak(traced.memory).bytes == wanted
+    assert find_memory_peak(traced.memory).bytes == wanted
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.parallel import (
-    explain_no_time,
-    memory_by_rank,
-    read_parallel,
+    compute_memory_by_rank,
+    explain_untimed_plan,
+    parse_parallel_plan,
     suggest_plans,
 )
 from perfctl.orchestrator.estimate.session import estimate
@@ -77,7 +77,9 @@ def traced(*sizes: int, batch: int = 1, seq: int = 16, tied: bool = False) -> Es
 
 
 def states(plan: str, *sizes: int, tied: bool) -> list[int]:
-    ranks = memory_by_rank(traced(*sizes, tied=tied), read_parallel(f"{plan},states=megatron"))
+    ranks = compute_memory_by_rank(
+        traced(*sizes, tied=tied), parse_parallel_plan(f"{plan},states=megatron")
+    )
     return [rank.parameters + rank.gradients + rank.optimizer for rank in ranks]
 
 
@@ -116,7 +118,7 @@ def test_a_block_keeps_what_the_formula_of_flash_attention_says(
     by_layers = []
     for layers in (2, 3):
         model = traced(layers, H, 64, 64, VOCAB, SEQ, batch=4, seq=SEQ)
-        (rank,) = memory_by_rank(model, read_parallel(plan))
+        (rank,) = compute_memory_by_rank(model, parse_parallel_plan(plan))
         by_layers.append(rank.recomputed_activations if full else rank.activations)
     kept = by_layers[1] - by_layers[0]
     # the kernel's log-sum-exp, 4 bytes a head and query, is not in the formula
@@ -142,7 +144,7 @@ def linear(precision: str = "fp32") -> Estimate:
 )
 def test_zero_shards_the_states_of_any_model(plan: str, sizes: tuple[float, ...]) -> None:
     model = linear("bf16-true" if "states" in plan else "fp32")
-    (rank,) = memory_by_rank(model, read_parallel(plan))
+    (rank,) = compute_memory_by_rank(model, parse_parallel_plan(plan))
     assert (rank.parameters, rank.gradients, rank.optimizer) == tuple(1e6 * size for size in sizes)
     assert rank.recomputed_activations is None
 
@@ -170,21 +172,21 @@ def test_the_last_stage_has_its_own_copy_of_a_tied_head() -> None:
 )
 def test_a_plan_without_a_rule_is_refused(plan: str) -> None:
     with pytest.raises(UsageError, match="parallel"):
-        memory_by_rank(linear(), read_parallel(plan))
+        compute_memory_by_rank(linear(), parse_parallel_plan(plan))
 
 
 def test_a_suggested_plan_is_the_smallest_whose_known_bytes_fit() -> None:
     model = traced(*GPT_7B)
     plan = suggest_plans(model, 16 * GB)[0]
     assert plan == "zero=3,dp=4"
-    (smaller,) = memory_by_rank(model, read_parallel("fsdp=2"))
+    (smaller,) = compute_memory_by_rank(model, parse_parallel_plan("fsdp=2"))
     assert smaller.recomputed_total > 16 * GB
 
 
 def test_frozen_parameters_have_neither_gradients_nor_optimizer_state() -> None:
     model = linear()
     frozen = replace(model, modules=tuple(replace(one, trainable=0) for one in model.modules))
-    (rank,) = memory_by_rank(frozen, read_parallel("dp=2"))
+    (rank,) = compute_memory_by_rank(frozen, parse_parallel_plan("dp=2"))
     assert astuple(rank)[1:5] == (4e6, 0, 0, 0)
 
 
@@ -198,5 +200,5 @@ def test_frozen_parameters_have_neither_gradients_nor_optimizer_state() -> None:
     ],
 )
 def test_time_is_predicted_for_data_parallelism_alone(plan: str, kinds: str | None) -> None:
-    reason = explain_no_time(read_parallel(plan))
+    reason = explain_untimed_plan(parse_parallel_plan(plan))
     assert (reason is None) if kinds is None else f"no time with {kinds}: " in str(reason)

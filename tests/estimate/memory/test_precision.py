@@ -14,15 +14,18 @@ from perfctl.orchestrator.estimate.memory import (
     RESERVE,
     SMALL,
     StepMemory,
-    lines_of,
-    peak_at,
-    reserve_on,
-    runs_in,
+    can_run_in,
+    compute_peak_at,
+    fit_memory_lines,
+    get_default_reserve,
 )
-from perfctl.orchestrator.estimate.plan_memory import inference_lines, lines_of_plan
-from perfctl.orchestrator.predict.cost import room_of
+from perfctl.orchestrator.estimate.plan_memory import (
+    compute_inference_lines,
+    compute_training_lines,
+)
+from perfctl.orchestrator.predict.cost import compute_memory_need
 from perfctl.records.paper import MemoryTrace
-from perfctl.workloads.models.plan import plan
+from perfctl.workloads.models.plan import plan_model
 
 PUBLISHED = Path(__file__).parents[3] / "scripts" / "proof" / "accuracy" / "published.csv"
 RESNET50 = "resnet:depth=50,width=64,image=224,classes=1000"
@@ -67,29 +70,34 @@ def traced(model: str, precision: str, optimizer: str, batch: int) -> MemoryTrac
 def test_a_familys_lines_are_the_trace_to_the_byte(
     spec: str, optimizer: str, precision: str
 ) -> None:
-    planned = plan(spec)
+    planned = plan_model(spec)
     lines = (
-        lines_of_plan(planned, optimizer, precision)
+        compute_training_lines(planned, optimizer, precision)
         if optimizer
-        else inference_lines(planned, precision)
+        else compute_inference_lines(planned, precision)
     )
     small, more = (traced(spec, precision, optimizer, batch) for batch in (2, 3))
     for batch in (1, 2, 3, 8, 48, 1000):
-        assert peak_at(lines, batch) == peak_at(lines_of(small, more, (2, 3)), batch), batch
+        assert compute_peak_at(lines, batch) == compute_peak_at(
+            fit_memory_lines(small, more, (2, 3)), batch
+        ), batch
 
 
 def test_bf16_has_the_bytes_of_fp16_and_tf32_those_of_fp32() -> None:
-    planned = plan("resnet:depth=26,width=8")
+    planned = plan_model("resnet:depth=26,width=8")
     for one, other in (("bf16", "fp16"), ("tf32", "fp32")):
-        assert lines_of_plan(planned, "adam", one) == lines_of_plan(planned, "adam", other)
-        assert inference_lines(planned, one) == inference_lines(planned, other)
+        assert compute_training_lines(planned, "adam", one) == compute_training_lines(
+            planned, "adam", other
+        )
+        assert compute_inference_lines(planned, one) == compute_inference_lines(planned, other)
 
 
 def test_sixteen_bits_halve_what_grows_with_the_batch_and_add_casts_to_what_does_not() -> None:
-    planned = plan("vgg:depth=11,width=64,image=224")
+    planned = plan_model("vgg:depth=11,width=64,image=224")
     batch = 256
     whole, half = (
-        peak_at(lines_of_plan(planned, "momentum", name), batch) for name in ("fp32", "fp16")
+        compute_peak_at(compute_training_lines(planned, "momentum", name), batch)
+        for name in ("fp32", "fp16")
     )
     places = 8 * batch * sum(layer.outputs for layer in planned.layers if layer.kind == "max_pool")
     given = 4 * batch * planned.layers[0].inputs
@@ -113,15 +121,15 @@ def test_a_deep_network_runs_in_its_tensors_and_half_a_gib_for_workspaces_and_fr
     docs/reference/formulas.md, Memory."""
     small, more = (traced(spec, "fp16", optimizer, size) for size in (2, 3))
     memory = StepMemory(small, more, (2, 3))
-    step, tensors = memory.at(batch), peak_at(memory.lines, batch)
-    assert runs_in(step, tensors + RESERVE // 2)
-    assert not runs_in(step, tensors - SMALL)
+    step, tensors = memory.at(batch), compute_peak_at(memory.lines, batch)
+    assert can_run_in(step, tensors + RESERVE // 2)
+    assert not can_run_in(step, tensors - SMALL)
 
 
 def test_every_published_run_of_resnet_50_is_said_to_fit_on_its_card() -> None:
     """DeepLearningExamples, Lambda and others; on a V100 of 16 GB batch 128 in fp32 and 256
     in AMP."""
-    planned, fitted, most = plan(RESNET50), 0, dict[tuple[str, str], int]()
+    planned, fitted, most = plan_model(RESNET50), 0, dict[tuple[str, str], int]()
     with PUBLISHED.open(encoding="utf-8") as file:
         rows = [
             row
@@ -137,11 +145,13 @@ def test_every_published_run_of_resnet_50_is_said_to_fit_on_its_card() -> None:
         )
         trains = row["mode"] == "train"
         lines = (
-            lines_of_plan(planned, "momentum", precision)
+            compute_training_lines(planned, "momentum", precision)
             if trains
-            else inference_lines(planned, precision)
+            else compute_inference_lines(planned, precision)
         )
-        assert room_of(lines, batch, machine.memory_bytes, reserve_on(machine.kind)).fits, row["id"]
+        assert compute_memory_need(
+            lines, batch, machine.memory_bytes, get_default_reserve(machine.kind)
+        ).fits, row["id"]
         fitted += 1
         if trains and machine.name == "V100 SXM2 16 GB":
             key = row["device"], precision

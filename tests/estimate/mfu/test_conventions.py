@@ -13,25 +13,25 @@ from perfctl.orchestrator.estimate.mfu import (
     CONVENTIONS,
     EXACT,
     VARIANTS,
-    AttentionLayer,
-    Audit,
-    Convention,
-    Decoder,
-    Peak,
+    AttentionSizes,
+    DecoderSizes,
+    DevicePeak,
+    MfuAudit,
+    MfuConvention,
     audit,
-    by_hand,
-    repeated,
+    build_decoder_by_hand,
+    count_recomputed_flops,
 )
 
 EVERY = (*CONVENTIONS, *VARIANTS, EXACT, CAUSAL)
 FORMULAS = {one.key: one for one in EVERY}
-MODEL = Decoder(
+MODEL = DecoderSizes(
     name="m",
     seq=10,
     products=1000,
     router=30,
     head=200,
-    attention=(AttentionLayer(8, 4), AttentionLayer(8)),
+    attention=(AttentionSizes(8, 4), AttentionSizes(8)),
     embedding=200,
     positions=50,
     tied=False,
@@ -43,7 +43,7 @@ MODEL = Decoder(
 PAIRS = 16
 
 
-def terms(key: str, model: Decoder = MODEL) -> dict[str, float]:
+def terms(key: str, model: DecoderSizes = MODEL) -> dict[str, float]:
     found = FORMULAS[key].terms(model)
     assert found is not None
     return {name: value for name, value in found.items() if value}
@@ -80,15 +80,15 @@ def test_a_tied_matrix_counts_once_as_the_head() -> None:
     assert tied.parameters == MODEL.parameters - 200
 
 
-def sized() -> st.SearchStrategy[Decoder]:
+def sized() -> st.SearchStrategy[DecoderSizes]:
     some = st.integers(0, 10**12)
     layers = st.lists(
-        st.builds(AttentionLayer, st.integers(1, 10**5), st.none() | st.integers(1, 9000)),
+        st.builds(AttentionSizes, st.integers(1, 10**5), st.none() | st.integers(1, 9000)),
         min_size=1,
         max_size=4,
     )
     return st.builds(
-        Decoder,
+        DecoderSizes,
         name=st.just("m"),
         seq=st.integers(1, 10**5),
         products=st.integers(1, 10**12),
@@ -107,8 +107,8 @@ def sized() -> st.SearchStrategy[Decoder]:
 
 @settings(max_examples=60)
 @given(model=sized())
-def test_the_terms_of_a_difference_add_up_to_it(model: Decoder) -> None:
-    found = audit(model, 1e-30, 1, Peak(1.0, ""))
+def test_the_terms_of_a_difference_add_up_to_it(model: DecoderSizes) -> None:
+    found = audit(model, 1e-30, 1, DevicePeak(1.0, ""))
     for row in (found.causal, *found.rows):
         difference = found.difference(row)
         assert difference is not None
@@ -122,7 +122,7 @@ def test_the_terms_of_a_difference_add_up_to_it(model: Decoder) -> None:
 
 
 @pytest.mark.parametrize("one", EVERY, ids=lambda one: one.key)
-def test_every_formula_names_its_source_and_no_term_that_has_no_name(one: Convention) -> None:
+def test_every_formula_names_its_source_and_no_term_that_has_no_name(one: MfuConvention) -> None:
     assert one.source and one.formula and one.attention
     assert set(one.terms(MODEL) or {}) <= {
         "weights",
@@ -140,18 +140,20 @@ def test_every_formula_names_its_source_and_no_term_that_has_no_name(one: Conven
 def test_recomputing_adds_a_forward_pass_of_what_runs_again() -> None:
     exact, palm = terms("exact"), terms("palm")
     attention = exact["attention"] / 3
-    assert repeated(EXACT, exact, "none") == 0
-    assert repeated(EXACT, exact, "selective") == attention
-    assert repeated(EXACT, exact, "full") == 2 * (1000 + 30) + attention, "not the LM head"
+    assert count_recomputed_flops(EXACT, exact, "none") == 0
+    assert count_recomputed_flops(EXACT, exact, "selective") == attention
+    assert count_recomputed_flops(EXACT, exact, "full") == 2 * (1000 + 30) + attention, (
+        "not the LM head"
+    )
     parameters = sum(value for name, value in palm.items() if name != "attention")
-    assert repeated(FORMULAS["palm"], palm, 0.75) == pytest.approx(
+    assert count_recomputed_flops(FORMULAS["palm"], palm, 0.75) == pytest.approx(
         0.75 * parameters / 3 + attention
     ), "all parameters"
 
 
-def throughput(mfu: float, devices: int = 1, model: Decoder = MODEL) -> Audit:
+def throughput(mfu: float, devices: int = 1, model: DecoderSizes = MODEL) -> MfuAudit:
     """An audit whose exact count has this MFU."""
-    peak = Peak(1e6, "")
+    peak = DevicePeak(1e6, "")
     return audit(
         model,
         mfu * peak.flops * devices / sum(model.exact().values()),
@@ -172,7 +174,7 @@ def test_utilisations_over_100_percent_are_refused_with_a_cause() -> None:
 
 
 def test_scores_that_the_mask_leaves_out_are_named_as_the_cause() -> None:
-    long = by_hand(layers=2, hidden=64, heads=2, ffn=64, vocab=10, seq=100_000)
+    long = build_decoder_by_hand(layers=2, hidden=64, heads=2, ffn=64, vocab=10, seq=100_000)
     assert "causal mask removes" in (throughput(1.5, model=long).exact.reason or "")
     windowed = replace(
         long, attention=tuple(replace(layer, window=128) for layer in long.attention)

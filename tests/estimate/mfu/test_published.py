@@ -15,12 +15,12 @@ import pytest
 from perfctl.orchestrator.estimate.mfu import (
     CONVENTIONS,
     VARIANTS,
-    AttentionLayer,
-    Decoder,
-    Peak,
+    AttentionSizes,
+    DecoderSizes,
+    DevicePeak,
     audit,
-    by_hand,
-    repeated,
+    build_decoder_by_hand,
+    count_recomputed_flops,
 )
 from tests.make.decoders import GPT_OSS, LLAMA3_8B, QWEN3_MOE, gated
 from tests.make.tables import table
@@ -30,14 +30,14 @@ BY_01_PERCENT = 0.001
 A100, TPU_V4 = 312e12, 275e12
 
 
-def flops(key: str, model: Decoder) -> float:
+def flops(key: str, model: DecoderSizes) -> float:
     terms = FORMULAS[key].terms(model)
     assert terms is not None
     return sum(terms.values())
 
 
-def palm(layers: int, hidden: int, heads: int, billions: float) -> Decoder:
-    return by_hand(
+def palm(layers: int, hidden: int, heads: int, billions: float) -> DecoderSizes:
+    return build_decoder_by_hand(
         layers=layers,
         hidden=hidden,
         heads=heads,
@@ -58,10 +58,10 @@ PALM = palm(118, 18432, 48, 540.35)
 def test_palms_mfu_of_megatron_turing_is_cut_off_not_rounded() -> None:
     """The paper has 29.7% and 30.2%; its own numbers give 29.77% and 30.27%, so 0.1% cannot
     be met."""
-    model = by_hand(
+    model = build_decoder_by_hand(
         layers=105, hidden=20480, heads=128, ffn=4 * 20480, vocab=50_257, seq=2048, parameters=530e9
     )
-    found = audit(model, 65.43e3, 2240, Peak(A100, ""))
+    found = audit(model, 65.43e3, 2240, DevicePeak(A100, ""))
     for key, percent in (("6N", 29.7), ("palm", 30.2)):
         mfu = found.row(key).mfu
         assert mfu is not None
@@ -70,7 +70,7 @@ def test_palms_mfu_of_megatron_turing_is_cut_off_not_rounded() -> None:
 
 LAYERS, WIDTH, VOCAB, BLOCK = 12, 768, 50257, 1024
 GPT2 = replace(
-    by_hand(
+    build_decoder_by_hand(
         layers=LAYERS, hidden=WIDTH, heads=12, ffn=4 * WIDTH, vocab=VOCAB, tied=True, seq=BLOCK
     ),
     positions=BLOCK * WIDTH,
@@ -83,7 +83,7 @@ def test_nanogpts_notebook_to_the_last_digit() -> None:
     assert GPT2.parameters == 124_337_664
     assert flops("palm", GPT2) * BLOCK == 879_894_724_608
     assert sum(GPT2.exact().values()) * BLOCK == 874_944_921_600
-    found = audit(GPT2, 100 * BLOCK / 0.755, 1, Peak(A100, ""))
+    found = audit(GPT2, 100 * BLOCK / 0.755, 1, DevicePeak(A100, ""))
     assert found.exact.mfu == pytest.approx(0.3714, rel=BY_01_PERCENT)
     assert LLAMA3_8B.parameters == 8_030_261_248
 
@@ -109,7 +109,7 @@ def test_megatrons_table_of_mfu_and_hfu(
 ) -> None:
     """HFU only by its equation 8, 72 B L s h^2 (1 + s / 3h + ...): the text's 4 B s^2 h more a
     layer would be (1 + 2s / 9h)."""
-    model = by_hand(
+    model = build_decoder_by_hand(
         layers=layers, hidden=hidden, heads=heads, ffn=4 * hidden, vocab=51_200, seq=2048
     )
     tokens_per_second = batch * 2048 / seconds
@@ -117,7 +117,7 @@ def test_megatrons_table_of_mfu_and_hfu(
         model,
         tokens_per_second,
         gpus,
-        Peak(A100, ""),
+        DevicePeak(A100, ""),
         recompute="selective",
         reported=(hfu / 100, hfu / 100 * BY_01_PERCENT),
     )
@@ -134,18 +134,18 @@ def test_megatrons_table_of_mfu_and_hfu(
 
 def test_megatrons_22b_is_as_near_as_its_iteration_time() -> None:
     """1.10 s has three digits, so that its 41.5% is known within 0.45%, not 0.1%."""
-    model = by_hand(
+    model = build_decoder_by_hand(
         layers=48, hidden=6144, heads=64, ffn=4 * 6144, vocab=51_200, seq=2048, head_dim=96
     )
     low, high = (
-        audit(model, 4 * 2048 / seconds, 8, Peak(A100, "")).exact.mfu or 0
+        audit(model, 4 * 2048 / seconds, 8, DevicePeak(A100, "")).exact.mfu or 0
         for seconds in (1.105, 1.095)
     )
     assert low < 0.415 < high
 
 
 SHAKESPEARE = replace(
-    by_hand(layers=6, hidden=384, heads=6, ffn=4 * 384, vocab=65, tied=True, seq=256),
+    build_decoder_by_hand(layers=6, hidden=384, heads=6, ffn=4 * 384, vocab=65, tied=True, seq=256),
     positions=256 * 384,
     others=13 * 384,
 )
@@ -153,19 +153,19 @@ SHAKESPEARE = replace(
 accumulation, 893.76 ms, 16.68%."""
 OLMO3_190M = replace(
     gated(12, 768, 3072, 12, 12, 100_352, 8192),
-    attention=tuple(AttentionLayer(2 * 768, 4096 if at % 4 != 3 else None) for at in range(12)),
+    attention=tuple(AttentionSizes(2 * 768, 4096 if at % 4 != 3 else None) for at in range(12)),
     others=(4 * 12 + 1) * 768,
 )
 """Pull request 511: 258,163 tokens/s, 441.0 TFLOP/s, 44.57%. It names no model; this one at 8,192
 tokens fits all three."""
 EXPERT = 3 * 4096 * 14336
-MIXTRAL = Decoder(
+MIXTRAL = DecoderSizes(
     name="mixtral-8x7b",
     seq=1024,
     products=32 * (4096 * 128 * (2 * 32 + 2 * 8) + 2 * EXPERT),
     router=32 * 4096 * 8,
     head=4096 * 32_000,
-    attention=(AttentionLayer(2 * 32 * 128),) * 32,
+    attention=(AttentionSizes(2 * 32 * 128),) * 32,
     embedding=4096 * 32_000,
     positions=0,
     tied=False,
@@ -176,7 +176,7 @@ MIXTRAL = Decoder(
 figures."""
 
 
-def llama2(seq: int) -> Decoder:
+def llama2(seq: int) -> DecoderSizes:
     return gated(32, 4096, 11008, 32, 32, 32_000, seq)
 
 
@@ -202,13 +202,13 @@ def llama2(seq: int) -> Decoder:
     },
 )
 def test_flops_of_so_many_tokens_are_the_published_ones(
-    key: str, model: Decoder, tokens: float, expected: float
+    key: str, model: DecoderSizes, tokens: float, expected: float
 ) -> None:
     assert flops(key, model) * tokens == pytest.approx(expected, rel=BY_01_PERCENT)
 
 
 def test_palms_rematerialisation_adds_to_the_flops_of_a_token() -> None:
-    again = repeated(FORMULAS["palm"], FORMULAS["palm"].terms(PALM) or {}, 0.75)
+    again = count_recomputed_flops(FORMULAS["palm"], FORMULAS["palm"].terms(PALM) or {}, 0.75)
     assert (flops("palm", PALM) + again) / 1e12 == pytest.approx(4.10, rel=BY_01_PERCENT)
 
 
@@ -236,9 +236,9 @@ def test_maxtexts_flops_of_llama_2_before_the_causal_half_to_the_last_digit() ->
     },
 )
 def test_mfu_is_the_published_one(
-    key: str, model: Decoder, tokens_per_second: float, devices: int, peak: float, mfu: float
+    key: str, model: DecoderSizes, tokens_per_second: float, devices: int, peak: float, mfu: float
 ) -> None:
-    row = audit(model, tokens_per_second, devices, Peak(peak, ""), recompute=0.75).row(key)
+    row = audit(model, tokens_per_second, devices, DevicePeak(peak, ""), recompute=0.75).row(key)
     assert row.mfu == pytest.approx(mfu, rel=BY_01_PERCENT)
     if key == "palm":
         assert row.hfu == pytest.approx(0.578, rel=BY_01_PERCENT)

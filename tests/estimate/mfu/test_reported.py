@@ -8,22 +8,26 @@ import pytest
 from perfctl.orchestrator.estimate.mfu import (
     CONVENTIONS,
     VARIANTS,
-    Decoder,
-    Match,
-    Peak,
+    DecoderSizes,
+    DevicePeak,
+    MfuExplanation,
     audit,
 )
 from tests.make.decoders import GPT_OSS, LLAMA3_8B, QWEN3_MOE, gated
 
 A100, H100 = (
-    Peak(312e12, "A100"),
-    Peak(989.4e12, "H100", (("the sparse peak, twice the dense one", 2 * 989.4e12),)),
+    DevicePeak(312e12, "A100"),
+    DevicePeak(989.4e12, "H100", (("the sparse peak, twice the dense one", 2 * 989.4e12),)),
 )
 
 
 def explained(
-    model: Decoder, tokens_per_second: float, percent: float, peak: Peak, devices: int = 1
-) -> tuple[Match, ...]:
+    model: DecoderSizes,
+    tokens_per_second: float,
+    percent: float,
+    peak: DevicePeak,
+    devices: int = 1,
+) -> tuple[MfuExplanation, ...]:
     """``percent``: within 0.1%, as published with one digit more than that."""
     found = audit(
         model, tokens_per_second, devices, peak, reported=(percent / 100, percent / 1e5)
@@ -44,7 +48,7 @@ def explained(
     ids=["8B", "8B selective op", "70B", "Llama 2 13B", "Llama 2 70B"],
 )
 def test_torchtitans_page_of_2024_counted_the_token_embedding(
-    one: Decoder, tokens_per_second: int, percent: float
+    one: DecoderSizes, tokens_per_second: int, percent: float
 ) -> None:
     first, *others = explained(one, tokens_per_second, percent, A100)
     assert first.said == "palm" and "torchtitan before pull request 280" in first.source
@@ -52,7 +56,7 @@ def test_torchtitans_page_of_2024_counted_the_token_embedding(
 
 
 def mfu_with(
-    one: Decoder, attention: float, tokens_per_second: float = 6000, idle: bool = False
+    one: DecoderSizes, attention: float, tokens_per_second: float = 6000, idle: bool = False
 ) -> float:
     """Percent by torchtitan's convention on the H100 with another attention term (multiply-adds of
     one token, forward)."""
@@ -67,7 +71,7 @@ def mfu_with(
 
 
 def test_one_of_two_attention_products_as_in_torchtitan_4366() -> None:
-    half = (LLAMA3_8B.attention_flops("sequence") or 0) / 12
+    half = (LLAMA3_8B.count_attention_flops("sequence") or 0) / 12
     said = [one.said for one in explained(LLAMA3_8B, 6000, mfu_with(LLAMA3_8B, half), H100)]
     assert "torchtitan, one of two attention products" in said
     assert {"megatron", "maxtext"} <= set(said), (
@@ -128,7 +132,7 @@ def test_heads_of_keys_in_place_of_queries_as_olmo_core_478_proposed() -> None:
 def test_a_tied_head_that_was_subtracted_as_before_torchtitan_3225() -> None:
     tied = gated(28, 1024, 3072, 16, 8, 151_936, 8192, head_dim=128, tied=True)
     wrong = (
-        mfu_with(tied, (tied.attention_flops("sequence") or 0) / 6)
+        mfu_with(tied, (tied.count_attention_flops("sequence") or 0) / 6)
         - 100 * 6 * tied.head * 6000 / H100.flops
     )
     said = [one.said for one in explained(tied, 6000, wrong, H100)]
@@ -138,7 +142,7 @@ def test_a_tied_head_that_was_subtracted_as_before_torchtitan_3225() -> None:
 
 
 def test_half_the_mfu_is_the_sparse_peak_and_many_times_it_the_number_of_devices() -> None:
-    right = mfu_with(LLAMA3_8B, (LLAMA3_8B.attention_flops("sequence") or 0) / 6)
+    right = mfu_with(LLAMA3_8B, (LLAMA3_8B.count_attention_flops("sequence") or 0) / 6)
     assert "torchtitan" in [one.said for one in explained(LLAMA3_8B, 6000, right, H100)]
     assert "torchtitan over the sparse peak, twice the dense one" in [
         one.said for one in explained(LLAMA3_8B, 6000, right / 2, H100)

@@ -6,9 +6,13 @@ from __future__ import annotations
 import pytest
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.sheets.layers import Facts, Way
-from perfctl.orchestrator.estimate.sheets.sheet import Sheet, sheet_for
-from perfctl.orchestrator.estimate.sheets.slips import check, explain, read_stated
+from perfctl.orchestrator.estimate.sheets.layers import ManualCheckFacts, WorkedWay
+from perfctl.orchestrator.estimate.sheets.sheet import Sheet, build_layer_sheet
+from perfctl.orchestrator.estimate.sheets.slips import (
+    check_stated_value,
+    explain_finding,
+    parse_stated_value,
+)
 from perfctl.records.paper import OpShape
 from tests.make.shapes import op
 
@@ -35,7 +39,7 @@ def conv2() -> Sheet:
         output_mask=[True, True, True],
         **given,
     )
-    sheet = sheet_for((forward, backward), "conv2")
+    sheet = build_layer_sheet((forward, backward), "conv2")
     assert sheet is not None
     return sheet
 
@@ -66,15 +70,17 @@ CONV2 = conv2()
     ],
 )
 def test_a_value_is_right_if_it_is_the_figure_that_it_names(text: str, figure: str) -> None:
-    finding = check(read_stated(text), CONV2.facts, CONV2.quantities, batches=BATCHES)
+    finding = check_stated_value(
+        parse_stated_value(text), CONV2.facts, CONV2.quantities, batches=BATCHES
+    )
     assert (finding.is_explained, finding.mistakes) == (True, ())
-    assert f" is correct: {figure}. " in explain(finding, "conv2")
+    assert f" is correct: {figure}. " in explain_finding(finding, "conv2")
 
 
 @pytest.mark.parametrize("text", ["", "many", "-5", "12 parsecs", "1.2.3", "5 MAC KiB x"])
 def test_what_is_no_value_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="invalid value"):
-        read_stated(text)
+        parse_stated_value(text)
 
 
 @pytest.mark.parametrize(
@@ -110,25 +116,27 @@ def test_what_is_no_value_is_refused(text: str) -> None:
     ],
 )
 def test_the_most_plausible_mistake_is_named_first(text: str, slips: tuple[str, ...]) -> None:
-    finding = check(read_stated(text), CONV2.facts, CONV2.quantities, batches=BATCHES)
+    finding = check_stated_value(
+        parse_stated_value(text), CONV2.facts, CONV2.quantities, batches=BATCHES
+    )
     assert (finding.is_explained, finding.mistakes) == (True, slips)
     assert len(finding.other_mistakes) < 3
-    assert "is right" not in explain(finding)
+    assert "is right" not in explain_finding(finding)
 
 
 def test_the_value_of_another_layer_is_named() -> None:
     forward = op("aten.mm", ((BATCH, 9216), (9216, 130)), ((BATCH, 130),), layer="fc1")
-    fc1 = sheet_for((forward,), "fc1")
+    fc1 = build_layer_sheet((forward,), "fc1")
     assert fc1 is not None
     value = BATCH * 9216 * 130
-    finding = check(value, CONV2.facts, CONV2.quantities, other_sheets=(fc1,))
+    finding = check_stated_value(value, CONV2.facts, CONV2.quantities, other_sheets=(fc1,))
     assert finding.mistakes == ("the value of fc1",)
 
 
 def test_a_value_that_no_mistake_makes_gets_no_invented_reason() -> None:
-    finding = check(600_000_001, CONV2.facts, CONV2.quantities)
+    finding = check_stated_value(600_000_001, CONV2.facts, CONV2.quantities)
     assert (finding.is_explained, finding.mistakes) == (False, ())
-    assert explain(finding, "conv2") == (
+    assert explain_finding(finding, "conv2") == (
         "Your 600,000,001 for conv2 is not correct, and no common mistake or pair of mistakes "
         f"gives it. Correct: {MAC:,} MAC = {2 * MAC:,} FLOP (forward)."
     )
@@ -136,7 +144,7 @@ def test_a_value_that_no_mistake_makes_gets_no_invented_reason() -> None:
 
 def test_mistakes_are_said_as_possible_with_their_arithmetic() -> None:
     value = MAC // BATCH
-    assert explain(check(value, CONV2.facts, CONV2.quantities), "conv2") == (
+    assert explain_finding(check_stated_value(value, CONV2.facts, CONV2.quantities), "conv2") == (
         f"Your {value:,} for conv2 could come from batch of 64 left out ({value:,} MAC), or from the 64 "
         f"output channels left out ({value:,} MAC). Correct: {MAC:,} MAC = {2 * MAC:,} FLOP "
         "(forward)."
@@ -144,7 +152,7 @@ def test_mistakes_are_said_as_possible_with_their_arithmetic() -> None:
 
 
 NAMES = (("inputs", 4), ("outputs", 3))
-SMALL = Facts(10, 12, 3, True, (Way((), ((4, 3),), 3, NAMES),), step=300)
+SMALL = ManualCheckFacts(10, 12, 3, True, (WorkedWay((), ((4, 3),), 3, NAMES),), step=300)
 """4 inputs, 3 outputs, 10 samples: 120 multiply-adds forward, 300 with backward."""
 
 
@@ -164,15 +172,15 @@ SMALL = Facts(10, 12, 3, True, (Way((), ((4, 3),), 3, NAMES),), step=300)
     ],
 )
 def test_facts_alone_explain_operations(value: int, slips: tuple[str, ...]) -> None:
-    finding = check(value, SMALL)
+    finding = check_stated_value(value, SMALL)
     assert (finding.is_explained, finding.mistakes, finding.correct_value) == (True, slips, 120)
 
 
 def test_several_products_and_a_layer_without_bias_are_worked_out_alike() -> None:
-    bare = Facts(10, 12, 0, False, (Way((), ((4, 3), (5, 3)), 3, NAMES),))
-    assert check(270 + 30, bare).mistakes == ("a bias addition for each output value",)
-    assert check(270, bare).derivation == "10 x (4 x 3 + 5 x 3) = 270 MAC"
-    assert not check(297, bare).is_explained, (
+    bare = ManualCheckFacts(10, 12, 0, False, (WorkedWay((), ((4, 3), (5, 3)), 3, NAMES),))
+    assert check_stated_value(270 + 30, bare).mistakes == ("a bias addition for each output value",)
+    assert check_stated_value(270, bare).derivation == "10 x (4 x 3 + 5 x 3) = 270 MAC"
+    assert not check_stated_value(297, bare).is_explained, (
         "a factor off by one is a mistake in one product alone"
     )
 
@@ -189,15 +197,22 @@ def test_a_layer_without_multiply_adds_has_figures_too() -> None:
         ("float32",) * 2,
         {"pointwise": True},
     )
-    sheet = sheet_for((relu,), "act")
+    sheet = build_layer_sheet((relu,), "act")
     assert sheet is not None and sheet.facts is None
-    assert check(read_stated("96 B"), None, sheet.quantities).mistakes == ()
-    assert check(read_stated("24 values"), None, sheet.quantities).quantity == "output map"
-    assert not check(read_stated("95 B"), None, sheet.quantities).is_explained
-    assert check(0, None, sheet.quantities).is_correct
-    assert "cannot check" in explain(check(read_stated("5 biases"), None, sheet.quantities))
+    assert check_stated_value(parse_stated_value("96 B"), None, sheet.quantities).mistakes == ()
+    assert (
+        check_stated_value(parse_stated_value("24 values"), None, sheet.quantities).quantity
+        == "output map"
+    )
+    assert not check_stated_value(parse_stated_value("95 B"), None, sheet.quantities).is_explained
+    assert check_stated_value(0, None, sheet.quantities).is_correct
+    assert "cannot check" in explain_finding(
+        check_stated_value(parse_stated_value("5 biases"), None, sheet.quantities)
+    )
 
 
 def test_a_value_keeps_the_digits_that_it_was_written_with() -> None:
-    finding = check(read_stated(f"{MAC / 1e9:.5f} GMAC"), CONV2.facts, CONV2.quantities)
-    assert explain(finding).startswith(f"{MAC / 1e9:.5f} GMAC is correct")
+    finding = check_stated_value(
+        parse_stated_value(f"{MAC / 1e9:.5f} GMAC"), CONV2.facts, CONV2.quantities
+    )
+    assert explain_finding(finding).startswith(f"{MAC / 1e9:.5f} GMAC is correct")

@@ -6,10 +6,14 @@ import pytest
 
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import estimate_model
-from perfctl.orchestrator.estimate.sheets.network import NetworkLine, NetworkSheet, network_sheet
-from perfctl.orchestrator.report.estimate import NetworkSheets, network_view
+from perfctl.orchestrator.estimate.sheets.network import (
+    NetworkLine,
+    NetworkSheet,
+    build_network_sheet,
+)
+from perfctl.orchestrator.report.estimate import NetworkSheets, build_network_sheets_view
 from perfctl.orchestrator.report.files.documents import FORMS
-from perfctl.records.paper import LayerCall, ModuleSeen
+from perfctl.records.paper import LayerCall, TracedModule
 
 BATCH = 4
 CONV1 = BATCH * 32 * 26 * 26 * 9
@@ -19,7 +23,7 @@ FC1, FC2 = BATCH * 9216 * 128, BATCH * 128 * 10
 
 @pytest.fixture(scope="module")
 def sheet() -> NetworkSheet:
-    return estimate_model(Request("mnist_cnn"), (BATCH,)).network_sheets()[BATCH]
+    return estimate_model(Request("mnist_cnn"), (BATCH,)).build_network_sheets()[BATCH]
 
 
 def test_every_layer_has_a_line_with_its_hand_values(sheet: NetworkSheet) -> None:
@@ -48,7 +52,7 @@ def test_the_totals_are_the_sums(sheet: NetworkSheet) -> None:
     assert total.flops == 2 * (CONV1 + CONV2 + FC1 + FC2)
     assert total.backward_flops == 2 * (CONV1 + 2 * (CONV2 + FC1 + FC2))
     found = estimate_model(Request("torchvision:resnet18"), (2,))
-    estimate, whole = found.batches[2], found.network_sheets()[2].total
+    estimate, whole = found.batches[2], found.build_network_sheets()[2].total
     assert (whole.flops, whole.backward_flops) == (estimate.forward.flops, estimate.backward.flops)
     assert (whole.parameters, whole.elementwise_flops) == (
         11_689_512,
@@ -57,7 +61,7 @@ def test_the_totals_are_the_sums(sheet: NetworkSheet) -> None:
 
 
 def document(form: str, model: str, sheet: NetworkSheet) -> str:
-    return FORMS[form](network_view(NetworkSheets(model, {BATCH: sheet}, ())))
+    return FORMS[form](build_network_sheets_view(NetworkSheets(model, {BATCH: sheet}, ())))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -85,15 +89,15 @@ HOSTILE = "<b>a_b & 100% $x$ {y} \\end #~^|*"
 def made() -> NetworkSheet:
     """A layer that did not run, and one whose operation has no formula."""
     modules = (
-        ModuleSeen("", "Net", 0, (2, 3), 0, 0, 0, True),
-        ModuleSeen(HOSTILE, "Odd", 1, (2, 3), 5, 5, 20, True),
-        ModuleSeen("unused", "Linear", 1, None, 6, 6, 24, False),
+        TracedModule("", "Net", 0, (2, 3), 0, 0, 0, True),
+        TracedModule(HOSTILE, "Odd", 1, (2, 3), 5, 5, 20, True),
+        TracedModule("unused", "Linear", 1, None, 6, 6, 24, False),
     )
     call = LayerCall(
         HOSTILE, "Odd", "forward", None, None, 5, 24, 24, 6, "no formula for my.op (1 call)"
     )
     known = LayerCall(HOSTILE, "add", "forward", 0, 0, 0, 24, 24, 6, "6 values", 6, 1, 1)
-    return network_sheet(modules, (call, known))
+    return build_network_sheet(modules, (call, known))
 
 
 def test_what_is_not_known_is_said_and_totals_are_at_least() -> None:

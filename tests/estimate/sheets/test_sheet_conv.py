@@ -3,11 +3,15 @@ that is transposed."""
 
 from __future__ import annotations
 
-from perfctl.orchestrator.estimate.sheets.layers import conv, conv_ways, transposed_ways
+from perfctl.orchestrator.estimate.sheets.layers import (
+    list_conv_ways,
+    list_transposed_ways,
+    work_convolution,
+)
 from tests.make.shapes import op
 from tests.make.sheets import lines_of, numbers_of, ways_of, written
 
-GROUPED = conv(
+GROUPED = work_convolution(
     op(
         "aten.convolution",
         ((2, 6, 7, 10), (4, 3, 3, 3), (4,)),
@@ -21,7 +25,7 @@ GROUPED = conv(
     )
 )
 """H: (7 - 3 + 2)/2 + 1 = 4; W, the kernel 5 wide by its dilation: (10 - 5 + 2)/1 + 1 = 8."""
-UP = conv(
+UP = work_convolution(
     op(
         "aten.convolution",
         ((2, 4, 3, 5), (4, 3, 2, 3), (6,)),
@@ -115,7 +119,7 @@ def test_every_way_to_work_a_convolution_and_its_multiply_adds() -> None:
 def test_a_convolution_that_keeps_the_size_has_neither_stride_nor_groups_nor_size_to_mistake() -> (
     None
 ):
-    ways = conv_ways((2, 3, 3), (5,), (5,), [(1,), (1,), (1,)])
+    ways = list_conv_ways((2, 3, 3), (5,), (5,), [(1,), (1,), (1,)])
     assert [
         (way.slips[0].split(" (")[0] if way.slips else "", way.macs)
         for way in ways
@@ -138,7 +142,7 @@ def test_a_convolution_that_keeps_the_size_has_neither_stride_nor_groups_nor_siz
 def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_a_group_is_depthwise() -> (
     None
 ):
-    work = conv(
+    work = work_convolution(
         op(
             "aten.convolution",
             ((6, 8), (6, 1, 3), None),
@@ -211,7 +215,7 @@ def test_every_way_to_work_a_transposed_convolution_and_its_multiply_adds() -> N
 
 
 def test_a_transposed_convolution_without_groups_has_no_division_to_leave_out() -> None:
-    ways = transposed_ways((2, 4, 3), (4, 6, 2), (2, 6, 4), 1)
+    ways = list_transposed_ways((2, 4, 3), (4, 6, 2), (2, 6, 4), 1)
     assert [(way.slips, way.macs) for way in ways] == [
         ((), 48 * 3),
         (("positions of the output (4) instead of the input's (3)",), 48 * 4),

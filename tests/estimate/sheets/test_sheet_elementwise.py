@@ -7,14 +7,21 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.estimate.sheets.layers import Item, Line, embedding, norm, plain, pooling
+from perfctl.orchestrator.estimate.sheets.layers import (
+    SheetLine,
+    SheetTensor,
+    work_embedding,
+    work_norm,
+    work_plain_layer,
+    work_pooling,
+)
 from tests.make.shapes import Shape, op
 from tests.make.sheets import lines_of, written
 from tests.make.tables import table
 
 
 def test_an_embedding_line_by_line() -> None:
-    work = embedding(op("aten.embedding", ((50, 8), (2, 7)), ((2, 7, 8),)))
+    work = work_embedding(op("aten.embedding", ((50, 8), (2, 7)), ((2, 7, 8),)))
     assert written(work.shapes) == lines_of("""
         indices |  |  | 2 x 7
         table | entries x E |  | 50 x 8
@@ -25,7 +32,7 @@ def test_an_embedding_line_by_line() -> None:
         values copied | rows x E | 14 x 8 | 112
         operations | a lookup multiplies nothing |  | 0 MAC
     """)
-    assert work.space == (Item("table", (50, 8), 4), Item("output map", (2, 7, 8), 4))
+    assert work.space == (SheetTensor("table", (50, 8), 4), SheetTensor("output map", (2, 7, 8), 4))
     assert work.facts is None
 
 
@@ -112,28 +119,28 @@ def test_a_norm_says_what_shares_a_mean_what_each_value_costs_and_what_it_keeps(
     sizes: Shape,
     space: tuple[str, ...],
 ) -> None:
-    work = norm(op(f"aten.{name}", inputs, (GIVEN, kept, kept), **attributes))
+    work = work_norm(op(f"aten.{name}", inputs, (GIVEN, kept, kept), **attributes))
     values, sharing = prod(GIVEN), prod(sizes)
     assert work.shapes == (
-        Line("input", "", "", "2 x 6 x 5 x 4"),
-        Line("values that share a mean", shared, " x ".join(map(str, sizes)), f"{sharing}"),
-        Line(
+        SheetLine("input", "", "", "2 x 6 x 5 x 4"),
+        SheetLine("values that share a mean", shared, " x ".join(map(str, sizes)), f"{sharing}"),
+        SheetLine(
             "means and variances",
             "values / those that share",
             f"{values}/{sharing}",
             f"{values // sharing}",
         ),
-        Line("output", "as the input", "", "2 x 6 x 5 x 4"),
+        SheetLine("output", "as the input", "", "2 x 6 x 5 x 4"),
     )
     costs = {"mean": 1, "variance": 3, "normalise": 2, "scale and shift": 2}
     if attributes.get("training") is False:
         costs = {"normalize with the running statistics": 2, "scale and shift": 2}
     assert work.steps == (
         *(
-            Line(what, f"{cost} per value", f"{cost} x {values}", f"{cost * values} FLOP")
+            SheetLine(what, f"{cost} per value", f"{cost} x {values}", f"{cost * values} FLOP")
             for what, cost in costs.items()
         ),
-        Line(
+        SheetLine(
             "total, elementwise", "no multiply-adds", "", f"{values * sum(costs.values()):,} FLOP"
         ),
     )
@@ -141,7 +148,7 @@ def test_a_norm_says_what_shares_a_mean_what_each_value_costs_and_what_it_keeps(
 
 
 def test_a_norms_weights_and_statistics_are_taken_from_their_places() -> None:
-    batch = norm(
+    batch = work_norm(
         op(
             "aten.native_batch_norm",
             ((2, 6), (1,), (2,), (3,), (4,)),
@@ -150,16 +157,20 @@ def test_a_norms_weights_and_statistics_are_taken_from_their_places() -> None:
         )
     )
     assert [item.sizes for item in batch.space] == [(1,), (2,), (3,), (4,), (2, 6), (7,), (8,)]
-    layer = norm(op("aten.native_layer_norm", ((2, 6), None, (2,), (3,)), ((2, 6), (7,), (8,))))
+    layer = work_norm(
+        op("aten.native_layer_norm", ((2, 6), None, (2,), (3,)), ((2, 6), (7,), (8,)))
+    )
     assert [item.sizes for item in layer.space] == [(2,), (3,), (2, 6), (7,), (8,)]
-    group = norm(op("aten.native_group_norm", ((2, 6), (1,), (2,)), ((2, 6), (7,), (8,)), group=2))
+    group = work_norm(
+        op("aten.native_group_norm", ((2, 6), (1,), (2,)), ((2, 6), (7,), (8,)), group=2)
+    )
     assert [item.sizes for item in group.space] == [(1,), (2,), (2, 6), (7,), (8,)]
 
 
 def test_a_max_pool_line_by_line() -> None:
     """H: (8 - 2)/2 + 1 = 4, the stride being the window; W: (9 - 5 + 2)/3 + 1 = 3, the window 5
     wide by its dilation."""
-    work = pooling(
+    work = work_pooling(
         op(
             "aten.max_pool2d_with_indices",
             ((2, 3, 8, 9),),
@@ -183,8 +194,8 @@ def test_a_max_pool_line_by_line() -> None:
         operations | no multiply-adds, no weights |  | 0 MAC
     """)
     assert work.space == (
-        Item("output map", (2, 3, 4, 3), 4),
-        Item("indices of the maxima, kept for backward", (2, 3, 4, 3), 4),
+        SheetTensor("output map", (2, 3, 4, 3), 4),
+        SheetTensor("indices of the maxima, kept for backward", (2, 3, 4, 3), 4),
     )
 
 
@@ -194,7 +205,7 @@ def test_a_max_pool_line_by_line() -> None:
 def test_an_average_pool_in_three_dimensions_repeats_what_is_said_once(
     up: bool, said: str, size: int
 ) -> None:
-    work = pooling(
+    work = work_pooling(
         op(
             "aten.avg_pool3d",
             ((1, 8, 9, 8),),
@@ -221,13 +232,15 @@ def test_an_average_pool_in_three_dimensions_repeats_what_is_said_once(
             str(size),
         ),
     ]
-    assert work.steps[0] == Line("for one output value", "window, additions", "3 x 3 x 3", "27")
+    assert work.steps[0] == SheetLine(
+        "for one output value", "window, additions", "3 x 3 x 3", "27"
+    )
     assert work.steps[2].result == f"{27 * size * 4 * size:,} FLOP"
     assert [item.what for item in work.space] == ["output map"]
 
 
 def test_anything_else_says_what_each_operation_does() -> None:
-    work = plain(
+    work = work_plain_layer(
         (
             op("aten.relu_", ((2, 6),), ((2, 6),)),
             op("aten.unheard_of", ((2, 6),), ((2, 6),)),
@@ -235,14 +248,17 @@ def test_anything_else_says_what_each_operation_does() -> None:
             op("aten.mm", ((2, 6), (6, 5)), ((2, 5),)),
         )
     )
-    assert work.shapes == (Line("input", "", "", "2 x 6"), Line("output", "", "", "2 x 5"))
+    assert work.shapes == (
+        SheetLine("input", "", "", "2 x 6"),
+        SheetLine("output", "", "", "2 x 5"),
+    )
     assert written(work.steps) == lines_of("""
         relu | 1 x 12 output values, elementwise |  | 12 FLOP
         unheard_of | no formula for aten.unheard_of |  | not counted
         copy | 12 values moved, no arithmetic |  | 0 FLOP
         mm | M x K x N = 2 x 6 x 5 = 60 MAC = 120 FLOP |  | 60 MAC
     """)
-    assert (work.space, work.facts) == ((Item("output map", (2, 5), 4),), None)
-    assert plain((op("aten.relu", ((2, 6),), ((2, 0),)),)).space == (), (
+    assert (work.space, work.facts) == ((SheetTensor("output map", (2, 5), 4),), None)
+    assert work_plain_layer((op("aten.relu", ((2, 6),), ((2, 0),)),)).space == (), (
         "an empty tensor takes no space"
     )

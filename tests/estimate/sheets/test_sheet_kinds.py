@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from perfctl.orchestrator.estimate import session as estimation
-from perfctl.orchestrator.estimate.sheets.layers import Line
-from perfctl.orchestrator.estimate.sheets.sheet import Sheet, sheet_for
-from perfctl.orchestrator.estimate.sheets.slips import check, read_stated
-from perfctl.orchestrator.report.estimate import layer_view, sheet_output
+from perfctl.orchestrator.estimate.sheets.layers import SheetLine
+from perfctl.orchestrator.estimate.sheets.sheet import Sheet, build_layer_sheet
+from perfctl.orchestrator.estimate.sheets.slips import check_stated_value, parse_stated_value
+from perfctl.orchestrator.report.estimate import build_layer_sheets, build_layer_sheets_view
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
@@ -65,12 +65,12 @@ def sheet_of(model: nn.Module, given: Any, layer: str = "") -> tuple[Sheet, esti
     found = estimation.estimate(model, given)
     assert found.problem is None
     output = next(module.output for module in found.modules if module.path == layer)
-    sheet = sheet_for(found.ops, layer, output)
+    sheet = build_layer_sheet(found.ops, layer, output)
     assert sheet is not None
     return sheet, found
 
 
-def lines(sheet: Sheet) -> dict[str, Line]:
+def lines(sheet: Sheet) -> dict[str, SheetLine]:
     return {line.quantity: line for section in sheet.sections for line in section.lines}
 
 
@@ -83,14 +83,14 @@ def test_the_steps_end_at_the_value_by_hand_and_at_the_layers_row(name: str) -> 
     assert found.parameters == sum(values.numel() for values in model.parameters())
     assert sheet.facts is not None
     assert (sheet.facts.macs, sheet.facts.batch) == (macs, 2)
-    assert check(macs, sheet.facts).mistakes == ()
+    assert check_stated_value(macs, sheet.facts).mistakes == ()
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_view_has_every_result(name: str) -> None:
     model, given, layer, _ = KINDS[name]
     sheet, _ = sheet_of(model, given, layer)
-    view = layer_view(sheet_output("net", {1: sheet}, {}, ()), has_sheet=True)
+    view = build_layer_sheets_view(build_layer_sheets("net", {1: sheet}, {}, ()), has_sheet=True)
     for section, table in zip(sheet.sections, view.tables, strict=True):
         assert section.title == table.caption
         assert [line.result for line in section.lines] == [row[-1].text for row in table.rows]
@@ -111,7 +111,7 @@ def test_a_slip_of_a_traced_layer_is_named_and_its_step_is_known(
     model, given, layer, _ = KINDS[name]
     sheet, _ = sheet_of(model, given, layer)
     assert sheet.facts is not None
-    assert check(value, sheet.facts).mistakes == (slip,)
+    assert check_stated_value(value, sheet.facts).mistakes == (slip,)
 
 
 @pytest.mark.parametrize(
@@ -127,5 +127,7 @@ def test_a_slip_of_a_traced_layer_is_named_and_its_step_is_known(
 )
 def test_parameters_are_those_of_the_module(model: nn.Module, given: Any) -> None:
     sheet, _ = sheet_of(model, given)
-    stated = read_stated(f"{sum(values.numel() for values in model.parameters())} parameters")
-    assert check(stated, sheet.facts, sheet.quantities).is_correct
+    stated = parse_stated_value(
+        f"{sum(values.numel() for values in model.parameters())} parameters"
+    )
+    assert check_stated_value(stated, sheet.facts, sheet.quantities).is_correct

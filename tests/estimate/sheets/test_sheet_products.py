@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.estimate.sheets.layers import Item, Line
-from perfctl.orchestrator.estimate.sheets.sequences import attention, products
-from perfctl.orchestrator.estimate.sheets.slips import check
+from perfctl.orchestrator.estimate.sheets.layers import SheetLine, SheetTensor
+from perfctl.orchestrator.estimate.sheets.sequences import work_attention, work_products
+from perfctl.orchestrator.estimate.sheets.slips import check_stated_value
 from perfctl.records.paper import OpShape
 from tests.make.shapes import op
 from tests.make.sheets import lines_of, numbers_of, ways_of, written
@@ -24,10 +24,10 @@ PARAMETERS = 48 * 16 + 48 + 16 * 16 + 16
 
 
 def test_multi_head_attention_line_by_line() -> None:
-    work = products((IN, SCORES, VALUES, OUT), 99, PARAMETERS, True)
+    work = work_products((IN, SCORES, VALUES, OUT), 99, PARAMETERS, True)
     assert work.shapes == (
-        Line("first operand", "", "", "10 x 16"),
-        Line("last result", "", "", "10 x 16"),
+        SheetLine("first operand", "", "", "10 x 16"),
+        SheetLine("last result", "", "", "10 x 16"),
     )
     assert written(work.steps) == lines_of("""
         projection in | M x K x N | 10 x 16 x 48 | 7,680 MAC
@@ -47,7 +47,7 @@ def test_multi_head_attention_line_by_line() -> None:
 
 
 def test_every_way_to_work_it_and_its_multiply_adds() -> None:
-    facts = products((IN, SCORES, VALUES, OUT), 99, PARAMETERS, True).facts
+    facts = work_products((IN, SCORES, VALUES, OUT), 99, PARAMETERS, True).facts
     assert facts is not None
     assert numbers_of(facts) == (2, 1088, 0, False, 11_840)
     into, one, out = 7680 // 2, 800 // 2, 2560 // 2
@@ -66,7 +66,10 @@ def test_every_way_to_work_it_and_its_multiply_adds() -> None:
         ("attention itself left out, projections alone", into + out),
     ]
     assert {way.outputs for way in facts.ways} == {0}
-    assert check(11_840, facts).derivation == "2 x (3,840 + 400 + 400 + 1,280) = 11,840 MAC"
+    assert (
+        check_stated_value(11_840, facts).derivation
+        == "2 x (3,840 + 400 + 400 + 1,280) = 11,840 MAC"
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,14 +88,14 @@ def test_the_batch_is_the_projections_rows_by_the_positions(
 ) -> None:
     """10 rows of 5 positions are 2 samples; 3 positions do not divide 10 rows; 3 samples do not
     divide 7,680."""
-    facts = products(heavy, 99, 0, True).facts
+    facts = work_products(heavy, 99, 0, True).facts
     assert (None if facts is None else facts.batch) == batch
 
 
 def test_projections_are_numbered_where_there_are_several_before_attention() -> None:
     single = op("aten.addmm", ((16,), (10, 16), (16, 16)), ((10, 16),))
     core = op(SDPA, ((2, 2, 5, 8),) * 3, ((2, 2, 5, 8),))
-    work = products((single, single, single, core, OUT), 1, 0, True)
+    work = work_products((single, single, single, core, OUT), 1, 0, True)
     assert [line.quantity for line in work.steps[:5]] == [
         "projection in 1",
         "projection in 2",
@@ -103,7 +106,7 @@ def test_projections_are_numbered_where_there_are_several_before_attention() -> 
     assert work.facts is not None
     assert (work.facts.batch, work.facts.macs) == (2, 4 * 2560 + 2 * 2 * 5 * 5 * 16)
     assert work.space[0].what == "result of projection in 1"
-    assert [line.quantity for line in products((single, OUT), 1, 0, True).steps[:2]] == [
+    assert [line.quantity for line in work_products((single, OUT), 1, 0, True).steps[:2]] == [
         "projection out"
     ] * 2
 
@@ -111,14 +114,14 @@ def test_projections_are_numbered_where_there_are_several_before_attention() -> 
 def test_products_of_any_other_layer_are_numbered_and_each_call_counts() -> None:
     first = op("aten.mm", ((6, 4), (4, 3)), ((6, 3),))
     again = replace(op("aten.mm", ((6, 3), (3, 5)), (None,)), calls=3)
-    work = products((first, again), 6, 0, False)
+    work = work_products((first, again), 6, 0, False)
     assert written(work.steps) == lines_of("""
         product 1 | M x K x N | 6 x 4 x 3 | 72 MAC
         product 2 | M x K x N | 3 times 6 x 3 x 5 | 270 MAC
         whole batch | sum | 72 + 270 | 342 MAC
         in FLOP | 2 x MAC | 2 x 342 | 684 FLOP
     """)
-    assert work.space == (Item("result of product 1", (6, 3), 4),)
+    assert work.space == (SheetTensor("result of product 1", (6, 3), 4),)
     assert ways_of(work.facts) == [
         ("", 57),
         ("product 1 left out", 45),
@@ -126,17 +129,17 @@ def test_products_of_any_other_layer_are_numbered_and_each_call_counts() -> None
         ("product 2 left out", 12),
         ("product 2 alone", 45),
     ]
-    alone = products((first,), 6, 12, False)
+    alone = work_products((first,), 6, 12, False)
     assert alone.facts is not None and alone.facts.weights == 12
     assert ways_of(alone.facts) == [("", 12)]
-    assert products((first, again), 5, 0, False).facts is None, "72 is no multiple of 5"
+    assert work_products((first, again), 5, 0, False).facts is None, "72 is no multiple of 5"
     # What results are kept in was not seen: 4 bytes.
-    assert products((again,), 1, 7, False).space == (Item("parameters", (7,), 4),)
+    assert work_products((again,), 1, 7, False).space == (SheetTensor("parameters", (7,), 4),)
 
 
 def test_attention_line_by_line() -> None:
     query, key, value = (3, 2, 4, 6), (3, 2, 5, 6), (3, 2, 5, 8)
-    work = attention(op(SDPA, (query, key, value), ((3, 2, 4, 8),), dtype="float16"))
+    work = work_attention(op(SDPA, (query, key, value), ((3, 2, 4, 8),), dtype="float16"))
     assert written(work.shapes) == lines_of("""
         query | B x h x Sq x E |  | 3 x 2 x 4 x 6
         key | B x h x Sk x E |  | 3 x 2 x 5 x 6
@@ -153,11 +156,11 @@ def test_attention_line_by_line() -> None:
         softmax and scaling, not included | 6 per score | 6 x 120 | 720 FLOP
     """)
     assert work.space == (
-        Item("query", query, 2),
-        Item("key", key, 2),
-        Item("value", value, 2),
-        Item("scores, if a kernel keeps them", (3, 2, 4, 5), 2),
-        Item("output map", (3, 2, 4, 8), 2),
+        SheetTensor("query", query, 2),
+        SheetTensor("key", key, 2),
+        SheetTensor("value", value, 2),
+        SheetTensor("scores, if a kernel keeps them", (3, 2, 4, 5), 2),
+        SheetTensor("output map", (3, 2, 4, 8), 2),
     )
     assert [slip for slip, _ in ways_of(work.facts)] == [
         "",
@@ -167,7 +170,7 @@ def test_attention_line_by_line() -> None:
         "the whole width used for each head",
     ]
     assert numbers_of(work.facts) == (3, 0, 0, False, 1680)
-    unseen = attention(
+    unseen = work_attention(
         op(SDPA, ((7, 4, 6), (7, 5, 6), (7, 5, 8)), (None,), dtype="float16", is_causal=True)
     )
     assert [item.item for item in unseen.space] == [2] * 4, "scores are kept as the query is"

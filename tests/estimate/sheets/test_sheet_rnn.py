@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfctl.orchestrator.estimate.sheets.layers import Item, Line, WorkedLayer
-from perfctl.orchestrator.estimate.sheets.sequences import recurrent
-from perfctl.orchestrator.estimate.sheets.slips import check
+from perfctl.orchestrator.estimate.sheets.layers import SheetLine, SheetTensor, WorkedLayer
+from perfctl.orchestrator.estimate.sheets.sequences import work_recurrent
+from perfctl.orchestrator.estimate.sheets.slips import check_stated_value
 from tests.make.shapes import Shape, op
 from tests.make.sheets import lines_of, numbers_of, ways_of, written
 
 
 def sheet(kind: str, given: Shape, result: Shape | None, **sizes: Any) -> WorkedLayer:
-    return recurrent(op(f"perfctl.{kind}", (given,), (result,), dtype="float16", **sizes))
+    return work_recurrent(op(f"perfctl.{kind}", (given,), (result,), dtype="float16", **sizes))
 
 
 LSTM = sheet(
@@ -86,7 +86,7 @@ def test_every_way_to_work_it_and_its_multiply_adds() -> None:
         ("the product with the input left out", rows * (32 * 4 + 32 * 4 + projected)),
     ]
     assert {way.outputs for way in facts.ways} == {5 * 2 * 4}
-    assert check(3 * 5 * (32 * 22 + projected), facts).mistakes == (
+    assert check_stated_value(3 * 5 * (32 * 22 + projected), facts).mistakes == (
         "one direction counted, with the inputs of two",
     )
 
@@ -109,8 +109,8 @@ def test_a_gru_of_one_layer_and_one_step_has_few_ways() -> None:
     ]
     # What the output is kept in was not seen: 4 bytes.
     assert work.space == (
-        Item("input weights, layer 0", (1, 24, 6), 4),
-        Item("recurrent weights, layer 0", (1, 24, 8), 4),
+        SheetTensor("input weights, layer 0", (1, 24, 6), 4),
+        SheetTensor("recurrent weights, layer 0", (1, 24, 8), 4),
     )
     assert [(line.formula, line.numbers, line.result) for line in work.shapes[2:5]] == [
         ("G", "reset, update, new", "3"),
@@ -124,7 +124,7 @@ def test_rows_that_are_packed_or_not_alike_are_not_split_into_samples_and_steps(
     packed = sheet("rnn", (12, 2), (12, 3), packed=True, **sizes)
     assert packed.facts is not None
     assert (packed.facts.batch, packed.facts.macs, packed.facts.biases) == (1, 12 * 3 * 5, 2 * 3)
-    assert packed.shapes[1] == Line(
+    assert packed.shapes[1] == SheetLine(
         "rows", "sum of the lengths", "packed: padding is not computed", "12"
     )
     assert packed.shapes[2].numbers == "none: one hidden layer"

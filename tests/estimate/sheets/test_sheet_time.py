@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.estimate.sheets.layers import Line
-from perfctl.orchestrator.estimate.sheets.sheet import Sheet, layers_of, sheet_for
+from perfctl.orchestrator.estimate.sheets.layers import SheetLine
+from perfctl.orchestrator.estimate.sheets.sheet import Sheet, build_layer_sheet, list_sheet_layers
 from perfctl.records.paper import OpShape
 from tests.make.shapes import op
 from tests.make.sheets import lines_of, written
@@ -25,12 +25,12 @@ SDPA = "perfctl.scaled_dot_product_attention"
 
 
 def sheet(*ops: OpShape, output: tuple[int, ...] | None = None) -> Sheet:
-    found = sheet_for(ops, "layer", output)
+    found = build_layer_sheet(ops, "layer", output)
     assert found is not None
     return found
 
 
-def time_lines(made: Sheet) -> tuple[Line, ...]:
+def time_lines(made: Sheet) -> tuple[SheetLine, ...]:
     return next(section.lines for section in made.sections if section.title == "Time: operations")
 
 
@@ -78,7 +78,9 @@ def test_a_layer_called_several_times_says_so_and_has_no_step_of_its_own() -> No
     layer's step."""
     made = sheet(replace(FORWARD, calls=3), *(replace(part, calls=3) for part in BACKWARD))
     assert made.sections[1].title == "Forward, step by step (one of 3 calls)"
-    assert time_lines(made)[0] == Line("forward", "3 times: M x K x N", "14 x 3 x 5", "1,260 FLOP")
+    assert time_lines(made)[0] == SheetLine(
+        "forward", "3 times: M x K x N", "14 x 3 x 5", "1,260 FLOP"
+    )
     assert made.facts is not None
     assert (made.facts.macs, made.facts.step) == (210, 0)
     # The heaviest operation says how often; without products it is the first.
@@ -142,7 +144,7 @@ def test_functional_operations_are_told_apart_by_name_and_one_without_formula_is
 def test_a_row_of_several_products_keeps_its_text_whole() -> None:
     made = sheet(FORWARD, op("aten.mm", ((2, 3), (3, 4)), ((2, 4),)))
     text = "M x K x N = 14 x 3 x 5 = 210 MAC = 420 FLOP; M x K x N = 2 x 3 x 4 = 24 MAC = 48 FLOP"
-    assert time_lines(made) == (Line("forward", text, "", "468 FLOP"),)
+    assert time_lines(made) == (SheetLine("forward", text, "", "468 FLOP"),)
 
 
 CONV = {"stride": [1], "padding": [0], "dilation": [1]}
@@ -204,10 +206,10 @@ def test_each_kind_of_layer_has_its_own_steps_and_batch(
 def test_only_a_module_or_a_named_layer_has_a_sheet() -> None:
     outside = op("aten.relu", ((2,),), ((2,),), layer="", kind="")
     root = op("aten.relu", ((3,),), ((3,),), layer="", kind="Net")
-    assert layers_of((FORWARD, outside, FORWARD)) == ("layer",)
-    assert layers_of((outside, root, FORWARD)) == ("", "layer")
-    assert sheet_for((outside,), "") is None
-    made = sheet_for((outside, root, FORWARD), "")
+    assert list_sheet_layers((FORWARD, outside, FORWARD)) == ("layer",)
+    assert list_sheet_layers((outside, root, FORWARD)) == ("", "layer")
+    assert build_layer_sheet((outside,), "") is None
+    made = build_layer_sheet((outside, root, FORWARD), "")
     assert made is not None
     assert (made.kind, [line.result for line in made.sections[0].lines]) == ("Net", ["3", "3"])
 

@@ -14,9 +14,13 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.errors import PartlyDone, UsageError
-from perfctl.orchestrator.ingest.gather import gather
+from perfctl.orchestrator.ingest.gather import gather_runs
 from perfctl.orchestrator.launch.cluster import render, status
-from perfctl.orchestrator.launch.cluster.plan import Plan, Site, read_plan
+from perfctl.orchestrator.launch.cluster.plan import (
+    JobArrayPlan,
+    SlurmSiteSettings,
+    read_job_array_plan,
+)
 from perfctl.orchestrator.launch.sweep.study import StudyParts
 
 HOSTILE = ("torch", "--out", "a b", "it's", "$(touch pwned)", "`touch pwned`", "$HOME", "*", "")
@@ -44,19 +48,23 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
 
 
-def rendered(runs_folder: str = "", **site: Any) -> Plan:
+def rendered(runs_folder: str = "", **site: Any) -> JobArrayPlan:
     site = {
         "perfctl": f"/usr/bin/env python3 {shlex.quote(str(Path('says.py').absolute()))}",
         **site,
     }
     study = StudyParts("flops", Path("study"), PARTS, FINISH, "cpu")
     command = "perfctl slurm render study"
-    made = render.render_parts(study, Site(**site), command, runs_folder=runs_folder)
-    render.write(made)
-    return read_plan(made.plan.folder)
+    made = render.render_study_jobs(
+        study, SlurmSiteSettings(**site), command, runs_folder=runs_folder
+    )
+    render.write_job_scripts(made)
+    return read_job_array_plan(made.plan.folder)
 
 
-def run(plan: Plan, file: Path, *words: str, code: int = 0, **environment: str) -> list[list[str]]:
+def run(
+    plan: JobArrayPlan, file: Path, *words: str, code: int = 0, **environment: str
+) -> list[list[str]]:
     """What a node would do; the calls of perfctl that it made."""
     said = Path("said.jsonl")
     said.unlink(missing_ok=True)
@@ -68,8 +76,8 @@ def run(plan: Plan, file: Path, *words: str, code: int = 0, **environment: str) 
     return [json.loads(line) for line in said.read_text().splitlines()]
 
 
-def states(plan: Plan) -> list[str]:
-    return [state.state for state in status.read_status(plan).tasks]
+def states(plan: JobArrayPlan) -> list[str]:
+    return [state.state for state in status.collect_array_status(plan).tasks]
 
 
 def test_each_index_runs_the_words_of_its_part_as_they_are():
@@ -99,12 +107,12 @@ def test_a_part_is_whole_when_it_ended_with_0_and_its_exit_code_says_how_it_fail
     run(plan, plan.array, "1", code=4, CODE_OF_torch="4")
     run(plan, plan.array, "2", code=1, CODE_OF_infer="1")
     assert states(plan) == ["complete", "partial", "failed", "missing"]
-    assert status.read_status(plan).repeat == [1, 2, 3]
+    assert status.collect_array_status(plan).repeat == [1, 2, 3]
     run(plan, plan.array, "2")
     assert states(plan) == ["complete", "partial", "complete", "missing"]
 
 
-def leave_runs(plan: Plan, number: int) -> list[Path]:
+def leave_runs(plan: JobArrayPlan, number: int) -> list[Path]:
     """Leave the sweep of a study's part at two batch sizes; the folders of its runs."""
     task = plan.tasks[number]
     sweep = plan.folder.parent / plan.runs_folder / f"sweep-{number}"
@@ -122,36 +130,36 @@ def leave_runs(plan: Plan, number: int) -> list[Path]:
 def test_a_part_whose_run_folders_were_removed_is_not_complete():
     plan = rendered(runs_folder="perfctl-runs")
     run(plan, plan.array, "0")
-    assert status.read_status(plan).tasks[0].state == "missing"
+    assert status.collect_array_status(plan).tasks[0].state == "missing"
     first, second = leave_runs(plan, 0)
-    assert status.read_status(plan).tasks[0].state == "complete"
+    assert status.collect_array_status(plan).tasks[0].state == "complete"
     shutil.rmtree(second)
-    state = status.read_status(plan).tasks[0]
+    state = status.collect_array_status(plan).tasks[0]
     assert (state.state, state.reason) == (
         "partial",
         "it ended, but run folders were removed or changed",
     )
     shutil.rmtree(first.parent)
-    assert status.read_status(plan).tasks[0].state == "missing"
+    assert status.collect_array_status(plan).tasks[0].state == "missing"
 
 
 def test_status_names_a_gather_job_that_failed():
     plan = rendered()
-    assert status.read_status(plan).gather is None
+    assert status.collect_array_status(plan).gather is None
     run(plan, plan.gather, code=3, CODE_OF_study="3")
-    assert status.read_status(plan).gather == (
+    assert status.collect_array_status(plan).gather == (
         f"the gather job failed with exit code 3; see {plan.log(None)}"
     )
     run(plan, plan.gather)
-    assert status.read_status(plan).gather == "the gather job is complete"
+    assert status.collect_array_status(plan).gather == "the gather job is complete"
     plan.log(None).write_text("added 3 runs to perfctl.db\nWrote perfctl-report.html\n")
-    assert status.read_status(plan).gather == "the gather job wrote perfctl-report.html"
+    assert status.collect_array_status(plan).gather == "the gather job wrote perfctl-report.html"
 
 
 def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_makes_the_page():
     plan = rendered()
     run(plan, plan.array, "0")
-    done = gather([plan.folder], Path("perfctl.db"))
+    done = gather_runs([plan.folder], Path("perfctl.db"))
     assert not Path("perfctl.db").exists()
     assert done.finish == [FINISH]
     assert [line.partition(":")[0] for line in done.incomplete_parts] == [
@@ -161,7 +169,7 @@ def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_ma
         done.check()
     for number in range(1, 4):
         run(plan, plan.array, str(number))
-    gather([plan.folder], Path("perfctl.db")).check()
+    gather_runs([plan.folder], Path("perfctl.db")).check()
 
 
 @pytest.mark.parametrize(
@@ -178,7 +186,9 @@ def test_the_gather_job_names_what_is_missing_and_then_makes_the_page_of_what_th
 def test_a_profiler_among_the_parts_gets_the_time_to_write_its_report():
     assert "--signal=B:USR1@60 " in rendered().array.read_text()
     parts = (("n", ("nsys",)), ("t", ("torch",)))
-    made = render.render_parts(StudyParts("x", Path("o"), parts, (), "cuda"), Site(), "c")
+    made = render.render_study_jobs(
+        StudyParts("x", Path("o"), parts, (), "cuda"), SlurmSiteSettings(), "c"
+    )
     assert "--signal=B:USR1@300 " in "".join(made.texts.values())
 
 
@@ -186,4 +196,4 @@ def test_a_profiler_among_the_parts_gets_the_time_to_write_its_report():
 def test_a_study_without_commands_is_refused(parts):
     study = StudyParts("x", Path("study"), parts, FINISH, "cpu")
     with pytest.raises(UsageError, match="has no part, or a part without a command"):
-        render.render_parts(study, Site(), "c")
+        render.render_study_jobs(study, SlurmSiteSettings(), "c")

@@ -12,44 +12,52 @@ import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster import status
-from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns, read_plan, sweep_task
-from perfctl.orchestrator.launch.cluster.render import TaskCommand
-from perfctl.orchestrator.launch.cluster.script import (
-    array_script,
-    functions,
-    gather_script,
-    grace,
-    minutes,
-    seconds_to_stop_before,
+from perfctl.orchestrator.launch.cluster.plan import (
+    JobArrayPlan,
+    SlurmSiteSettings,
+    TaskSweepRuns,
+    make_sweep_task,
+    read_job_array_plan,
 )
-from perfctl.orchestrator.launch.sweep.folders import Setting
+from perfctl.orchestrator.launch.cluster.render import ProfilerTaskCommand
+from perfctl.orchestrator.launch.cluster.script import (
+    choose_stop_before_seconds,
+    compute_report_grace_seconds,
+    parse_slurm_time_minutes,
+    render_array_script,
+    render_gather_script,
+    render_shell_functions,
+)
+from perfctl.orchestrator.launch.sweep.folders import SweepSetting
 from perfctl.version import __version__
 from tests.launch.cluster.test_slurm_script import HOME, SETTING, directives, plan, run, script
 from tests.launch.programs import write_program
 
 CURRENT = replace(SETTING, version=__version__)
 BATCHES = (16, 32, 64, 128, 256)
-NCU = TaskCommand(("ncu", "--device=cuda", "--sweep-name=ncu-mnist_cnn-bb962cfc"), ())
+NCU = ProfilerTaskCommand(("ncu", "--device=cuda", "--sweep-name=ncu-mnist_cnn-bb962cfc"), ())
 
 
-def ncu_plan() -> Plan:
+def ncu_plan() -> JobArrayPlan:
     """perfctl slurm render ncu --batches 16,32,64,128,256 --image perfctl.sif"""
-    runs = [SweepRuns("ncu", Setting(batch), "ncu-mnist_cnn-bb962cfc") for batch in BATCHES]
+    runs = [
+        TaskSweepRuns("ncu", SweepSetting(batch), "ncu-mnist_cnn-bb962cfc") for batch in BATCHES
+    ]
     tasks = tuple(
-        sweep_task(number, run, NCU.words(run.setting)) for number, run in enumerate(runs)
+        make_sweep_task(number, run, NCU.words(run.setting)) for number, run in enumerate(runs)
     )
     command = "perfctl slurm render ncu --batches 16,32,64,128,256 --image perfctl.sif"
-    return Plan(
+    return JobArrayPlan(
         HOME / "perfctl-runs" / "slurm-mnist_cnn-26e5246c", "mnist_cnn", tasks, command, "login1"
     )
 
 
 def test_the_golden_scripts_in_scripts_jobs_show_the_whole_call_and_a_line_for_each_batch(golden):
-    site = Site(image="/home/ada/study/perfctl.sif")
-    text = array_script(ncu_plan(), site, CURRENT)
+    site = SlurmSiteSettings(image="/home/ada/study/perfctl.sif")
+    text = render_array_script(ncu_plan(), site, CURRENT)
     golden("scripts/jobs/array.sbatch", text)
-    golden("scripts/jobs/gather.sbatch", gather_script(ncu_plan(), site, CURRENT))
-    golden("scripts/jobs/job.sh", functions(ncu_plan(), site, CURRENT))
+    golden("scripts/jobs/gather.sbatch", render_gather_script(ncu_plan(), site, CURRENT))
+    golden("scripts/jobs/job.sh", render_shell_functions(ncu_plan(), site, CURRENT))
     for number, batch in enumerate(BATCHES):
         assert f"    {number}) batch={batch} ;;\n" in text
     call = text[text.index('run "$container"') :]
@@ -62,8 +70,8 @@ def test_the_golden_scripts_in_scripts_jobs_show_the_whole_call_and_a_line_for_e
     "asked", [{}, {"partition": "gpu", "account": "ab1234"}, {"sbatch": ("--account=x",)}]
 )
 def test_an_option_that_most_sites_want_is_set_or_stands_there_to_be_filled_in(asked):
-    site = replace(Site(), **asked)  # type: ignore[arg-type]
-    text = array_script(ncu_plan(), site, SETTING)
+    site = replace(SlurmSiteSettings(), **asked)  # type: ignore[arg-type]
+    text = render_array_script(ncu_plan(), site, SETTING)
     on = {line.partition("=")[0] for line in directives(text)}
     off = {
         line.split()[1].partition("=")[0]
@@ -98,49 +106,49 @@ def test_a_node_without_a_container_runtime_says_so_in_one_line(tmp_path):
 @pytest.mark.parametrize("edited", ["docker://x/y:1", '"$HOME"/x.sif', "'cut off"])
 def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(tmp_path, edited):
     made, image = plan(tmp_path), tmp_path / "my images" / "perfctl.sif"
-    text = array_script(made, Site(image=str(image)), SETTING)
+    text = render_array_script(made, SlurmSiteSettings(image=str(image)), SETTING)
     made.array.write_text(text)
     with pytest.raises(
         UsageError, match=r"needs the image .*/my images/perfctl\.sif, which does not exist"
     ):
-        status.check_image(made, made.array.read_text())
+        status.check_script_image_exists(made, made.array.read_text())
     image.parent.mkdir()
     image.touch()
-    status.check_image(made, made.array.read_text())
+    status.check_script_image_exists(made, made.array.read_text())
     lines = [f"image={edited}" if line.startswith("image=") else line for line in text.splitlines()]
     assert f"image={edited}" in lines
     made.array.write_text("\n".join(lines))
-    status.check_image(made, made.array.read_text())  # only a node can tell
+    status.check_script_image_exists(made, made.array.read_text())  # only a node can tell
 
 
 def test_a_task_of_other_parameters_names_their_values(tmp_path):
-    settings = [Setting(None, (("N", value), ("how", "a b"))) for value in ("256", "512")]
-    runs = [SweepRuns("ncu", setting, "ncu-x") for setting in settings]
+    settings = [SweepSetting(None, (("N", value), ("how", "a b"))) for value in ("256", "512")]
+    runs = [TaskSweepRuns("ncu", setting, "ncu-x") for setting in settings]
     tasks = tuple(
-        sweep_task(number, run, NCU.words(run.setting)) for number, run in enumerate(runs)
+        make_sweep_task(number, run, NCU.words(run.setting)) for number, run in enumerate(runs)
     )
     made = replace(plan(tmp_path), tasks=tasks)
-    text = array_script(made, Site(), SETTING)
+    text = render_array_script(made, SlurmSiteSettings(), SETTING)
     assert "1) values=(--sweep N=512 --sweep 'how=a b') ;;" in text
     assert '"${values[@]}" --no-store' in text
     made.write()
-    assert read_plan(tmp_path) == made
+    assert read_job_array_plan(tmp_path) == made
 
 
 def test_the_list_of_tasks_of_another_version_is_refused(tmp_path):
     made = plan(tmp_path)
     made.write()
-    assert read_plan(tmp_path) == made
+    assert read_job_array_plan(tmp_path) == made
     record = json.loads((tmp_path / "tasks.json").read_text())
     (tmp_path / "tasks.json").write_text(json.dumps(record | {"perfctl_slurm": 1}))
     with pytest.raises(UsageError, match=r"another version of perfctl wrote .*/tasks\.json"):
-        read_plan(tmp_path)
+        read_job_array_plan(tmp_path)
 
 
 def test_both_scripts_need_job_sh_alone(tmp_path):
     """What array.sbatch and gather.sbatch call is in it."""
-    for site in (Site(image="x.sif", srun=True), Site()):
-        (tmp_path / "job.sh").write_text(functions(plan(), site, SETTING))
+    for site in (SlurmSiteSettings(image="x.sif", srun=True), SlurmSiteSettings()):
+        (tmp_path / "job.sh").write_text(render_shell_functions(plan(), site, SETTING))
         listed = subprocess.run(
             ["bash", "-c", 'source "$1"; declare -F', "x", tmp_path / "job.sh"],
             capture_output=True,
@@ -166,7 +174,7 @@ def modules(text: str) -> list[str]:
 
 
 def test_the_gather_job_has_its_own_time_memory_cores_and_partition_and_asks_for_no_gpu():
-    own = Site(
+    own = SlurmSiteSettings(
         partition="gpu",
         gather_partition="serial",
         time="02:00:00",
@@ -177,33 +185,38 @@ def test_the_gather_job_has_its_own_time_memory_cores_and_partition_and_asks_for
         gather_cpus=2,
         exclusive=True,
     )
-    asked = directives(gather_script(plan(), own, SETTING))
+    asked = directives(render_gather_script(plan(), own, SETTING))
     assert {"--partition=serial", "--time=00:20:00", "--mem=8G", "--cpus-per-task=2"} < set(asked)
     assert not any(line.startswith(("--gres", "--exclusive", "--array")) for line in asked)
     plain = directives(
-        gather_script(plan(), Site(partition="gpu", time="02:00:00", mem="64G", cpus=16), SETTING)
+        render_gather_script(
+            plan(), SlurmSiteSettings(partition="gpu", time="02:00:00", mem="64G", cpus=16), SETTING
+        )
     )
     assert {"--partition=gpu", "--time=02:00:00"} < set(plain), "what it has no word of its own for"
     assert not any(line.startswith(("--mem", "--cpus")) for line in plain)
 
 
 def test_the_gather_job_loads_no_cuda_module_unless_it_is_told_to():
-    site = Site(module=CUDA)
-    assert modules(array_script(plan(), site, SETTING)) == list(CUDA)
+    site = SlurmSiteSettings(module=CUDA)
+    assert modules(render_array_script(plan(), site, SETTING)) == list(CUDA)
     without = ["gcc/12", "apptainer", "PyTorch/2.6-CUDA-12.4"]
-    assert modules(gather_script(plan(), site, SETTING)) == without
-    stated = Site(module=CUDA, gather_module=("cuda/12.4",))
-    assert modules(gather_script(plan(), stated, SETTING)) == ["cuda/12.4"]
+    assert modules(render_gather_script(plan(), site, SETTING)) == without
+    stated = SlurmSiteSettings(module=CUDA, gather_module=("cuda/12.4",))
+    assert modules(render_gather_script(plan(), stated, SETTING)) == ["cuda/12.4"]
 
 
 def test_modules_are_loaded_in_a_login_shell_after_those_of_the_submitting_shell_are_gone():
-    site = Site(module=("gcc/12",))
-    for text in (array_script(plan(), site, SETTING), gather_script(plan(), site, SETTING)):
+    site = SlurmSiteSettings(module=("gcc/12",))
+    for text in (
+        render_array_script(plan(), site, SETTING),
+        render_gather_script(plan(), site, SETTING),
+    ):
         purges = [line for line in text.splitlines() if line.startswith("module")]
         assert purges[0].startswith("module purge ||")
         assert text.startswith("#!/bin/bash -l\n")
-    for without in (Site(), Site(module=("x",), module_purge=False)):
-        assert "module purge" not in array_script(plan(), without, SETTING)
+    for without in (SlurmSiteSettings(), SlurmSiteSettings(module=("x",), module_purge=False)):
+        assert "module purge" not in render_array_script(plan(), without, SETTING)
 
 
 def test_srun_gives_the_step_the_cores_of_the_job(tmp_path):
@@ -274,21 +287,23 @@ def test_an_image_gets_a_clean_environment_with_the_gpu_the_scratch_folders_and_
 
 
 def test_slow_writers_are_told_minutes_before_the_limit_and_never_at_the_start():
-    assert seconds_to_stop_before(None, "02:00:00", ["torch", "nsys"]) == 300
-    assert seconds_to_stop_before(None, "02:00:00", ["torch"]) == 60
+    assert choose_stop_before_seconds(None, "02:00:00", ["torch", "nsys"]) == 300
+    assert choose_stop_before_seconds(None, "02:00:00", ["torch"]) == 60
     assert (
-        seconds_to_stop_before(None, None, ["ncu"])
-        == seconds_to_stop_before(None, "UNLIMITED", ["ncu"])
+        choose_stop_before_seconds(None, None, ["ncu"])
+        == choose_stop_before_seconds(None, "UNLIMITED", ["ncu"])
         == 300
     )
-    assert seconds_to_stop_before(None, "4", ["ncu"]) == 60, "a quarter of four minutes"
-    assert seconds_to_stop_before(200, "4", ["ncu"]) == 200
+    assert choose_stop_before_seconds(None, "4", ["ncu"]) == 60, "a quarter of four minutes"
+    assert choose_stop_before_seconds(200, "4", ["ncu"]) == 200
     with pytest.raises(
         UsageError, match="`stop_before`: 240 s is not shorter than the time limit of 240 s"
     ):
-        seconds_to_stop_before(240, "00:04:00", ["ncu"])
+        choose_stop_before_seconds(240, "00:04:00", ["ncu"])
     for seconds in (3, 20, 60, 300, 3600):
-        assert 3 <= grace(seconds) <= max(seconds - 10, 3), "the rest is for the export"
+        assert 3 <= compute_report_grace_seconds(seconds) <= max(seconds - 10, 3), (
+            "the rest is for the export"
+        )
 
 
 @pytest.mark.parametrize(
@@ -303,7 +318,7 @@ def test_slow_writers_are_told_minutes_before_the_limit_and_never_at_the_start()
     ],
 )
 def test_time_limits_are_read_as_slurm_writes_them(time, expected):
-    assert minutes(time) == expected
+    assert parse_slurm_time_minutes(time) == expected
 
 
 def test_without_an_array_index_nothing_runs(tmp_path):

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from perfctl.orchestrator.launch.cluster import status
-from perfctl.orchestrator.launch.cluster.plan import Plan
+from perfctl.orchestrator.launch.cluster.plan import JobArrayPlan
 from tests.launch.programs import wait_until
 from tests.launch.slurm_cluster import ROOT, Cluster, ended, rows
 
@@ -25,18 +25,18 @@ def batch_of(state: status.TaskState) -> int:
     return state.task.runs.setting.batch
 
 
-def states(plan: Plan) -> dict[int, str]:
+def states(plan: JobArrayPlan) -> dict[int, str]:
     """Batch size -> state (of plans with one profiler)."""
-    return {batch_of(one): one.state for one in status.read_status(plan).tasks}
+    return {batch_of(one): one.state for one in status.collect_array_status(plan).tasks}
 
 
-def said(plan: Plan, batch: int) -> str:
-    found = status.read_status(plan).tasks
+def said(plan: JobArrayPlan, batch: int) -> str:
+    found = status.collect_array_status(plan).tasks
     return next(one.reason or "" for one in found if batch_of(one) == batch)
 
 
-def array_job(plan: Plan) -> str:
-    return next(job.array for job in status.queued(plan) if job.task is not None)
+def array_job(plan: JobArrayPlan) -> str:
+    return next(job.array for job in status.list_queued_jobs(plan) if job.task is not None)
 
 
 def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(cluster, tmp_path):

@@ -17,28 +17,28 @@ import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster.plan import (
-    Plan,
-    Site,
-    SweepRuns,
-    sweep_task,
-    with_defaults,
+    JobArrayPlan,
+    SlurmSiteSettings,
+    TaskSweepRuns,
+    fill_site_from_config,
+    make_sweep_task,
 )
-from perfctl.orchestrator.launch.cluster.render import TaskCommand
+from perfctl.orchestrator.launch.cluster.render import ProfilerTaskCommand
 from perfctl.orchestrator.launch.cluster.script import (
-    JobSetting,
-    array_script,
-    functions,
-    gather_script,
+    JobScriptContext,
+    render_array_script,
+    render_gather_script,
+    render_shell_functions,
 )
-from perfctl.orchestrator.launch.sweep.folders import Setting
+from perfctl.orchestrator.launch.sweep.folders import SweepSetting
 from tests.launch.programs import write_program
 
 HOME = Path("/home/ada/study")
 OUTPUTS = (Path("perfctl.db"), Path("perfctl-report.html"))
-SETTING = JobSetting("cuda", (), OUTPUTS, "1.2.3", HOME, "/home/ada/venv/bin/python")
+SETTING = JobScriptContext("cuda", (), OUTPUTS, "1.2.3", HOME, "/home/ada/venv/bin/python")
 SITES = {
-    "plain": Site(partition="gpu", time="00:30:00"),
-    "container": Site(
+    "plain": SlurmSiteSettings(partition="gpu", time="00:30:00"),
+    "container": SlurmSiteSettings(
         account="ab1234",
         gres="gpu:a100:1",
         time="01:00:00",
@@ -49,7 +49,7 @@ SITES = {
         array_limit=2,
         gather_partition="serial",
     ),
-    "dcgm": Site(
+    "dcgm": SlurmSiteSettings(
         constraint="a100&hbm80g",
         qos="debug",
         exclusive=True,
@@ -64,42 +64,42 @@ SITES = {
     ),
 }
 COMMANDS = {
-    "nsys": TaskCommand(
+    "nsys": ProfilerTaskCommand(
         ("nsys", "--device=cuda", "--sweep-name=nsys-train.py-1a2b3c4d"),
         ("python", "train.py", "{batch}"),
     ),
-    "ncu": TaskCommand(
+    "ncu": ProfilerTaskCommand(
         ("ncu", "--device=cuda", "--layer=conv2", "--sweep-name=ncu-train.py-5e6f7a8b"), ()
     ),
 }
 RUNS = (
-    SweepRuns("nsys", Setting(16), "nsys-train.py-1a2b3c4d"),
-    SweepRuns("nsys", Setting(32), "nsys-train.py-1a2b3c4d"),
-    SweepRuns("ncu", Setting(16), "ncu-train.py-5e6f7a8b"),
+    TaskSweepRuns("nsys", SweepSetting(16), "nsys-train.py-1a2b3c4d"),
+    TaskSweepRuns("nsys", SweepSetting(32), "nsys-train.py-1a2b3c4d"),
+    TaskSweepRuns("ncu", SweepSetting(16), "ncu-train.py-5e6f7a8b"),
 )
 
 
 def plan(
     folder: Path = HOME / "perfctl-runs" / "slurm-train.py-9c0d1e2f",
     command: str = "perfctl slurm render",
-    commands: Mapping[str, TaskCommand] = COMMANDS,
-) -> Plan:
+    commands: Mapping[str, ProfilerTaskCommand] = COMMANDS,
+) -> JobArrayPlan:
     runs = [run for run in RUNS if run.profiler in commands]
     tasks = tuple(
-        sweep_task(number, run, commands[run.profiler].words(run.setting))
+        make_sweep_task(number, run, commands[run.profiler].words(run.setting))
         for number, run in enumerate(runs)
     )
-    return Plan(folder, "train.py", tasks, command, "login1")
+    return JobArrayPlan(folder, "train.py", tasks, command, "login1")
 
 
 def script(folder: Path, perfctl: str, device: str = "cpu", **site: Any) -> Path:
     """The script of an array whose folder this is, to run with a task's number; job.sh is that of
     the last one. ``perfctl``: shell words of its stand-in."""
-    made, of_site = plan(folder), Site(perfctl=perfctl, **site)
+    made, of_site = plan(folder), SlurmSiteSettings(perfctl=perfctl, **site)
     setting = replace(SETTING, cwd=folder, device=device)
     path = folder / f"array-{len(list(folder.glob('array-*')))}.sbatch"
-    path.write_text(array_script(made, of_site, setting))
-    made.functions.write_text(functions(made, of_site, setting))
+    path.write_text(render_array_script(made, of_site, setting))
+    made.functions.write_text(render_shell_functions(made, of_site, setting))
     return path
 
 
@@ -113,13 +113,13 @@ def run(path: Path, task: str, code: int = 0, **environment: str) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
-def check_shell(folder: Path, site: Site) -> None:
+def check_shell(folder: Path, site: SlurmSiteSettings) -> None:
     """All three files pass bash -n, and shellcheck, where it is installed."""
     made = plan()
     texts = {
-        "array": array_script(made, site, SETTING),
-        "gather": gather_script(made, site, SETTING),
-        "job": functions(made, site, SETTING),
+        "array": render_array_script(made, site, SETTING),
+        "gather": render_gather_script(made, site, SETTING),
+        "job": render_shell_functions(made, site, SETTING),
     }
     for name, text in texts.items():
         (folder / f"{name}.sh").write_text(text)
@@ -147,9 +147,9 @@ def directives(text: str) -> list[str]:
 
 @pytest.mark.parametrize("style", SITES)
 def test_scripts_of_a_site_are_the_golden_ones(golden, style):
-    golden(f"slurm-{style}-array.sbatch", array_script(plan(), SITES[style], SETTING))
-    golden(f"slurm-{style}-gather.sbatch", gather_script(plan(), SITES[style], SETTING))
-    golden(f"slurm-{style}-job.sh", functions(plan(), SITES[style], SETTING))
+    golden(f"slurm-{style}-array.sbatch", render_array_script(plan(), SITES[style], SETTING))
+    golden(f"slurm-{style}-gather.sbatch", render_gather_script(plan(), SITES[style], SETTING))
+    golden(f"slurm-{style}-job.sh", render_shell_functions(plan(), SITES[style], SETTING))
 
 
 @pytest.mark.parametrize("style", SITES)
@@ -158,26 +158,31 @@ def test_scripts_pass_shellcheck(style, tmp_path):
 
 
 def test_a_task_gets_one_gpu_also_on_a_node_of_its_own_unless_the_site_says_otherwise_or_it_needs_none():
-    for site in (Site(), Site(exclusive=True)):
-        assert "--gres=gpu:1" in directives(array_script(plan(), site, SETTING))
-    assert "--exclusive" in directives(array_script(plan(), Site(exclusive=True), SETTING))
-    for site, device in ((Site(sbatch=("--gpus-per-task=1",)), "cuda"), (Site(), "cpu")):
-        text = array_script(plan(), site, replace(SETTING, device=device))
+    for site in (SlurmSiteSettings(), SlurmSiteSettings(exclusive=True)):
+        assert "--gres=gpu:1" in directives(render_array_script(plan(), site, SETTING))
+    assert "--exclusive" in directives(
+        render_array_script(plan(), SlurmSiteSettings(exclusive=True), SETTING)
+    )
+    for site, device in (
+        (SlurmSiteSettings(sbatch=("--gpus-per-task=1",)), "cuda"),
+        (SlurmSiteSettings(), "cpu"),
+    ):
+        text = render_array_script(plan(), site, replace(SETTING, device=device))
         assert not any(line.startswith("--gres") for line in directives(text))
 
 
 def test_an_image_is_shown_the_script_and_the_store_wherever_they_lie():
     folders, outputs = (Path("/home/ada/code"),), (Path("/project/all.db"), Path("out/page.html"))
     setting = replace(SETTING, folders=folders, outputs=outputs)
-    site = Site(image="perfctl.sif", bind=("/data:/data:ro",))
-    texts = array_script(plan(), site, setting), gather_script(plan(), site, setting)
+    site = SlurmSiteSettings(image="perfctl.sif", bind=("/data:/data:ro",))
+    texts = render_array_script(plan(), site, setting), render_gather_script(plan(), site, setting)
     both = {"--bind /home/ada/study", "--bind /data:/data:ro", "--pwd /home/ada/study"}
     assert [set(re.findall(r"--(?:bind|pwd) /\S+", text)) for text in texts] == [
         {"--bind /home/ada/code", *both},
         {"--bind /project", *both},
     ]
     with pytest.raises(UsageError, match="cannot be bound into an image"):
-        array_script(plan(), site, replace(setting, cwd=Path("/home/a:b")))
+        render_array_script(plan(), site, replace(setting, cwd=Path("/home/a:b")))
 
 
 def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path):
@@ -187,11 +192,14 @@ def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path):
     folder.mkdir()
     echo = tmp_path / "say.py"
     echo.write_text("import json, sys; print(json.dumps(sys.argv[1:]))")
-    site, setting = Site(perfctl=f"python3 {echo}"), replace(SETTING, cwd=folder, device="cpu")
-    commands = {"nsys": TaskCommand(("nsys", *hostile), ("run", *hostile))}
+    site, setting = (
+        SlurmSiteSettings(perfctl=f"python3 {echo}"),
+        replace(SETTING, cwd=folder, device="cpu"),
+    )
+    commands = {"nsys": ProfilerTaskCommand(("nsys", *hostile), ("run", *hostile))}
     made = plan(folder, "x\nrm -rf /", commands)
-    made.array.write_text(array_script(made, site, setting))
-    made.functions.write_text(functions(made, site, setting))
+    made.array.write_text(render_array_script(made, site, setting))
+    made.functions.write_text(render_shell_functions(made, site, setting))
     printed = run(made.array, "1").splitlines()
     got = json.loads(next(line for line in printed if line.startswith("[")))
     at = got.index("--scratch") + 1
@@ -283,16 +291,16 @@ def test_a_signal_to_the_job_script_reaches_perfctl_and_the_lines_after_still_ru
 @pytest.mark.parametrize(
     ("site", "said"),
     [
-        (Site(partition="a\nb"), "line break"),
-        (Site(before=("x\ny",)), "line break"),
-        (Site(sbatch=("--a\n--b",)), "line break"),
-        (Site(account="a\\b"), "backslash"),
-        (Site(template="no-such-file"), "no-such-file"),
+        (SlurmSiteSettings(partition="a\nb"), "line break"),
+        (SlurmSiteSettings(before=("x\ny",)), "line break"),
+        (SlurmSiteSettings(sbatch=("--a\n--b",)), "line break"),
+        (SlurmSiteSettings(account="a\\b"), "backslash"),
+        (SlurmSiteSettings(template="no-such-file"), "no-such-file"),
     ],
 )
 def test_what_cannot_stand_in_a_job_script_is_refused(site, said):
     with pytest.raises(UsageError, match=said):
-        array_script(plan(), site, SETTING)
+        render_array_script(plan(), site, SETTING)
 
 
 def test_a_template_of_the_site_replaces_perfctls_and_is_quoted_all_the_same(tmp_path):
@@ -301,13 +309,13 @@ def test_a_template_of_the_site_replaces_perfctls_and_is_quoted_all_the_same(tmp
         "#!/bin/bash\n{% for line in directives %}#SBATCH {{ line | asis }}\n"
         "{% endfor %}echo {{ cwd }}\n"
     )
-    site = Site(template=str(own), partition="x")
-    text = array_script(plan(), site, replace(SETTING, cwd=Path("a b")))
+    site = SlurmSiteSettings(template=str(own), partition="x")
+    text = render_array_script(plan(), site, replace(SETTING, cwd=Path("a b")))
     assert text.endswith("echo 'a b'\n")
     assert "--partition=x" in directives(text)
     own.write_text("{{ no_such_name }}")
     with pytest.raises(UsageError, match="no_such_name"):
-        array_script(plan(), site, SETTING)
+        render_array_script(plan(), site, SETTING)
 
 
 def config(folder: Path, text: str) -> Path:
@@ -324,8 +332,8 @@ def test_the_command_line_comes_before_the_working_folder_and_that_before_the_ho
     home = config(
         tmp_path / "home", '[slurm]\naccount = "home"\nqos = "home"\narray-limit = 3\nsrun = true\n'
     )
-    site = with_defaults(Site(partition="typed", srun=False), (here, home))
-    assert site == Site(
+    site = fill_site_from_config(SlurmSiteSettings(partition="typed", srun=False), (here, home))
+    assert site == SlurmSiteSettings(
         partition="typed",
         account="here",
         qos="home",
@@ -350,13 +358,13 @@ def test_the_command_line_comes_before_the_working_folder_and_that_before_the_ho
 )
 def test_a_mistake_in_perfctl_toml_is_one_line(tmp_path, text, said):
     with pytest.raises(UsageError, match=re.escape(said)) as caught:
-        with_defaults(Site(), (config(tmp_path, text),))
+        fill_site_from_config(SlurmSiteSettings(), (config(tmp_path, text),))
     assert "\n" not in str(caught.value)
 
 
 def test_every_line_of_options_is_read_by_a_shell_as_it_was_meant():
-    site = Site(constraint="a b'c", sbatch=("--comment='x y'",))
-    text = array_script(plan(), site, SETTING)
+    site = SlurmSiteSettings(constraint="a b'c", sbatch=("--comment='x y'",))
+    text = render_array_script(plan(), site, SETTING)
     lines: list[Any] = [shlex.split(line) for line in directives(text)]
     assert ["--constraint=a b'c"] in lines
     assert ["--comment=x y"] in lines

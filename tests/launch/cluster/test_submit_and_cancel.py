@@ -10,8 +10,8 @@ import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster import status
-from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
-from perfctl.orchestrator.launch.cluster.script import array_script, gather_script
+from perfctl.orchestrator.launch.cluster.plan import JobArrayPlan, SlurmSiteSettings, Task
+from perfctl.orchestrator.launch.cluster.script import render_array_script, render_gather_script
 from perfctl.orchestrator.launch.cluster.status import TaskState
 from tests.launch.cluster.test_slurm_script import SETTING, plan
 from tests.launch.programs import write_program
@@ -37,12 +37,12 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
     return tell
 
 
-def rendered(folder: Path, template: str | None = None) -> Plan:
+def rendered(folder: Path, template: str | None = None) -> JobArrayPlan:
     made = plan(folder / "slurm-x")
     made.folder.mkdir()
-    site = Site(template=template)
-    made.array.write_text(array_script(made, site, SETTING))
-    made.gather.write_text(gather_script(made, site, SETTING))
+    site = SlurmSiteSettings(template=template)
+    made.array.write_text(render_array_script(made, site, SETTING))
+    made.gather.write_text(render_gather_script(made, site, SETTING))
     made.write()
     return made
 
@@ -51,7 +51,7 @@ def test_an_array_whose_script_is_gone_is_one_clear_line(tmp_path, slurm):
     made = rendered(tmp_path)
     made.array.unlink()
     with pytest.raises(UsageError, match=r"array\.sbatch cannot be read: No such file") as caught:
-        status.submit(made)
+        status.submit_job_array(made)
     assert "perfctl slurm render" in (caught.value.remedy or "")
     assert slurm() == []
 
@@ -61,8 +61,8 @@ def test_a_script_whose_array_line_was_edited_away_is_submitted_only_task_by_tas
     kept = [line for line in made.array.read_text().splitlines() if "--array" not in line]
     made.array.write_text("\n".join(kept))
     with pytest.raises(UsageError, match="one job, not an array"):
-        status.submit(made)
-    assert status.submit(made, [2, 0]).tasks == 2
+        status.submit_job_array(made)
+    assert status.submit_job_array(made, [2, 0]).tasks == 2
     assert slurm() == [
         f"sbatch --parsable --array=0,2 {made.array}",
         f"sbatch --parsable --dependency=afterany:7 {made.gather}",
@@ -85,12 +85,16 @@ def test_cancel_tells_a_running_profiler_to_stop_and_ends_what_waits_or_was_told
     for number, begun in ((0, "batch 16: profile\n"), (1, "")):
         made.state(made.tasks[number]).write_text(started)
         made.log(made.tasks[number]).write_text(started + begun)
-    assert status.cancel(made) == status.Cancelled(made.folder, tasks=2, stopping=1, gathers=1)
+    assert status.cancel_job_array(made) == status.Cancelled(
+        made.folder, tasks=2, stopping=1, gathers=1
+    )
     assert slurm() == ["scancel 7_1 7_2 10", "scancel --batch --signal=USR1 7_0"]
     with made.state(made.tasks[0]).open("a") as events:
         events.write("2026-01-01T00:01:00Z told to stop\n")
     slurm(f"7|0|8|RUNNING|None|1:00|n1|{made.array}")
-    assert status.cancel(made) == status.Cancelled(made.folder, tasks=1, stopping=0, gathers=0)
+    assert status.cancel_job_array(made) == status.Cancelled(
+        made.folder, tasks=1, stopping=0, gathers=0
+    )
     assert slurm()[2:] == ["scancel 7_0"]
 
 

@@ -17,14 +17,14 @@ import pytest
 from perfctl.orchestrator.errors import Interrupted, UsageError
 from perfctl.orchestrator.launch.machine import devices, tools
 from perfctl.orchestrator.launch.machine.devices import (
-    Placement,
-    format_cores,
-    read_cores,
-    split_cores,
+    DevicePlacement,
+    format_core_list,
+    parse_core_list,
+    split_physical_cores,
 )
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.sweep import parallel, sweep
-from perfctl.orchestrator.launch.sweep.request import Listener, RunResult
+from perfctl.orchestrator.launch.sweep.request import RunResult, SweepListener
 from tests.launch.programs import write_program
 from tests.launch.small_profiler import WRITES, asked
 
@@ -46,7 +46,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv(devices.VISIBLE, raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
-    tools.output.cache_clear()
+    tools.run_for_output.cache_clear()
     root = tmp_path / "root"
     for number in range(4):
         card = root / f"sys/bus/pci/devices/0000:{number}5:00.0"
@@ -60,65 +60,65 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_gpu_is_seen_alone_and_gets_its_share_of_the_physical_cores_near_it(gpus):
-    made = devices.places("0,1,2", gpus)
+    made = devices.parse_placements("0,1,2", gpus)
     assert [place.environment["CUDA_VISIBLE_DEVICES"] for place in made] == ["0", "1", "2"]
     assert {place.environment["CUDA_DEVICE_ORDER"] for place in made} == {"PCI_BUS_ID"}
     # GPUs 0 and 1 share 4 physical cores of two threads: two physical cores each; GPU 2 has its
     # four to itself.
-    cores = [format_cores(place.cores or ()) for place in made]
+    cores = [format_core_list(place.cores or ()) for place in made]
     assert cores == ["0-1,8-9", "2-3,10-11", "4-7,12-15"]
     assert made[0].facts() == {"place": "GPU 0", "cores": "0-1,8-9", "runs_beside": "2"}
     with pytest.raises(UsageError, match="GPU 4 does not exist; there are 4"):
-        devices.places("0,4", gpus)
+        devices.parse_placements("0,4", gpus)
 
 
 def test_numbers_count_what_the_scheduler_left_visible(gpus, monkeypatch):
     monkeypatch.setenv(devices.VISIBLE, "2,3")
-    made = devices.places("0,1", gpus)
+    made = devices.parse_placements("0,1", gpus)
     assert [place.environment["CUDA_VISIBLE_DEVICES"] for place in made] == ["2", "3"]
     assert [place.locks for place in made] == [("gpu-GPU-22abc",), ("gpu-GPU-33abc",)]
     with pytest.raises(UsageError, match=r"GPU 2 does not exist; there are 2 .*'2,3'"):
-        devices.places("2", gpus)
+        devices.parse_placements("2", gpus)
 
 
 def test_cores_are_left_alone_where_the_system_does_not_say_which_are_near(gpus, tmp_path):
-    assert [place.cores for place in devices.places("0,1", tmp_path)] == [None, None]
+    assert [place.cores for place in devices.parse_placements("0,1", tmp_path)] == [None, None]
 
 
 def test_the_gpu_that_a_program_takes_by_itself_is_the_first_visible_one(gpus, monkeypatch):
     for visible, lock in ((None, "gpu-GPU-0abc"), ("3", "gpu-GPU-33abc")):
         if visible:
             monkeypatch.setenv(devices.VISIBLE, visible)
-        first = devices.first_gpu()
+        first = devices.find_default_gpu()
         assert first is not None and first.locks == (lock,)
     monkeypatch.setenv(devices.VISIBLE, "")
-    assert devices.first_gpu() is None
+    assert devices.find_default_gpu() is None
 
 
 @pytest.mark.parametrize("text", ["", "0,0", "gpu0", "0,cpu:1", "cpu:", "cpu:a", "cpu:3-1", "-1"])
 def test_what_names_no_devices_is_refused_in_one_line(text):
     with pytest.raises(UsageError, match="`devices`"):
-        devices.places(text)
+        devices.parse_placements(text)
 
 
 def test_core_sets_are_disjoint_and_of_this_machine():
-    place = devices.places(f"cpu:{ALLOWED[0]}")[0]
+    place = devices.parse_placements(f"cpu:{ALLOWED[0]}")[0]
     assert (place.cores, place.environment) == (frozenset({ALLOWED[0]}), {})
     with pytest.raises(UsageError, match="may not use core"):
-        devices.places("cpu:100000")
+        devices.parse_placements("cpu:100000")
     if len(ALLOWED) > 1:
         with pytest.raises(UsageError, match="appears in two sets"):
-            devices.places(f"cpu:{ALLOWED[0]}-{ALLOWED[1]},cpu:{ALLOWED[1]}")
+            devices.parse_placements(f"cpu:{ALLOWED[0]}-{ALLOWED[1]},cpu:{ALLOWED[1]}")
 
 
 def test_core_lists_are_read_and_written_the_same():
-    assert read_cores("0-3,8\n") == {0, 1, 2, 3, 8}
-    assert format_cores({8, 0, 1, 2, 3}) == "0-3,8"
-    assert split_cores(frozenset({0}), 2) == [{0}, {0}]
+    assert parse_core_list("0-3,8\n") == {0, 1, 2, 3, 8}
+    assert format_core_list({8, 0, 1, 2, 3}) == "0-3,8"
+    assert split_physical_cores(frozenset({0}), 2) == [{0}, {0}]
 
 
 def test_a_device_is_never_taken_twice_and_is_free_again_when_its_holder_dies(tmp_path):
-    place = Placement("GPU 0", locks=("gpu-0",))
+    place = DevicePlacement("GPU 0", locks=("gpu-0",))
     program = (
         "import sys, time; from pathlib import Path; from "
         "perfctl.orchestrator.launch.machine.devices import Placement, hold\n"
@@ -130,15 +130,17 @@ def test_a_device_is_never_taken_twice_and_is_free_again_when_its_holder_dies(tm
     ) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"
         said = f"GPU 0 is in use by another perfctl .process {other.pid}."
-        with pytest.raises(UsageError, match=said), devices.hold([place], tmp_path):
+        with pytest.raises(UsageError, match=said), devices.lock_placements([place], tmp_path):
             pass
         other.kill()
-    with devices.hold([place], tmp_path):
+    with devices.lock_placements([place], tmp_path):
         pass
 
 
 PLACES = tuple(
-    Placement(f"place {number}", {"CUDA_VISIBLE_DEVICES": str(number)}, frozenset({core}), beside=1)
+    DevicePlacement(
+        f"place {number}", {"CUDA_VISIBLE_DEVICES": str(number)}, frozenset({core}), beside=1
+    )
     for number, core in enumerate((*ALLOWED, *ALLOWED)[:2])
 )
 
@@ -152,7 +154,7 @@ def test_a_sweep_over_two_places_puts_each_batch_size_on_one_and_keeps_its_order
         told.append((result.batch_size, result.status))
         threads.add(threading.current_thread())
 
-    results = sweep.run(request, Listener(finished=finished))
+    results = sweep.run_settings(request, SweepListener(finished=finished))
     assert [(result.batch_size, result.status) for result in results] == sorted(told)
     assert sorted(told) == [(batch, "ok") for batch in (16, 32, 64)]
     assert threads == {threading.main_thread()}
@@ -175,7 +177,7 @@ def test_both_places_work_at_the_same_time(tmp_path):
         "):\n    assert time.time() < until\n    time.sleep(0.02)\n"
         "sys.exit(3 if sys.argv[2] == '32' else 0)"
     )
-    results = sweep.run(asked(tmp_path, meet, places=PLACES), Listener())
+    results = sweep.run_settings(asked(tmp_path, meet, places=PLACES), SweepListener())
     assert [result.status for result in results] == ["ok", "failed", "ok"], (
         "a failure does not stop the neighbour"
     )
@@ -192,7 +194,7 @@ def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(
 
     began = time.monotonic()
     with pytest.raises(Interrupted) as stop:
-        sweep.run(request, Listener(started=note))
+        sweep.run_settings(request, SweepListener(started=note))
     assert stop.value.signal_number == signal.SIGTERM
     assert time.monotonic() - began < 120
     assert sorted(setting.batch for setting in started) == [16, 32]
@@ -201,7 +203,7 @@ def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(
 
 
 def test_an_error_of_the_listener_stops_the_runs_and_is_raised(tmp_path):
-    def work(item: int, place: Placement, post: parallel.Post) -> int:
+    def work(item: int, place: DevicePlacement, post: parallel.Post) -> int:
         def fail() -> None:
             raise ValueError("the store is full")
 
@@ -209,5 +211,5 @@ def test_an_error_of_the_listener_stops_the_runs_and_is_raised(tmp_path):
         return item
 
     with pytest.raises(ValueError, match="the store is full"):
-        parallel.run((1, 2, 3), (Placement("a"), Placement("b")), work)
+        parallel.run_on_placements((1, 2, 3), (DevicePlacement("a"), DevicePlacement("b")), work)
     assert run._asked == []

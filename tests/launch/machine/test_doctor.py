@@ -8,15 +8,15 @@ import pytest
 
 from perfctl.orchestrator.launch.machine import devices, doctor, tools
 from perfctl.orchestrator.launch.machine.doctor import MISSING, OK, WARNING, Finding
-from perfctl.orchestrator.launch.profilers.nsys import Importer
+from perfctl.orchestrator.launch.profilers.nsys import ImporterCheck
 
 
 def permissions(
     monkeypatch: pytest.MonkeyPatch, allowed: bool | None, root: bool
 ) -> dict[str, Finding]:
-    monkeypatch.setattr(doctor, "_counters_for_all", lambda: allowed)
+    monkeypatch.setattr(doctor, "_are_counters_unrestricted", lambda: allowed)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
-    return {finding.name: finding for finding in doctor._permissions()}
+    return {finding.name: finding for finding in doctor._check_permissions()}
 
 
 def test_counters_that_only_root_may_read_come_with_the_line_to_type(monkeypatch):
@@ -32,14 +32,14 @@ def test_counters_that_only_root_may_read_come_with_the_line_to_type(monkeypatch
 def test_a_device_file_that_is_closed_comes_with_the_line_to_type(tmp_path, monkeypatch):
     for name in ("nvidiactl", "nvidia0", "nvidia-uvm", "nvidia-caps"):
         (tmp_path / name).touch()
-    assert [(one.name, one.state) for one in doctor._device_files(tmp_path)] == [
+    assert [(one.name, one.state) for one in doctor._check_device_files(tmp_path)] == [
         ("GPU device files", OK)
     ]
     monkeypatch.setattr(os, "access", lambda path, mode: path.name != "nvidia0")
-    (found,) = doctor._device_files(tmp_path)
+    (found,) = doctor._check_device_files(tmp_path)
     assert (found.state, found.value) == (WARNING, str(tmp_path / "nvidia0"))
     assert f"sudo usermod -aG {(tmp_path / 'nvidia0').group()} $USER" in (found.detail or "")
-    assert not list(doctor._device_files(tmp_path / "nowhere"))
+    assert not list(doctor._check_device_files(tmp_path / "nowhere"))
 
 
 def test_a_folder_of_locks_that_others_cannot_use_is_named(tmp_path, monkeypatch):
@@ -53,9 +53,9 @@ def test_a_folder_of_locks_that_others_cannot_use_is_named(tmp_path, monkeypatch
 
 def test_a_machine_without_a_gpu_is_not_said_to_have_one(monkeypatch):
     """Permissions are findings named after the GPU, too."""
-    monkeypatch.setattr(doctor, "_counters_for_all", lambda: True)
-    monkeypatch.setattr(tools, "ask", lambda *words: "")
-    found = {finding.name: finding for finding in doctor.examine()}
+    monkeypatch.setattr(doctor, "_are_counters_unrestricted", lambda: True)
+    monkeypatch.setattr(tools, "run_if_installed", lambda *words: "")
+    found = {finding.name: finding for finding in doctor.check_machine()}
     assert found["perfctl ncu"].state == doctor.MISSING
     assert found["perfctl torch"].value in (None, "CPU only")
 
@@ -63,8 +63,15 @@ def test_a_machine_without_a_gpu_is_not_said_to_have_one(monkeypatch):
 @pytest.mark.parametrize(
     ("importer", "is_there", "state", "value", "detail", "works"),
     [
-        (Importer("2023.4.4.54"), True, OK, "2023.4.4.54", "", OK),
-        (Importer(None, "libpfm.so.4: cannot open"), True, MISSING, None, "libpfm.so.4", MISSING),
+        (ImporterCheck("2023.4.4.54"), True, OK, "2023.4.4.54", "", OK),
+        (
+            ImporterCheck(None, "libpfm.so.4: cannot open"),
+            True,
+            MISSING,
+            None,
+            "libpfm.so.4",
+            MISSING,
+        ),
         (None, False, MISSING, None, "install all of Nsight Systems", MISSING),
         (None, None, WARNING, "unknown", "not found next to this nsys", WARNING),
     ],
@@ -74,8 +81,8 @@ def test_an_importer_is_ok_only_where_it_starts(
 ):
     monkeypatch.setattr(doctor.nsys, "check_importer", lambda: importer)
     monkeypatch.setattr(doctor.nsys, "state", lambda: is_there)
-    found = doctor._importer()
+    found = doctor._check_nsys_importer()
     assert (found.state, found.value) == (state, value)
     assert detail in (found.detail or "")
     states = {"nsys": OK, "nsys importer": found.state, "torch": OK}
-    assert doctor.check_nsys(states, has_gpu=True).state == works
+    assert doctor.judge_nsys(states, has_gpu=True).state == works

@@ -16,7 +16,7 @@ from perfctl.orchestrator import files
 from perfctl.orchestrator.commands.scrub import scrub
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import devices
-from perfctl.orchestrator.launch.machine.devices import Placement
+from perfctl.orchestrator.launch.machine.devices import DevicePlacement
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.sweep import folders
 
@@ -41,30 +41,30 @@ def test_what_stands_in_the_place_of_the_folder_of_locks_is_refused(tmp_path, vi
     else:
         place.symlink_to(tmp_path / ("elsewhere" if kind == "link" else "nothing"))
     with pytest.raises(UsageError, match="belongs to another user"):
-        devices._lock_folder(tmp_path)
+        devices._ensure_user_lock_folder(tmp_path)
 
 
 def test_the_folder_of_locks_is_private_and_one_that_others_made_or_may_write_to_is_refused(
     tmp_path, monkeypatch
 ):
     me = os.getuid()
-    folder = devices._lock_folder(tmp_path)
+    folder = devices._ensure_user_lock_folder(tmp_path)
     assert (folder.name, mode(folder)) == (f"perfctl-{me}", 0o700)
-    assert devices._lock_folder(tmp_path) == folder
+    assert devices._ensure_user_lock_folder(tmp_path) == folder
     folder.chmod(0o777)
     with pytest.raises(UsageError, match="writable by other users"):
-        devices._lock_folder(tmp_path)
+        devices._ensure_user_lock_folder(tmp_path)
     (tmp_path / f"perfctl-{me + 1}").mkdir(mode=0o700)
     monkeypatch.setattr(os, "getuid", lambda: me + 1)
     with pytest.raises(UsageError, match="belongs to another user"):
-        devices._lock_folder(tmp_path)
+        devices._ensure_user_lock_folder(tmp_path)
 
 
 def test_locks_are_never_taken_and_records_never_written_through_a_link(tmp_path, victim):
     (tmp_path / "gpu-0.lock").symlink_to(victim)
     with (
         pytest.raises(OSError, match="symbolic links"),
-        devices.hold([Placement("GPU 0", locks=("gpu-0",))], tmp_path),
+        devices.lock_placements([DevicePlacement("GPU 0", locks=("gpu-0",))], tmp_path),
     ):
         pass
     for name in (".lock", ".b16.lock"):
@@ -72,20 +72,20 @@ def test_locks_are_never_taken_and_records_never_written_through_a_link(tmp_path
         (tmp_path / name).symlink_to(victim)
         with (
             pytest.raises(OSError, match="symbolic links"),
-            folders.lock_sweep(tmp_path, folders.Setting(16)),
+            folders.lock_sweep(tmp_path, folders.SweepSetting(16)),
         ):
             pass
         (tmp_path / name).unlink()
     (tmp_path / f"run.json.{platform.node()}.{os.getpid()}.tmp").symlink_to(victim)
     with pytest.raises(OSError, match="symbolic links"):
-        folders.write_json(tmp_path / "run.json", {})
+        folders.write_json_atomically(tmp_path / "run.json", {})
     assert victim.read_text() == "mine"
 
 
 def test_the_name_under_which_a_file_is_written_cannot_be_foreseen(tmp_path):
     names = set()
     for _ in range(4):
-        with files.replacing(tmp_path / "page.html", force=True) as partial:
+        with files.replace_when_done(tmp_path / "page.html", force=True) as partial:
             names.add(partial.parent.name)
             assert (partial.parent.parent, mode(partial.parent)) == (tmp_path, 0o700)
             assert stat.S_ISREG(partial.lstat().st_mode)
@@ -106,7 +106,7 @@ def test_what_a_killed_process_left_goes_with_the_next_write_and_what_a_living_o
     assert [path.name.startswith(".page.html-") for path in tmp_path.iterdir()] == [True]
     of_mine = tmp_path / ".page.html-notes.txt"
     of_mine.touch()
-    with files.replacing(tmp_path / "page.html", force=True) as first:
+    with files.replace_when_done(tmp_path / "page.html", force=True) as first:
         files.write_text(tmp_path / "page.html", "second")
         first.write_text("first")
         assert len(list(tmp_path.iterdir())) == 3
@@ -116,7 +116,7 @@ def test_what_a_killed_process_left_goes_with_the_next_write_and_what_a_living_o
 
 def test_a_page_in_the_place_of_a_link_replaces_the_link_and_not_what_it_leads_to(tmp_path, victim):
     (tmp_path / "page.html").symlink_to(victim)
-    with files.replacing(tmp_path / "page.html", force=True) as partial:
+    with files.replace_when_done(tmp_path / "page.html", force=True) as partial:
         partial.write_text("whole")
     assert victim.read_text() == "mine"
     assert not (tmp_path / "page.html").is_symlink()
@@ -134,11 +134,11 @@ def test_a_scrubbed_copy_is_never_written_through_a_link(tmp_path, victim):
 @pytest.mark.parametrize("deep", [False, True])
 def test_the_temporary_folder_of_a_run_is_private(tmp_path, deep):
     scratch = tmp_path / ("d" * 60 if deep else "s")
-    with run._temporary_folder(scratch, None) as folder:
+    with run._make_private_tmpdir(scratch, None) as folder:
         assert mode(folder.resolve()) == 0o700
         if folder.is_symlink():
             assert mode(folder.parent) == 0o700
-    with run._temporary_folder(scratch, tmp_path) as folder:
+    with run._make_private_tmpdir(scratch, tmp_path) as folder:
         assert mode(folder) == 0o700
 
 
@@ -149,11 +149,14 @@ def test_all_users_lock_a_gpu_in_one_folder_and_cores_in_their_own(tmp_path, mon
     own.mkdir(mode=0o700)
     monkeypatch.setenv("TMPDIR", str(own))
     monkeypatch.setattr(devices, "SHARED", shared)
-    monkeypatch.setattr(devices, "_lock_folder", lambda: own)
+    monkeypatch.setattr(devices, "_ensure_user_lock_folder", lambda: own)
     before = os.umask(0o077)
     try:
-        with devices.hold(
-            [Placement("GPU 0", locks=("gpu-GPU-0abc",)), Placement("cores 1", locks=("core-1",))]
+        with devices.lock_placements(
+            [
+                DevicePlacement("GPU 0", locks=("gpu-GPU-0abc",)),
+                DevicePlacement("cores 1", locks=("core-1",)),
+            ]
         ):
             assert [path.name for path in shared.iterdir()] == ["gpu-GPU-0abc.lock"]
             assert [path.name for path in own.iterdir()] == ["core-1.lock"]
@@ -171,8 +174,8 @@ def test_two_users_of_one_gpu_meet_at_its_lock(tmp_path, monkeypatch):
         if parent.stat().st_mode & 0o777 == 0o700:  # of pytest, and of each of its workers
             parent.chmod(0o755)
     monkeypatch.setattr(devices, "SHARED", tmp_path / "gpus")
-    place = Placement("GPU 0", locks=("gpu-0",))
-    with devices.hold([place]):
+    place = DevicePlacement("GPU 0", locks=("gpu-0",))
+    with devices.lock_placements([place]):
         (tmp_path / "gpus" / "gpu-0.lock").chmod(0o644)
         assert as_nobody(place) == f"GPU 0 is in use by another perfctl (process {os.getpid()})"
     assert as_nobody(place) == "held"
@@ -192,11 +195,11 @@ def test_a_forked_process_does_not_keep_what_its_dead_parent_wrote(tmp_path):
     )
     subprocess.run([sys.executable, "-c", die, str(tmp_path)], check=False)
     assert len(list(tmp_path.iterdir())) == 1
-    files.remove_abandoned(tmp_path, "work")
+    files.remove_abandoned_folders(tmp_path, "work")
     assert list(tmp_path.iterdir()) == []
 
 
-def as_nobody(place: Placement) -> str:
+def as_nobody(place: DevicePlacement) -> str:
     """What another user gets who wants the place, in a process of its own."""
     read, write = os.pipe()
     child = os.fork()
@@ -205,7 +208,7 @@ def as_nobody(place: Placement) -> str:
         try:
             os.setuid(65534)
             try:
-                with devices.hold([place]):
+                with devices.lock_placements([place]):
                     said = "held"
             except UsageError as error:
                 said = error.message.partition(";")[0]
@@ -230,4 +233,4 @@ def test_a_folder_that_not_all_users_share_is_not_used_for_gpus(tmp_path, kind):
         folder.touch()
     else:
         folder.mkdir(mode=0o755)
-    assert devices.shared_folder(folder) is None
+    assert devices.ensure_shared_lock_folder(folder) is None

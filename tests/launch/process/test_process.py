@@ -19,10 +19,10 @@ import pytest
 from perfctl.orchestrator.errors import RunFailed, ToolMissing
 from perfctl.orchestrator.launch.process import progress, watchdog
 from perfctl.orchestrator.launch.process import run as process_run
-from perfctl.orchestrator.launch.process.progress import Stall, grace
-from perfctl.orchestrator.launch.profilers.base import Outcome
+from perfctl.orchestrator.launch.process.progress import StallRule, choose_grace_seconds
+from perfctl.orchestrator.launch.profilers.base import ProcessOutcome
 from perfctl.orchestrator.launch.profilers.ncu import PROFILING, STALL_S, Ncu
-from perfctl.orchestrator.launch.sampling.sampler import Sampling
+from perfctl.orchestrator.launch.sampling.sampler import SamplingSettings
 from tests.launch.programs import STUBBORN_DAEMON, run, run_python, wait_until
 from tests.launch.small_profiler import asked
 
@@ -219,14 +219,14 @@ def test_an_error_while_it_waits_leaves_nothing_running(tmp_path, processes, mon
     def fail() -> bool:
         raise ValueError("the disk broke")
 
-    monkeypatch.setattr(process_run, "_stuck", lambda *anything: fail)
+    monkeypatch.setattr(process_run, "_make_stall_check", lambda *anything: fail)
     with pytest.raises(ValueError, match="the disk broke"):
         run_python(tmp_path, STUBBORN_DAEMON, "600", processes=processes)
     assert processes.alive() == []
 
 
 def test_it_works_outside_the_main_thread(tmp_path):
-    outcomes: list[Outcome] = []
+    outcomes: list[ProcessOutcome] = []
     thread = threading.Thread(target=lambda: outcomes.append(run_python(tmp_path, "print(1)")))
     thread.start()
     thread.join()
@@ -314,7 +314,7 @@ def test_a_replay_that_never_ends_is_stopped_and_its_last_line_is_the_reason(
     tmp_path, processes, make_request
 ):
     began = time.monotonic()
-    stall = Stall(2.0, after=PROFILING)
+    stall = StallRule(2.0, after=PROFILING)
     outcome = run_python(tmp_path, NCU_HANGS, "2.5", processes=processes, stall=stall, grace_s=0.2)
     assert (outcome.exit_code, outcome.timed_out, outcome.stalled_s) == (None, False, 2.0)
     assert outcome.duration_ns > 4e9, "the silence before the first launch does not count"
@@ -335,11 +335,15 @@ def test_a_replay_that_never_ends_is_stopped_and_its_last_line_is_the_reason(
 @pytest.mark.parametrize("moves", ["print('.', flush=True)", "open('data.bin', 'ab').write(b'x')"])
 def test_output_and_growing_files_are_progress_and_the_samples_of_the_run_are_not(tmp_path, moves):
     code = f"import time\nfor _ in range(5):\n    time.sleep(0.8); {moves}\n"
-    sampling = Sampling(0.02, tmp_path, False)
-    outcome = run_python(tmp_path, code, stall=Stall(2.0), sampling=sampling)
+    sampling = SamplingSettings(0.02, tmp_path, False)
+    outcome = run_python(tmp_path, code, stall=StallRule(2.0), sampling=sampling)
     assert (outcome.exit_code, outcome.stalled_s) == (0, None)
     outcome = run_python(
-        tmp_path, "import time; time.sleep(600)", stall=Stall(1.0), sampling=sampling, grace_s=0.2
+        tmp_path,
+        "import time; time.sleep(600)",
+        stall=StallRule(1.0),
+        sampling=sampling,
+        grace_s=0.2,
     )
     assert outcome.stalled_s == 1.0
 
@@ -348,11 +352,11 @@ def test_the_user_says_how_long_for_any_profiler_and_ncu_has_a_default(tmp_path,
     profile, export = Ncu(metrics="fadd").commands(make_request("cuda"))
     plain = replace(profile, stall=None)
     by_default, never, own = (asked(tmp_path, stall=seconds) for seconds in (None, 0.0, 30.0))
-    assert by_default.stall_of(profile) == Stall(STALL_S, after=PROFILING)
-    assert by_default.stall_of(plain) is None
-    assert [request.stall_of(profile) for request in (never, own)] == [None, Stall(30.0)]
-    assert own.stall_of(plain) == Stall(30.0)
-    assert own.stall_of(export) is None, "it may write at its end only"
+    assert by_default.make_stall_rule(profile) == StallRule(STALL_S, after=PROFILING)
+    assert by_default.make_stall_rule(plain) is None
+    assert [request.make_stall_rule(profile) for request in (never, own)] == [None, StallRule(30.0)]
+    assert own.make_stall_rule(plain) == StallRule(30.0)
+    assert own.make_stall_rule(export) is None, "it may write at its end only"
 
 
 MIB = 2**20
@@ -374,7 +378,7 @@ MIB = 2**20
     ],
 )
 def test_the_grace_before_the_kill_grows_with_what_the_tool_has_recorded(argv, written, seconds):
-    assert grace(argv, written) == seconds
+    assert choose_grace_seconds(argv, written) == seconds
 
 
 SLOW_WRITER = """

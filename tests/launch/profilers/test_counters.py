@@ -14,10 +14,10 @@ from perfctl.orchestrator.launch.profilers import counters
 from perfctl.orchestrator.launch.profilers.counters import (
     CORE,
     PORTABLE,
-    choose,
-    flops,
-    query,
-    read_metrics,
+    choose_counters,
+    parse_metric_names,
+    query_available_counters,
+    select_flop_counters,
 )
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from tests.launch.programs import write_program
@@ -43,7 +43,7 @@ smsp__sass_thread_inst_executed_op_memory_pred_on Counter inst
 
 
 def test_only_counters_of_the_chip_are_asked_for_and_the_three_of_fp32_always():
-    assert flops(read_metrics(QUERY)) == (
+    assert select_flop_counters(parse_metric_names(QUERY)) == (
         *CORE[:3],
         "sm__inst_executed_pipe_tensor.sum",
         "gpu__time_duration.sum",
@@ -66,7 +66,7 @@ def test_each_tensor_type_is_asked_for_once():
         "int8",
     }
     wanted = names - {"fp16"}  # the sum of the two forms that say what they add up to
-    asked = flops(frozenset(f"{PATH}src_{name}" for name in names))
+    asked = select_flop_counters(frozenset(f"{PATH}src_{name}" for name in names))
     assert {name for name in asked if "ops_path" in name} == {
         f"{PATH}src_{name}.sum" for name in wanted
     }
@@ -88,15 +88,15 @@ def test_blackwell_has_its_tensor_pipe_in_parts_and_instructions_of_tensor_memor
         f"{fp8}_realtime",
         f"{PATH}op_hmma_src_fp16_dst_fp32",
     }
-    asked = flops(frozenset(known))
+    asked = select_flop_counters(frozenset(known))
     assert [name for name in asked if "tensor" in name] == [
         f"{pipe}hmma.sum",
         f"{pipe}imma.sum",
         f"{fp8}.sum",
     ]
-    assert "sm__inst_executed_pipe_tensor.sum" in flops(frozenset({"dram__bytes_read"})), (
-        "some tensor counter always"
-    )
+    assert "sm__inst_executed_pipe_tensor.sum" in select_flop_counters(
+        frozenset({"dram__bytes_read"})
+    ), "some tensor counter always"
 
 
 @pytest.fixture
@@ -114,11 +114,11 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write_program(folder / "ncu", NCU)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    tools.output.cache_clear()
-    counters._flops_of.cache_clear()
+    tools.run_for_output.cache_clear()
+    counters._choose_flop_counters.cache_clear()
     yield folder
-    tools.output.cache_clear()
-    counters._flops_of.cache_clear()
+    tools.run_for_output.cache_clear()
+    counters._choose_flop_counters.cache_clear()
 
 
 NCU = """[ "$1" = --query-metrics ] || exit 9
@@ -145,7 +145,7 @@ esac
 def test_the_counters_are_those_of_the_gpu_that_the_program_sees(
     machine, visible, has, target, capability
 ):
-    found, gpu = choose("flops", visible), (visible or "0").partition(",")[0]
+    found, gpu = choose_counters("flops", visible), (visible or "0").partition(",")[0]
     assert found.queried
     assert found.reason == (
         f"those that ncu lists for {target} (GPU {gpu}, compute capability {capability})"
@@ -156,14 +156,14 @@ def test_the_counters_are_those_of_the_gpu_that_the_program_sees(
 
 def test_numbers_mean_nothing_where_cuda_may_count_differently(machine, monkeypatch):
     monkeypatch.delenv("CUDA_DEVICE_ORDER")
-    found = choose("flops", "1")
+    found = choose_counters("flops", "1")
     assert not found.queried
     assert "CUDA numbers unlike GPUs by speed" in found.reason
-    assert choose("flops", "GPU-11").queried, "a UUID always means the same GPU"
+    assert choose_counters("flops", "GPU-11").queried, "a UUID always means the same GPU"
 
 
 def test_a_query_that_fails_is_said_and_the_portable_list_stands_in(machine):
-    found = choose("flops", "9")
+    found = choose_counters("flops", "9")
     assert (found.names, found.queried) == (PORTABLE, False)
     assert found.reason == (
         "the portable list, because ncu lists no counters for GPU 9, of unknown compute capability "
@@ -174,8 +174,8 @@ def test_a_query_that_fails_is_said_and_the_portable_list_stands_in(machine):
 def test_a_query_that_takes_too_long_is_said(machine, monkeypatch):
     write_program(machine / "ncu", "exec sleep 60")
     monkeypatch.setattr(counters, "QUERY_S", 0.2)
-    assert query(("--chips", "ga100")) == (frozenset(), "no response within 0 s")
-    assert "no response within 0 s" in choose("flops", "1").reason
+    assert query_available_counters(("--chips", "ga100")) == (frozenset(), "no response within 0 s")
+    assert "no response within 0 s" in choose_counters("flops", "1").reason
 
 
 def test_in_an_image_the_ncu_of_the_image_is_asked(machine, tmp_path):
@@ -185,7 +185,7 @@ def test_in_an_image_the_ncu_of_the_image_is_asked(machine, tmp_path):
         'echo "sm__ops_path_tensor_src_bf16_dst_fp32 Counter of the image"',
     )
     (machine / "ncu").unlink()
-    found = choose("flops", "1", (str(runtime), "exec", "x.sif"))
+    found = choose_counters("flops", "1", (str(runtime), "exec", "x.sif"))
     assert (
         found.reason
         == "those that ncu in the image lists for chip ga100 (GPU 1, compute capability 8.0)"
@@ -195,21 +195,23 @@ def test_in_an_image_the_ncu_of_the_image_is_asked(machine, tmp_path):
 
 def test_the_choice_and_its_reason_go_into_the_runs_record(machine, make_request):
     facts = Ncu().commands(make_request("cuda"))[0].facts
-    assert facts["ncu:metrics"].split(",") == list(choose("flops").names)
-    assert facts["ncu:metrics_chosen"] == choose("flops").reason
+    assert facts["ncu:metrics"].split(",") == list(choose_counters("flops").names)
+    assert facts["ncu:metrics_chosen"] == choose_counters("flops").reason
     asked = Ncu(metrics="a.sum,b.avg").commands(make_request("cuda"))[0].facts
     assert asked == {"ncu:metrics": "a.sum,b.avg", "ncu:metrics_chosen": "set by the user"}
 
 
-@pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not installed")
+@pytest.mark.skipif(tools.find_program("ncu") is None, reason="ncu is not installed")
 @pytest.mark.parametrize(("chip", "moves"), [("gv100", False), ("ga100", True)])
 def test_the_installed_ncu_knows_its_chips_without_a_gpu(chip, moves):
-    known, why = query(("--chips", chip))
+    known, why = query_available_counters(("--chips", chip))
     assert why == ""
-    assert set(PORTABLE) <= set(flops(known))
-    assert ("sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum" in flops(known)) is moves
+    assert set(PORTABLE) <= set(select_flop_counters(known))
+    assert (
+        "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum" in select_flop_counters(known)
+    ) is moves
 
 
-@pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not installed")
+@pytest.mark.skipif(tools.find_program("ncu") is None, reason="ncu is not installed")
 def test_the_installed_ncu_says_why_it_lists_nothing():
-    assert query(("--chips", "gx999")) == (frozenset(), "Invalid chip gx999")
+    assert query_available_counters(("--chips", "gx999")) == (frozenset(), "Invalid chip gx999")

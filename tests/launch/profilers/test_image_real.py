@@ -84,7 +84,7 @@ def test_what_the_image_lacks_is_said_in_one_line_before_anything_runs(image, tm
 
 
 def test_without_the_drivers_library_a_gpu_sweep_is_refused(image, tmp_path):
-    if images_check.has_libcuda():
+    if images_check.can_load_libcuda():
         pytest.skip("the driver's library is installed here, and --nv brings it in")
     packages = str(image_root.site_packages())
     words = ("--bind", packages, "--device", "cuda", "-b", "2")
@@ -124,11 +124,11 @@ def test_an_image_sees_its_own_environment_the_gpus_numbers_and_the_scratch_fold
     )
 
     def answers(name: str, of: Path) -> object:
-        command = run.image(str(of), [str(home)]).wrap(
+        command = run.open_container_image(str(of), [str(home)]).wrap(
             Command(("python3", "-c", asks), "profile"), (tmp_path,), tmp_path
         )
         out = tmp_path / name
-        process_run.run(
+        process_run.run_command(
             command,
             cwd=tmp_path,
             stdout=out,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.errors import ToolMissing
-from perfctl.orchestrator.launch.catalog import check_tools, printable
+from perfctl.orchestrator.launch.catalog import format_shell_command, require_profiler_tools
 from perfctl.orchestrator.launch.machine import doctor, tools
 from perfctl.orchestrator.launch.profilers import outcome
 from perfctl.orchestrator.launch.profilers.base import Command
@@ -40,10 +40,10 @@ def test_what_is_missing_is_named_one_by_one(bare_machine, profiler, missing):
 
 
 def test_a_missing_tool_says_what_why_how_and_what_else(monkeypatch):
-    monkeypatch.setattr(tools, "find", lambda program: None)
-    monkeypatch.setattr(tools, "has_package", lambda name: False)
+    monkeypatch.setattr(tools, "find_program", lambda program: None)
+    monkeypatch.setattr(tools, "is_package_importable", lambda name: False)
     with pytest.raises(ToolMissing) as raised:
-        check_tools(Nsys())
+        require_profiler_tools(Nsys())
     said = str(raised.value)
     for part in (
         "nsys is not installed here",
@@ -53,15 +53,15 @@ def test_a_missing_tool_says_what_why_how_and_what_else(monkeypatch):
     ):
         assert part in said
     assert said.count("\n") == 0
-    monkeypatch.setattr(tools, "find", lambda program: f"/usr/bin/{program}")
-    monkeypatch.setattr(tools, "has_package", lambda name: True)
-    check_tools(Nsys())  # nothing missing says nothing
+    monkeypatch.setattr(tools, "find_program", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr(tools, "is_package_importable", lambda name: True)
+    require_profiler_tools(Nsys())  # nothing missing says nothing
 
 
 def test_a_printed_command_does_in_a_shell_what_the_argument_list_says():
     arguments = ("a b", "$HOME", "it's", "", "*", "--metrics=x;y")
     show = "import os, sys; print(sys.argv[1:], os.environ['LC_ALL'])"
-    line = printable(
+    line = format_shell_command(
         Command((sys.executable, "-c", show, *arguments), "profile", {"LC_ALL": "C; ls", "A": "$B"})
     )
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True)
@@ -83,22 +83,22 @@ def test_starting_perfctl_imports_nothing_heavy():
 def test_control_characters_of_a_log_do_not_reach_a_message(tmp_path):
     log = tmp_path / "err.log"
     log.write_bytes(b"\x1b[31mred\x1b[0m\r\nlast \x07 one\xff\n\n  \n")
-    assert outcome.last_line(log) == "last   one\ufffd"
+    assert outcome.read_last_log_line(log) == "last   one\ufffd"
     log.write_bytes(b"x" * 100_000)
-    assert len(outcome.last_line(log)) < 400
+    assert len(outcome.read_last_log_line(log)) < 400
 
 
 @pytest.fixture
 def bare_machine(monkeypatch):
     """No program is installed, no driver is loaded, no package is there."""
-    monkeypatch.setattr(tools, "find", lambda program: None)
+    monkeypatch.setattr(tools, "find_program", lambda program: None)
     monkeypatch.setattr(tools, "has_gpu_driver", lambda: False)
-    monkeypatch.setattr(tools, "has_package", lambda name: False)
-    monkeypatch.setattr(doctor, "_package_version", lambda name: None)
+    monkeypatch.setattr(tools, "is_package_importable", lambda name: False)
+    monkeypatch.setattr(doctor, "_find_package_version", lambda name: None)
 
 
 def findings() -> dict[str, doctor.Finding]:
-    return {finding.name: finding for finding in doctor.examine()}
+    return {finding.name: finding for finding in doctor.check_machine()}
 
 
 def test_on_a_bare_machine_replay_works_and_the_rest_says_what_it_needs(bare_machine):
@@ -124,13 +124,15 @@ def test_a_gpu_and_its_tools_are_told(bare_machine, monkeypatch, tmp_path):
     nsys_said = "NVIDIA Nsight Systems version 2022.4.2.1-df9881f\n"
     answers = {"nvidia-smi": row, "nsys": nsys_said, "ncu": "Version 2022.3.0.0\n"}
     monkeypatch.setattr(
-        tools, "find", lambda program: str(tmp_path / program) if program in answers else None
+        tools,
+        "find_program",
+        lambda program: str(tmp_path / program) if program in answers else None,
     )
-    monkeypatch.setattr(tools, "output", lambda path, *rest: answers[Path(path).name])
-    monkeypatch.setattr(doctor, "_package_version", lambda name: "2.15.0")
-    monkeypatch.setattr(doctor, "_torch_has_cuda", lambda: True)
-    monkeypatch.setattr(doctor, "_counters_for_all", lambda: True)
-    monkeypatch.setattr(doctor, "_runs", lambda program: False)
+    monkeypatch.setattr(tools, "run_for_output", lambda path, *rest: answers[Path(path).name])
+    monkeypatch.setattr(doctor, "_find_package_version", lambda name: "2.15.0")
+    monkeypatch.setattr(doctor, "_is_torch_built_with_cuda", lambda: True)
+    monkeypatch.setattr(doctor, "_are_counters_unrestricted", lambda: True)
+    monkeypatch.setattr(doctor, "_is_process_running", lambda program: False)
     monkeypatch.setattr(doctor.nsys, "check_importer", lambda: doctor.nsys.Importer("2022.4.2.1"))
     found = findings()
     assert found["GPU 0"].value == "NVIDIA A100-SXM4-40GB"
@@ -138,7 +140,7 @@ def test_a_gpu_and_its_tools_are_told(bare_machine, monkeypatch, tmp_path):
     assert (found["nsys"].value, found["ncu"].value) == ("2022.4.2.1", "2022.3.0.0")
     states = {name: found[f"perfctl {name}"].state for name in ("torch", "nsys", "ncu", "dlprof")}
     assert states == {"torch": "ok", "nsys": "ok", "ncu": "ok", "dlprof": "missing"}
-    monkeypatch.setattr(doctor, "_counters_for_all", lambda: False)
+    monkeypatch.setattr(doctor, "_are_counters_unrestricted", lambda: False)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     found = findings()
     assert (found["GPU counters"].state, found["perfctl ncu"].state) == ("warning", "missing")
@@ -147,6 +149,6 @@ def test_a_gpu_and_its_tools_are_told(bare_machine, monkeypatch, tmp_path):
 
 def test_host_facts_hold_nothing_of_the_process_environment(monkeypatch):
     monkeypatch.setenv("PERFCTL_SECRET", "a-token-of-mine")
-    facts = doctor.host_facts()
+    facts = doctor.collect_host_facts()
     assert {"host", "kernel", "cpu_count"} <= set(facts)
     assert not any("a-token-of-mine" in value for value in facts.values())

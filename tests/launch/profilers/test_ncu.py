@@ -16,7 +16,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import ncu, rank_tables
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
-from perfctl.orchestrator.launch.program import Program
+from perfctl.orchestrator.launch.program import UserProgram
 from tests.launch.programs import assert_verdict, workload_words
 
 TABLE = '"ID","Process ID","Process Name"\n"","",""\n"0","7","python"\n'
@@ -44,7 +44,7 @@ def test_one_run_keeps_the_report_and_prints_it_as_csv(make_request):
         "--metrics",
         "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
         "--kernel-name",
-        ncu.kernel_filter(None),
+        ncu.build_kernel_name_filter(None),
         *workload_words(part, "nvtx", "cuda"),
     )
     assert table.argv == (
@@ -63,7 +63,7 @@ def test_one_run_keeps_the_report_and_prints_it_as_csv(make_request):
 
 
 def ranks(make_request):
-    program = Program(
+    program = UserProgram(
         sys.executable, (), ("torchrun", "--nproc-per-node", "2", "t.py", "{batch}"), "t.py", None
     )
     return replace(make_request("cuda"), program=program)
@@ -76,7 +76,7 @@ def test_of_a_launcher_rank_0_starts_its_own_ncu_and_the_others_run_as_usual(mak
     at = profile.argv.index("--under")
     inner = json.loads(profile.argv[at + 1])
     assert inner[:4] == ["ncu", "--force-overwrite", "--export", f"{part}/report{{rank}}.ncu-rep"]
-    assert inner[-2:] == ["--kernel-name", ncu.kernel_filter(None)]
+    assert inner[-2:] == ["--kernel-name", ncu.build_kernel_name_filter(None)]
     assert sys.executable not in inner
     assert profile.argv[:3] == (sys.executable, "-m", "perfctl.workloads")
     assert profile.argv[at + 2 :] == (
@@ -150,7 +150,7 @@ def test_filters_and_controls_reach_ncu(make_request):
         "--metrics",
         "a.sum,b.avg",
         "--kernel-name",
-        ncu.kernel_filter("regex:gemm"),
+        ncu.build_kernel_name_filter("regex:gemm"),
         "--launch-skip",
         "2",
         "--launch-count",
@@ -361,7 +361,7 @@ def test_a_layer_narrows_ncu_to_the_ranges_of_its_directions_and_of_the_layers_i
     ],
 )
 def test_what_means_something_to_ncu_in_a_layers_name_is_escaped(name, literal):
-    assert ncu.includes(name)[0] == f"{literal}:forward/"
+    assert ncu.build_layer_range_filters(name)[0] == f"{literal}:forward/"
 
 
 @pytest.mark.parametrize(
@@ -380,14 +380,14 @@ def test_what_means_something_to_ncu_in_a_layers_name_is_escaped(name, literal):
 def test_the_expression_for_inner_layers_finds_them_and_not_their_neighbours(
     layer, range_name, matches
 ):
-    expression = ncu.includes(layer)[-1].removeprefix("regex:").removesuffix("/")
+    expression = ncu.build_layer_range_filters(layer)[-1].removeprefix("regex:").removesuffix("/")
     assert (re.fullmatch(expression, range_name) is not None) is matches
 
 
-@pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not installed")
+@pytest.mark.skipif(tools.find_program("ncu") is None, reason="ncu is not installed")
 def test_the_installed_ncu_takes_the_expressions_of_hostile_names(tmp_path):
     layers = ("conv2", "a[0]", "x@y,z", "m/n*+", "b\\c", "[q]", "é", "a b", "$x", "(y|z)")
-    ranges = [name for layer in layers for name in ncu.includes(layer)]
+    ranges = [name for layer in layers for name in ncu.build_layer_range_filters(layer)]
     options = ncu.repeat_option("--nvtx-include", ranges)
     argv = ["ncu", "--nvtx", *options, "--metrics", "smsp__inst_executed.sum", "true"]
     said = subprocess.run(
@@ -404,8 +404,8 @@ def test_the_installed_ncu_takes_the_expressions_of_hostile_names(tmp_path):
 @pytest.mark.parametrize(
     ("words", "filters"),
     [
-        (("--kernel-name", ncu.kernel_filter(None)), ()),
-        (("--kernel-name", ncu.kernel_filter("regex:gemm")), ("--kernel-name",)),
+        (("--kernel-name", ncu.build_kernel_name_filter(None)), ()),
+        (("--kernel-name", ncu.build_kernel_name_filter("regex:gemm")), ("--kernel-name",)),
         (("-k", "gemm"), ("--kernel-name",)),
         (("--kernel-name=gemm", "-s", "5"), ("--kernel-name", "--launch-skip")),
         (("--launch-count=3",), ("--launch-count",)),
@@ -415,4 +415,4 @@ def test_the_installed_ncu_takes_the_expressions_of_hostile_names(tmp_path):
     ],
 )
 def test_which_options_leave_launches_out(words, filters):
-    assert ncu.find_filters(("ncu", "--nvtx", *words)) == filters
+    assert ncu.find_launch_filters(("ncu", "--nvtx", *words)) == filters

@@ -8,11 +8,11 @@ import pytest
 
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process import run
-from perfctl.orchestrator.launch.profilers.base import Verdict
+from perfctl.orchestrator.launch.profilers.base import RunStatus
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from tests.launch.programs import assert_verdict
 
-pytestmark = pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not installed")
+pytestmark = pytest.mark.skipif(tools.find_program("ncu") is None, reason="ncu is not installed")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_report_is_printed_as_a_table_with_base_units(make_request, processes,
     )
     table = Ncu(metrics="fadd").commands(request)[1]
     verdict = Ncu().judge(request, (processes.run(table, request), processes.run(table, request)))
-    assert verdict == Verdict("ok", None)
+    assert verdict == RunStatus("ok", None)
     lines = request.paths.report(".csv").read_text().splitlines()
     units = lines[1].split(",")
     assert len(lines) > 2

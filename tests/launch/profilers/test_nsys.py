@@ -15,7 +15,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
-from perfctl.orchestrator.launch.program import Program
+from perfctl.orchestrator.launch.program import UserProgram
 from tests.launch.programs import assert_verdict, workload_words, write_program
 
 
@@ -82,7 +82,7 @@ def test_on_a_cpu_it_records_the_range_around_the_measured_steps(make_request):
 
 
 def test_each_rank_of_a_launcher_starts_its_own_nsys(make_request):
-    program = Program(
+    program = UserProgram(
         sys.executable, (), ("torchrun", "--nproc-per-node", "2", "t.py", "{batch}"), "t.py", None
     )
     request = replace(make_request("cpu"), program=program)
@@ -141,10 +141,10 @@ def test_the_whole_program_needs_no_window(make_request):
 
 
 def test_an_nsys_without_the_option_is_not_asked_for_graph_nodes(make_request, monkeypatch):
-    monkeypatch.setattr(tools, "find", lambda program: f"/usr/bin/{program}")
-    monkeypatch.setattr(tools, "output", lambda *argv: "\t--capture-range=\n")
+    monkeypatch.setattr(tools, "find_program", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr(tools, "run_for_output", lambda *argv: "\t--capture-range=\n")
     assert "--cuda-graph-trace=node" not in Nsys().commands(make_request("cuda"))[0].argv
-    monkeypatch.setattr(tools, "output", lambda *argv: "\t--cuda-graph-trace=\n")
+    monkeypatch.setattr(tools, "run_for_output", lambda *argv: "\t--cuda-graph-trace=\n")
     assert "--cuda-graph-trace=node" in Nsys().commands(make_request("cuda"))[0].argv
 
 
@@ -247,7 +247,7 @@ def importer(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
         (program.parent.parent / "host-linux-x64").symlink_to("../../nsight-systems/host-linux-x64")
     (folder / "bin").mkdir()
     (folder / "bin" / "nsys").symlink_to(program)
-    monkeypatch.setattr(tools, "find", lambda name: str(folder / "bin" / "nsys"))
+    monkeypatch.setattr(tools, "find_program", lambda name: str(folder / "bin" / "nsys"))
 
 
 @pytest.mark.parametrize(
@@ -255,23 +255,23 @@ def importer(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
     [
         (
             "echo NVIDIA Nsight Systems 2023.4.4.54-234433681190v0",
-            nsys.Importer("2023.4.4.54"),
+            nsys.ImporterCheck("2023.4.4.54"),
         ),
-        ("echo", nsys.Importer("of unknown version")),
+        ("echo", nsys.ImporterCheck("of unknown version")),
         (f"echo $0: {LOADER.partition(': ')[2]} >&2; exit 127", LOADER.partition(": ")[2]),
         ("exit 3", "it ended with exit code 3"),
     ],
 )
 def test_the_importer_is_found_through_links_and_started(tmp_path, monkeypatch, script, said):
     importer(tmp_path, script, monkeypatch)
-    expected = nsys.Importer(None, said) if isinstance(said, str) else said
-    assert nsys.check_importer() == expected
+    expected = nsys.ImporterCheck(None, said) if isinstance(said, str) else said
+    assert nsys.start_importer() == expected
 
 
 def test_an_importer_that_hangs_does_not_hold_up_the_doctor(tmp_path, monkeypatch):
     importer(tmp_path, "exec sleep 30", monkeypatch)
     monkeypatch.setattr(nsys, "IMPORTER_TIMEOUT_MAX_S", 0.2)
-    found = nsys.check_importer()
+    found = nsys.start_importer()
     assert found is not None and "timed out after 0.2 seconds" in (found.error or "")
 
 
@@ -403,15 +403,17 @@ def test_what_a_killed_nsys_left_in_shared_memory_is_removed_where_none_records(
     shared, processes = machine(
         tmp_path, name, state, "stats" if (name, state) == ("nsys", "S") else "profile"
     )
-    assert nsys.clear(shared, processes).startswith(f"removed {shared}/NSys-2022.4.2.1, ")
+    assert nsys.remove_stale_lock(shared, processes).startswith(
+        f"removed {shared}/NSys-2022.4.2.1, "
+    )
     assert [path.name for path in shared.iterdir()] == ["sem.other"]
-    assert nsys.clear(shared, processes) is None
+    assert nsys.remove_stale_lock(shared, processes) is None
 
 
 @pytest.mark.parametrize("name", ["nsys", "nsys-launcher"])
 def test_what_is_in_shared_memory_stays_while_another_nsys_runs(tmp_path, name):
     shared, processes = machine(tmp_path, name)
-    assert nsys.clear(shared, processes) is None
+    assert nsys.remove_stale_lock(shared, processes) is None
     assert (shared / "NSys-2022.4.2.1").exists()
 
 
@@ -419,5 +421,5 @@ def test_a_link_in_shared_memory_is_left_alone(tmp_path):
     shared, processes = machine(tmp_path, "bash")
     (shared / "NSys-2022.4.2.1").unlink()
     (shared / "NSys-2022.4.2.1").symlink_to(tmp_path)
-    assert nsys.clear(shared, processes) is None
+    assert nsys.remove_stale_lock(shared, processes) is None
     assert tmp_path.is_dir()

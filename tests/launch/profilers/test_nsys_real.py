@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.profilers.base import Outcome, Verdict
+from perfctl.orchestrator.launch.profilers.base import ProcessOutcome, RunStatus
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
-from perfctl.orchestrator.launch.program import read_program
+from perfctl.orchestrator.launch.program import parse_program
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from tests.launch.programs import assert_verdict
 
 pytestmark = [
-    pytest.mark.skipif(tools.find("nsys") is None, reason="nsys is not installed"),
+    pytest.mark.skipif(tools.find_program("nsys") is None, reason="nsys is not installed"),
     pytest.mark.xdist_group("nsys"),
 ]
 
@@ -36,9 +36,9 @@ for name in ("warm", "perfctl:window", "after"):
 """
 
 
-def run(profiler: Nsys, request: SweepRequest, processes, **options) -> tuple[Outcome, ...]:
+def run(profiler: Nsys, request: SweepRequest, processes, **options) -> tuple[ProcessOutcome, ...]:
     """As a sweep does: each command in turn, the later ones when what they need is there."""
-    outcomes: list[Outcome] = []
+    outcomes: list[ProcessOutcome] = []
     for command in profiler.commands(request):
         if command.needs is not None and not command.needs.exists():
             break
@@ -61,7 +61,7 @@ def test_only_the_window_is_recorded(tmp_path, make_request, make_program, proce
     request = make_request(python=make_program(f"exec {sys.executable} {tmp_path}/ranges.py"))
     outcomes = run(Nsys(), request, processes)
     verdict = Nsys().judge(request, outcomes)
-    assert verdict == Verdict("ok", None), outcomes[0].stderr.read_text()
+    assert verdict == RunStatus("ok", None), outcomes[0].stderr.read_text()
     assert range_names(request.paths.report(".sqlite")) == ["perfctl:window", "fc1:forward"]
 
 
@@ -152,7 +152,7 @@ subprocess.Popen(["sleep", "600"])  # a worker that nobody ends
 @pytest.fixture(scope="module")
 def solver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A C program with NVTX ranges, compiled with the header that nsys brings."""
-    nsys, compiler = tools.find("nsys"), shutil.which("gcc")
+    nsys, compiler = tools.find_program("nsys"), shutil.which("gcc")
     folder = Path(nsys or "").resolve().parent / "nvtx" / "include"
     if compiler is None or not folder.is_dir():
         pytest.skip("no C compiler, or an nsys without the header of NVTX")
@@ -177,7 +177,7 @@ def test_any_program_leaves_its_report_and_exit_code_and_no_process(
     (tmp_path / "children.py").write_text(CHILDREN)
     (tmp_path / "server.py").write_text(SERVER)
     argv = [word.replace("SOLVER", str(solver)).replace("HERE", str(tmp_path)) for word in words]
-    program = read_program(argv, None, {}, as_is=True)
+    program = parse_program(argv, None, {}, as_is=True)
     request = replace(make_request(), program=program, batches=(), sweep=("N=3",))
     request.paths.scratch.mkdir(parents=True)
     outcomes = run(Nsys(), request, processes)
@@ -205,7 +205,7 @@ def test_a_time_window_of_any_program_is_recorded_and_no_process_stays(
 ):
     words = ("bash", "-c", script.replace("SOLVER", str(solver)))
     profiler = Nsys(after=2, duration=2)
-    program = read_program(words, None, {}, as_is=True)
+    program = parse_program(words, None, {}, as_is=True)
     request = replace(make_request(), profiler=profiler, program=program, batches=())
     request.paths.scratch.mkdir(parents=True)
     outcomes = run(profiler, request, processes)

@@ -12,9 +12,9 @@ import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.process import run as process_run
-from perfctl.orchestrator.launch.profilers.base import Verdict
+from perfctl.orchestrator.launch.profilers.base import RunStatus
 from perfctl.orchestrator.launch.profilers.replay import Replay
-from perfctl.orchestrator.launch.sweep.folders import Setting
+from perfctl.orchestrator.launch.sweep.folders import SweepSetting
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from tests.launch.programs import assert_verdict
 
@@ -36,12 +36,12 @@ def recording(tmp_path: Path) -> Path:
     return folder
 
 
-def run(recording: Path, request: SweepRequest) -> Verdict:
+def run(recording: Path, request: SweepRequest) -> RunStatus:
     (command,) = Replay(recording).commands(request)
     paths = request.paths
     logs = {"stdout": paths.stdout, "stderr": paths.stderr}
     return Replay(recording).judge(
-        request, (process_run.run(command, cwd=paths.part, scratch=paths.scratch, **logs),)
+        request, (process_run.run_command(command, cwd=paths.part, scratch=paths.scratch, **logs),)
     )
 
 
@@ -69,7 +69,7 @@ def test_it_stands_for_the_recorded_profiler(recording):
 def test_a_run_is_put_in_place_whole_and_says_what_it_said(recording, make_request):
     request = make_request()
     before = {path: path.read_bytes() for path in recording.rglob("*") if path.is_file()}
-    assert run(recording, request) == Verdict("ok", None)
+    assert run(recording, request) == RunStatus("ok", None)
     assert {path: path.read_bytes() for path in recording.rglob("*") if path.is_file()} == before
     paths = request.paths
     trace = "report.pt.trace.json.gz"
@@ -85,7 +85,7 @@ def test_a_run_is_put_in_place_whole_and_says_what_it_said(recording, make_reque
 
 def test_a_recorded_failure_stays_one(recording, make_request):
     edit(recording, status="partial", reason="out of memory at batch size 16")
-    assert run(recording, make_request()) == Verdict(
+    assert run(recording, make_request()) == RunStatus(
         "partial", "as recorded: out of memory at batch size 16"
     )
 
@@ -112,7 +112,7 @@ def test_a_recording_under_another_file_name_is_replayed_by_what_its_record_name
     folder = edit(recording, artifact="trace.json.gz")
     (folder / "report.pt.trace.json.gz").rename(folder / "trace.json.gz")
     request = make_request()
-    assert run(recording, request) == Verdict("ok", None)
+    assert run(recording, request) == RunStatus("ok", None)
     assert Replay(recording).artifact(request.paths) == request.paths.part / "trace.json.gz"
 
 
@@ -126,13 +126,13 @@ def test_a_recording_without_its_report_or_whose_record_names_no_file_beside_it_
 
 
 def test_recorded_parameters_are_replayed_with_their_values(recording):
-    setting = Setting(None, (("x", "0.5"),))
+    setting = SweepSetting(None, (("x", "0.5"),))
     (recording / "b8").rename(recording / setting.file_name)
     path = recording / setting.file_name / "run.json"
     facts = {"parameters": setting.parameters, "batch_size": None}
     path.write_text(json.dumps(json.loads(path.read_text()) | facts))
-    assert Replay(recording).settings() == (setting, Setting(16))
-    assert Replay(recording).settings((16, 64)) == (Setting(16), Setting(64))
+    assert Replay(recording).settings() == (setting, SweepSetting(16))
+    assert Replay(recording).settings((16, 64)) == (SweepSetting(16), SweepSetting(64))
 
 
 def test_recorded_repeats_are_replayed_as_repeats(recording, make_request):
@@ -140,7 +140,7 @@ def test_recorded_repeats_are_replayed_as_repeats(recording, make_request):
         shutil.copytree(recording / f"b{batch}", recording / f"b{batch}.2")
     shutil.copytree(recording / "b8", recording / "b8.3")
     replay = Replay(recording)
-    assert tuple(replay.repeats(map(Setting, sizes)) for sizes in ((8,), (8, 16), (64,))) == (
+    assert tuple(replay.repeats(map(SweepSetting, sizes)) for sizes in ((8,), (8, 16), (64,))) == (
         3,
         2,
         1,

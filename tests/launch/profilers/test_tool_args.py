@@ -18,14 +18,14 @@ from perfctl.orchestrator.launch.profilers.nsys import Nsys
 
 
 def test_words_are_split_as_a_shell_splits_them():
-    assert base.split_tool_args("--env-var 'A=b c' -x \"$HOME\"") == (
+    assert base.split_shell_words("--env-var 'A=b c' -x \"$HOME\"") == (
         "--env-var",
         "A=b c",
         "-x",
         "$HOME",
     )
     with pytest.raises(UsageError, match=r"`tool_args`.*No closing quotation"):
-        base.split_tool_args("--env-var 'A")
+        base.split_shell_words("--env-var 'A")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_words_are_split_as_a_shell_splits_them():
 )
 def test_what_perfctl_needs_itself_is_refused_with_the_reason(make, words, why):
     with pytest.raises(UsageError, match=f"`tool_args`.*{why}"):
-        make(extra=base.split_tool_args(words))
+        make(extra=base.split_shell_words(words))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_what_perfctl_needs_itself_is_refused_with_the_reason(make, words, why):
     ],
 )
 def test_everything_else_passes(make, words):
-    assert make(extra=base.split_tool_args(words)).extra == base.split_tool_args(words)
+    assert make(extra=base.split_shell_words(words)).extra == base.split_shell_words(words)
 
 
 def test_nsys_gets_the_users_trace_once(make_request):
@@ -118,8 +118,8 @@ def test_nsys_gets_the_users_trace_once(make_request):
 def test_the_option_for_gpu_metrics_is_called_what_this_nsys_calls_it(
     make_request, monkeypatch, help_text, option
 ):
-    monkeypatch.setattr(tools, "find", lambda program: f"/usr/bin/{program}")
-    monkeypatch.setattr(tools, "output", lambda *argv: help_text)
+    monkeypatch.setattr(tools, "find_program", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr(tools, "run_for_output", lambda *argv: help_text)
     assert option in Nsys(gpu_metrics_devices="0,1").commands(make_request("cuda"))[0].argv
 
 
@@ -159,22 +159,22 @@ def matches(value: str, name: str) -> bool:
 
 @pytest.mark.parametrize("asked", [None, "regex:.", "regex:^(?:n|v|o|a|c|u|m|t)|e|i"])
 def test_kernels_that_wait_for_another_gpu_are_never_replayed(asked):
-    value = ncu.kernel_filter(asked)
+    value = ncu.build_kernel_name_filter(asked)
     assert [name for name in WAITS if matches(value, name)] == []
     assert [name for name in WORKS if not matches(value, name)] == []
 
 
 def test_the_users_choice_is_made_among_the_others():
-    value = ncu.kernel_filter("regex:gemm$|^flash")
+    value = ncu.build_kernel_name_filter("regex:gemm$|^flash")
     assert [name for name in (*WORKS, "my_gemm", "nccl_gemm") if matches(value, name)] == [
         "flash_fwd_kernel",
         "my_gemm",
     ]
-    assert ncu.kernel_filter("reduce_kernel") == "reduce_kernel"
+    assert ncu.build_kernel_name_filter("reduce_kernel") == "reduce_kernel"
 
 
-ANY_NCU = pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not installed")
-ANY_NSYS = pytest.mark.skipif(tools.find("nsys") is None, reason="nsys is not installed")
+ANY_NCU = pytest.mark.skipif(tools.find_program("ncu") is None, reason="ncu is not installed")
+ANY_NSYS = pytest.mark.skipif(tools.find_program("nsys") is None, reason="nsys is not installed")
 
 
 def said_by_ncu(tmp_path, request, asked: Ncu) -> str:
@@ -223,7 +223,7 @@ def test_the_installed_ncu_takes_every_list_of_options(tmp_path, make_request, a
 
 @ANY_NSYS
 def test_the_installed_nsys_knows_every_option_that_perfctl_gives_it(make_request):
-    listed = tools.ask("nsys", "profile", "--help")
+    listed = tools.run_if_installed("nsys", "profile", "--help")
     asked = Nsys(trace="cuda", cuda_graph_trace="node", gpu_metrics_devices="0", stats=True)
     argv = asked.commands(make_request("cuda"))[0].argv
     names = [word.partition("=")[0] for word in argv[2 : argv.index("/opt/python")]]

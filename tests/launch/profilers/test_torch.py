@@ -10,7 +10,7 @@ import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.process.run import STARTED
-from perfctl.orchestrator.launch.profilers.base import Verdict
+from perfctl.orchestrator.launch.profilers.base import RunStatus
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler, TorchProfiler
 from tests.launch.programs import assert_verdict, workload_words
@@ -58,12 +58,12 @@ def test_a_trace_must_be_whole_and_of_this_run(make_request, make_outcome, conte
 @pytest.mark.parametrize(
     ("record", "code", "verdict"),
     [
-        *((text, 0, Verdict("ok", None)) for text in ("", "{", "[]", '{"status": "ok"}')),
+        *((text, 0, RunStatus("ok", None)) for text in ("", "{", "[]", '{"status": "ok"}')),
         ('{"status": "partial", "reason": "3 of 10 steps ran"}', 0, "partial"),
         (
             '{"status": "failed", "reason": "CUDA out of memory: 2.00 GiB wanted, 1.10 GiB free"}',
             1,
-            Verdict(
+            RunStatus(
                 "partial",
                 "out of memory at batch size 16 (CUDA out of memory: 2.00 GiB wanted, 1.10 GiB "
                 "free). Use a smaller batch size. The trace covers the run up to then",
@@ -180,7 +180,7 @@ def test_tables_are_ok_and_none_or_those_of_an_earlier_run_are_not(make_request,
     verdict = DLProf().judge(request, (make_outcome(0, stdout="[DLProf] no nsys found\n"),))
     assert_verdict(verdict, "failed", "", "it printed: [DLProf] no nsys found")
     table.write_text("Summary Report\n")
-    assert DLProf().judge(request, (make_outcome(),)) == Verdict("ok", None)
+    assert DLProf().judge(request, (make_outcome(),)) == RunStatus("ok", None)
     assert DLProf().judge(request, (make_outcome(3, stderr="boom\n"),)).status == "partial"
     os.utime(table, (1, 1))
     (request.paths.scratch / STARTED).touch()

@@ -17,13 +17,13 @@ from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sampling.sampler import (
-    HostLoad,
-    Nvml,
-    NvmlMissing,
-    Sampling,
-    SmiLog,
-    describe_reasons,
-    smi_command,
+    HostLoadReader,
+    NvidiaSmiLog,
+    NvmlReader,
+    NvmlUnavailable,
+    SamplingSettings,
+    build_smi_command,
+    describe_clock_limit_reasons,
 )
 from tests.launch.fake_nvml import FakeNvml
 from tests.launch.programs import wait_until, write_program
@@ -66,20 +66,20 @@ while not os.path.exists(log) or open(log).read().count("\\n") < 4:  # it may be
 def start(
     folder: Path, code: str, every_s: float = 0.02, *, gpu: bool = False, visible: str | None = None
 ) -> None:
-    outcome = run.run(
+    outcome = run.run_command(
         Command((sys.executable, "-c", code), "run"),
         cwd=folder,
         stdout=folder / "out.log",
         stderr=folder / "err.log",
         scratch=folder / "tmp",
-        sampling=Sampling(every_s, folder, gpu, visible),
+        sampling=SamplingSettings(every_s, folder, gpu, visible),
     )
     assert outcome.exit_code == 0, outcome.stderr.read_text()
 
 
 def test_nvml_gives_every_quantity_in_base_units():
     library = FakeNvml([[FULL]], processes={7: MIB, 8: 5 * MIB, 9: 2 * MIB})
-    (reading,) = Nvml(None, library).read({7, 9})
+    (reading,) = NvmlReader(None, library).read({7, 9})
     assert reading == (
         0,
         0.25,
@@ -94,21 +94,25 @@ def test_nvml_gives_every_quantity_in_base_units():
         3 * MIB,
         0.8,
     )
-    assert tuple(map(describe_reasons, (0, 1, 0x8040))) == ("none", "idle", "hw_thermal+0x8000")
+    assert tuple(map(describe_clock_limit_reasons, (0, 1, 0x8040))) == (
+        "none",
+        "idle",
+        "hw_thermal+0x8000",
+    )
 
 
 def test_what_a_gpu_does_not_support_is_none_with_a_reason_and_never_zero():
-    nvml = Nvml(None, FakeNvml([[{"percent": 0}]]))
+    nvml = NvmlReader(None, FakeNvml([[{"percent": 0}]]))
     (reading,) = nvml.read(())
     assert reading.gpu_utilisation == 0, "counted, and zero"
-    with pytest.raises(NvmlMissing, match="Library Not Found"):
-        Nvml(None, FakeNvml([], broken=True))
+    with pytest.raises(NvmlUnavailable, match="Library Not Found"):
+        NvmlReader(None, FakeNvml([], broken=True))
     assert (reading.power_w, reading.energy_j, reading.process_memory_bytes) == (None, None, None)
     assert nvml.problems["energy_j"] == "Not Supported"
 
 
 def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_none():
-    nvml = Nvml(None, FakeNvml([[FULL]], processes={4242: MIB}))
+    nvml = NvmlReader(None, FakeNvml([[FULL]], processes={4242: MIB}))
     (reading,) = nvml.read({7})
     assert reading.process_memory_bytes is None
     assert "no process of the run" in nvml.problems["process_memory_bytes"]
@@ -120,7 +124,7 @@ def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_non
 )
 def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(visible, percents):
     library = FakeNvml([[{"percent": 10}], [{"percent": 20}], [{"percent": 30}]])
-    found = Nvml(visible, library).read(())
+    found = NvmlReader(visible, library).read(())
     assert [(one.device_index, one.gpu_utilisation) for one in found] == [
         (n, p / 100) for n, p in enumerate(percents)
     ]
@@ -147,7 +151,7 @@ def test_what_a_process_did_before_the_first_reading_is_no_part_of_its_rate():
     busy = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ntime.sleep(60)"
     with subprocess.Popen((sys.executable, "-S", "-c", busy), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline()
-        load = HostLoad("no such mark", process.pid)
+        load = HostLoadReader("no such mark", process.pid)
         time.sleep(0.5)
         read = load.read()
         process.kill()
@@ -165,7 +169,7 @@ def test_processes_that_the_program_starts_count_too(tmp_path):
 
 def test_readings_of_gpus_stand_beside_those_of_the_host(tmp_path, monkeypatch):
     library = FakeNvml([[FULL], [FULL | {"percent": 50}]])
-    monkeypatch.setattr(sampler, "Nvml", lambda visible: Nvml(visible, library))
+    monkeypatch.setattr(sampler, "NvmlReader", lambda visible: NvmlReader(visible, library))
     start(tmp_path, SPIN.format(0.5), gpu=True)
     report = parsers.parse(tmp_path / sampler.FILE)
     gpu = [sample for sample in report.samples if sample.device_index is not None]
@@ -193,16 +197,16 @@ def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clo
     )
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
-    def missing(visible: str | None) -> Nvml:
-        raise NvmlMissing("nvidia-ml-py is not installed")
+    def missing(visible: str | None) -> NvmlReader:
+        raise NvmlUnavailable("nvidia-ml-py is not installed")
 
-    def late(log: SmiLog) -> None:
+    def late(log: NvidiaSmiLog) -> None:
         time.sleep(0.5)  # as on a busy machine, where the program begins first
         copy(log)
 
-    copy = SmiLog._copy
-    monkeypatch.setattr(SmiLog, "_copy", late)
-    monkeypatch.setattr(sampler, "Nvml", missing)
+    copy = NvidiaSmiLog._copy_output_to_file
+    monkeypatch.setattr(NvidiaSmiLog, "_copy_output_to_file", late)
+    monkeypatch.setattr(sampler, "NvmlReader", missing)
     before = time.monotonic_ns()
     start(
         tmp_path,
@@ -224,7 +228,7 @@ def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clo
 
 
 def test_the_command_of_nvidia_smi():
-    assert smi_command("/usr/bin/nvidia-smi", 0.05, "2") == (
+    assert build_smi_command("/usr/bin/nvidia-smi", 0.05, "2") == (
         "/usr/bin/nvidia-smi",
         (
             "--query-gpu=timestamp,index,name,utilization.gpu,memory.used,memory.total,power.draw,"
@@ -269,7 +273,7 @@ def test_intervals_are_read_and_others_refused():
         ("off", None),
         (" OFF ", None),
     ):
-        assert sampler.interval(text) == seconds
+        assert sampler.parse_sampling_interval(text) == seconds
     for text, said in (
         ("", "expected"),
         ("50", "expected"),
@@ -281,4 +285,4 @@ def test_intervals_are_read_and_others_refused():
         ("1e9s", "between"),
     ):
         with pytest.raises(UsageError, match=f"`sample`.* {said}|`sample`: {said}"):
-            sampler.interval(text)
+            sampler.parse_sampling_interval(text)

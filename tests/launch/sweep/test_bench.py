@@ -8,8 +8,8 @@ import pytest
 
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep import bench
-from perfctl.orchestrator.launch.sweep.bench import Budget, Point
-from perfctl.orchestrator.launch.sweep.request import Listener, SweepRequest
+from perfctl.orchestrator.launch.sweep.bench import PointToMeasure, TimeBudget
+from perfctl.orchestrator.launch.sweep.request import SweepListener, SweepRequest
 
 
 class Clock:
@@ -32,7 +32,7 @@ class Clock:
     ],
 )
 def test_time_is_expected_along_the_line_through_what_was_measured(measured, flops, seconds):
-    budget = Budget(100.0, Clock())
+    budget = TimeBudget(100.0, Clock())
     for point in measured:
         budget.learn(*point)
     assert budget.expected(flops) == seconds
@@ -40,20 +40,22 @@ def test_time_is_expected_along_the_line_through_what_was_measured(measured, flo
 
 def test_a_point_is_measured_while_it_is_expected_to_end_in_time():
     clock = Clock()
-    budget = Budget(12.0, clock)
-    assert budget.allows(1e9)
+    budget = TimeBudget(12.0, clock)
+    assert budget.has_time_for(1e9)
     budget.learn(1e9, 5.0)
     for clock.now, is_allowed in ((6.0, True), (7.0, False)):
-        assert budget.allows(1e9) == is_allowed
-    assert Budget(None, Clock()).allows(1e20)
-    assert not Budget(0.0, Clock()).allows(1.0)
+        assert budget.has_time_for(1e9) == is_allowed
+    assert TimeBudget(None, Clock()).has_time_for(1e20)
+    assert not TimeBudget(0.0, Clock()).has_time_for(1.0)
 
 
-def measure(folder: Path, count: int, budget: Budget) -> tuple[tuple[Point, ...], bench.Done]:
+def measure(
+    folder: Path, count: int, budget: TimeBudget
+) -> tuple[tuple[PointToMeasure, ...], bench.MeasuredBench]:
     """So many points of a model whose every run fails, and what a bench makes of them."""
-    points = tuple(Point("mlp", "mlp", batch, 1.0) for batch in range(1, count + 1))
+    points = tuple(PointToMeasure("mlp", "mlp", batch, 1.0) for batch in range(1, count + 1))
 
-    def request(point: Point) -> SweepRequest:
+    def request(point: PointToMeasure) -> SweepRequest:
         return SweepRequest(
             profiler=NoProfiler(),
             workload="families",
@@ -67,16 +69,16 @@ def measure(folder: Path, count: int, budget: Budget) -> tuple[tuple[Point, ...]
             sample="off",
         )
 
-    return points, bench.run(points, request, budget, Listener())
+    return points, bench.measure_points(points, request, budget, SweepListener())
 
 
 def test_when_every_point_fails_alike_the_others_are_not_tried(tmp_path):
-    points, done = measure(tmp_path, 6, Budget(None, Clock()))
+    points, done = measure(tmp_path, 6, TimeBudget(None, Clock()))
     assert [result.status for _, result in done.results] == ["failed"] * 3
     assert done.left == points[3:]
 
 
 def test_what_does_not_fit_is_left_and_named(tmp_path):
-    points, done = measure(tmp_path, 2, Budget(0.0, Clock()))
-    assert done == bench.Done((), points)
+    points, done = measure(tmp_path, 2, TimeBudget(0.0, Clock()))
+    assert done == bench.MeasuredBench((), points)
     assert list(tmp_path.iterdir()) == []

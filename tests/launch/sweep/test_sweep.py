@@ -14,10 +14,10 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep
-from perfctl.orchestrator.launch.sweep.folders import read_folder_name
-from perfctl.orchestrator.launch.sweep.options import SweepOptions, list_settings
+from perfctl.orchestrator.launch.sweep.folders import parse_run_folder_name
+from perfctl.orchestrator.launch.sweep.options import SweepOptions, list_sweep_settings
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep
-from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.launch.sweep.request import RunResult, SweepListener, SweepRequest
 from tests.launch.small_profiler import WRITES, Small, asked
 
 SAYS = WRITES + "; print('ran', sys.argv[2])"
@@ -27,8 +27,8 @@ FAILS_AT_32 = WRITES + "; sys.exit(3 if sys.argv[2] == '32' else 0)"
 def run(request: SweepRequest) -> tuple[list[int], list[RunResult]]:
     """(batch sizes in the order in which processes started, results)."""
     started: list[int] = []
-    listener = Listener(started=lambda setting, stage: started.append(setting.batch or 0))
-    return started, sweep.run(request, listener)
+    listener = SweepListener(started=lambda setting, stage: started.append(setting.batch or 0))
+    return started, sweep.run_settings(request, listener)
 
 
 def folders(results: list[RunResult]) -> str:
@@ -43,7 +43,7 @@ def reports(request: SweepRequest) -> dict[str, str]:
 
 def test_each_batch_size_runs_in_its_own_folder_with_its_logs_and_record(tmp_path):
     request = asked(tmp_path, SAYS)
-    results = sweep.run(request, Listener())
+    results = sweep.run_settings(request, SweepListener())
     assert [(result.batch_size, result.status) for result in results] == [
         (batch, "ok") for batch in (16, 32, 64)
     ]
@@ -73,21 +73,23 @@ def test_a_repetition_that_fails_harms_nothing_that_was_whole(tmp_path):
     request = asked(
         tmp_path, WRITES + f"; sys.exit(3 if pathlib.Path({str(switch)!r}).exists() else 0)", (16,)
     )
-    sweep.run(request, Listener())
+    sweep.run_settings(request, SweepListener())
     switch.touch()
-    (failed,) = sweep.run(replace(request, again=True), Listener())
+    (failed,) = sweep.run_settings(replace(request, again=True), SweepListener())
     assert (failed.status, failed.folder.name) == ("failed", "b16.2")
-    assert sweep.is_whole(request.folder / "b16")
-    assert sweep.run(request, Listener())[0].skipped
+    assert sweep.is_run_complete(request.folder / "b16")
+    assert sweep.run_settings(request, SweepListener())[0].skipped
     switch.unlink()
-    assert sweep.run(replace(request, again=True), Listener())[0].folder.name == "b16.2"
+    assert (
+        sweep.run_settings(replace(request, again=True), SweepListener())[0].folder.name == "b16.2"
+    )
 
 
 def test_a_report_that_was_cut_since_is_not_whole(tmp_path):
     request = asked(tmp_path)
-    (first, *_) = sweep.run(request, Listener())
+    (first, *_) = sweep.run_settings(request, SweepListener())
     (first.folder / "report.txt").write_text("a")
-    assert not sweep.is_whole(first.folder)
+    assert not sweep.is_run_complete(first.folder)
 
 
 def test_the_same_request_has_the_same_name_and_another_has_another(tmp_path):
@@ -103,7 +105,7 @@ def test_the_same_request_has_the_same_name_and_another_has_another(tmp_path):
 )
 def test_batch_sizes_that_make_no_sense_are_refused_before_anything_runs(tmp_path, batches, said):
     with pytest.raises(UsageError, match=said):
-        sweep.run(asked(tmp_path, batches=batches), Listener())
+        sweep.run_settings(asked(tmp_path, batches=batches), SweepListener())
     assert not (tmp_path / "runs").exists()
 
 
@@ -156,7 +158,7 @@ def test_what_failed_is_not_repeated_and_the_same_command_tries_again(tmp_path):
 
 
 def test_a_dry_run_shows_every_process(tmp_path):
-    commands = sweep.commands(asked(tmp_path, batches=TWO, repeat=3))
+    commands = sweep.list_sweep_commands(asked(tmp_path, batches=TWO, repeat=3))
     assert [setting.batch for setting, _ in commands] == [*TWO] * 3
 
 
@@ -186,7 +188,9 @@ def test_a_profiler_that_could_not_start_beside_another_is_started_once_more(
     monkeypatch.setattr(sweep, "PAUSE_S", (0.0, 0.1))
     request = asked(tmp_path, Small(BUSY.format(fails=fails, said=said), nsys.BUSY), (16,))
     stages: list[str] = []
-    (result,) = sweep.run(request, Listener(started=lambda batch, stage: stages.append(stage)))
+    (result,) = sweep.run_settings(
+        request, SweepListener(started=lambda batch, stage: stages.append(stage))
+    )
     assert (result.status, len((request.out / "tries").read_text())) == (status, tries)
     assert stages == ["profile", "profile-again"][:tries]
     assert ("trying once more" in (result.folder / "stderr.log").read_text()) == (tries == 2)
@@ -220,10 +224,10 @@ GRID = ("N=256,512", "how=a,b")
     ],
 )
 def test_each_setting_of_a_sweep_has_its_folder(options, names):
-    settings = list_settings(SweepOptions(**options))
+    settings = list_sweep_settings(SweepOptions(**options))
     assert " ".join(setting.file_name for setting in settings) == names
     if "x=" not in names:
-        assert [read_folder_name(f"{name}.2") for name in names.split()] == [
+        assert [parse_run_folder_name(f"{name}.2") for name in names.split()] == [
             (setting, "2") for setting in settings
         ]
 
@@ -241,18 +245,21 @@ def test_each_setting_of_a_sweep_has_its_folder(options, names):
 )
 def test_parameters_that_make_no_sense_are_refused(options, said):
     with pytest.raises(UsageError, match=said):
-        list_settings(SweepOptions(**options))
+        list_sweep_settings(SweepOptions(**options))
 
 
 def test_a_setting_that_failed_runs_again_and_its_record_has_the_parameters(tmp_path):
     request = replace(asked(tmp_path, batches=()), sweep=("N=2,1",))
     (tmp_path / "runs" / request.name / "N=2").mkdir(parents=True)
-    results = sweep.run(request, Listener())
+    results = sweep.run_settings(request, SweepListener())
     assert [(str(result.setting), result.skipped) for result in results] == [
         ("N=2", False),
         ("N=1", False),
     ]
-    assert [result.skipped for result in sweep.run(request, Listener())] == [True, True]
+    assert [result.skipped for result in sweep.run_settings(request, SweepListener())] == [
+        True,
+        True,
+    ]
     record = json.loads((request.folder / "N=1" / "run.json").read_text())
     assert (record["batch_size"], record["parameters"]) == (None, {"N": "1"})
 
@@ -271,7 +278,7 @@ def test_a_setting_that_failed_runs_again_and_its_record_has_the_parameters(tmp_
 def test_a_built_in_workload_takes_its_own_options_as_parameters(options, names, tmp_path):
     request = plan_sweep(TorchProfiler(), SweepOptions(device="cpu", out=tmp_path, **options))
     assert " ".join(setting.file_name for setting in request.settings) == names
-    ((_, first), *_) = sweep.commands(request)
+    ((_, first), *_) = sweep.list_sweep_commands(request)
     assert ("--precision", "fp32") in pairwise(first.argv) or "precision" not in names
 
 

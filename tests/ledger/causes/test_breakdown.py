@@ -7,14 +7,18 @@ from math import ceil
 import pytest
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
-from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
-from perfctl.orchestrator.ledger.causes.breakdown import breakdown
-from perfctl.orchestrator.ledger.causes.judge import confirm, unexplained_share
-from perfctl.orchestrator.ledger.causes.matching import fills_tiles, fits_grids, unknown_tiles
+from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise_kernel
+from perfctl.orchestrator.ledger.causes.breakdown import break_down_count
+from perfctl.orchestrator.ledger.causes.judge import compute_unexplained_share, confirm_causes
+from perfctl.orchestrator.ledger.causes.matching import (
+    can_grids_fit_shape,
+    is_tiling_predicted,
+    list_possible_tiles,
+)
 from perfctl.orchestrator.ledger.causes.row_rules import (
-    layout_and_epilogue,
-    split_k,
-    tile_padding,
+    detect_layout_and_epilogue,
+    detect_split_k,
+    detect_tile_padding,
 )
 from perfctl.orchestrator.report.ledger.causes import describe_cause
 from tests.make.rows import (
@@ -43,7 +47,7 @@ def gemm(ffma, *, grid=(1, 1, 1), algorithm=TILED, **more):
 
 
 def split(*kernels, **more):
-    return breakdown(case(32, *kernels, **{"forward": FC, **more}), None)
+    return break_down_count(case(32, *kernels, **{"forward": FC, **more}), None)
 
 
 @table(
@@ -89,9 +93,9 @@ def test_nothing_is_predicted_without_what_a_prediction_needs(kernel, shape):
 def test_launches_beyond_the_calls_of_a_step_are_a_part_of_their_own(launches, calls):
     kernel = gemm(launches * TILE, launches=launches)
     row = case(32, kernel, calls=(call(32, macs=1000 * calls),))
-    parts = breakdown(replace(row, forward=FC, calls=calls), None)
+    parts = break_down_count(replace(row, forward=FC, calls=calls), None)
     assert (parts.base, parts.called) == (2 * TILE * calls, 2 * TILE * (launches - calls))
-    assert parts.grown("called") == launches / calls
+    assert parts.compute_growth_factor("called") == launches / calls
 
 
 def test_both_gradients_of_a_linear_layer_have_a_tile_each():
@@ -120,14 +124,14 @@ def test_winograd_without_a_grid_that_fits_has_its_multiplies_by_theory(sizes, s
     parts = split(kernel, transform, kind="Conv2d", forward=None)
     assert (parts.base, parts.rules) == (pytest.approx(PAPER * share), (rule,))
     assert (parts.transforms, parts.extra, parts.transforming) == (100 + 900, 0, (transform,))
-    half = breakdown(backward(kernel), None)
+    half = break_down_count(backward(kernel), None)
     assert half.base == pytest.approx(2 * PAPER * (0.5 + 0.5 * share)), "one of two gradients"
 
 
 def test_winograd_without_a_grid_counts_the_tiles_at_the_edge():
     shape = ConvShape(2, 8, 8, 20, 20, 5, 5)
     kernel = work("winograd9x9_5x5", Algorithm("winograd", "winograd", winograd=(9, 5)), ffma=5)
-    parts = breakdown(convolution(shape, kernel), None)
+    parts = break_down_count(convolution(shape, kernel), None)
     assert parts.base == pytest.approx(2 * 2 * ceil(20 / 9) ** 2 * 13**2 * 8 * 8)
     assert parts.base / parts.estimated > 169 / 2025 and "edge" in " ".join(parts.rules)
 
@@ -139,9 +143,9 @@ def test_a_convolution_next_to_transforms_is_not_the_product_between_them():
         ("volta_scudnn_128x128_relu_medium_nn_v1", "conv"),
         ("volta_sgemm_128x128_nn", "winograd"),
     ):
-        product = work(name, recognise(name), (7, 1, 1), ffma=shape.macs)
-        row = convolution(shape, product, work(transform, recognise(transform), ffma=64))
-        assert breakdown(row, None).family == family
+        product = work(name, recognise_kernel(name), (7, 1, 1), ffma=shape.macs)
+        row = convolution(shape, product, work(transform, recognise_kernel(transform), ffma=64))
+        assert break_down_count(row, None).family == family
 
 
 @table(
@@ -159,7 +163,7 @@ def test_a_convolution_next_to_transforms_is_not_the_product_between_them():
 def test_a_product_of_fourier_transforms_covers_the_outputs_in_tiles(out, filters, tile, tiles):
     name = f"void fft2d_r2c_{tile}x{tile}<float>(float2*)"
     kernel = work(name, Algorithm("fft", "fft"), ffma=5)
-    parts = breakdown(convolution(ConvShape(2, 8, 16, *out, *filters), kernel), None)
+    parts = break_down_count(convolution(ConvShape(2, 8, 16, *out, *filters), kernel), None)
     if tiles is None:
         assert (parts.base, parts.rules) == (parts.estimated, ())
         return
@@ -175,7 +179,7 @@ def test_fouriers_blocks_are_complete_at_another_batch_too():
     block = 32 * 32 * 544 * 4 * 64
     tile = Algorithm("gemm", "gemm", (32, 32, None))
     product = work("gcgemm_32x32_nt", tile, (1, 1, 544), ffma=block)
-    parts = breakdown(convolution(shape, transform, product), None)
+    parts = break_down_count(convolution(shape, transform, product), None)
     assert parts.base == 2 * 2 * block
 
 
@@ -196,10 +200,10 @@ def test_fouriers_blocks_are_complete_at_another_batch_too():
 )
 def test_a_product_of_unknown_tile_may_fill_complete_tiles(area, fills):
     kernel = gemm(100 * area, algorithm=Algorithm("gemm"))
-    assert bool(unknown_tiles(case(32, kernel, forward=FC))) is fills
-    assert not unknown_tiles(case(32, kernel)), "of no known shape"
-    assert not unknown_tiles(case(32, gemm(100 * area), forward=FC)), "its tile is known"
-    assert not unknown_tiles(case(32, forward=FC))
+    assert bool(list_possible_tiles(case(32, kernel, forward=FC))) is fills
+    assert not list_possible_tiles(case(32, kernel)), "of no known shape"
+    assert not list_possible_tiles(case(32, gemm(100 * area), forward=FC)), "its tile is known"
+    assert not list_possible_tiles(case(32, forward=FC))
 
 
 FITTING, OTHER, UNKNOWN = gemm(5), gemm(5, grid=(3, 3, 1)), gemm(5, algorithm=Algorithm("gemm"))
@@ -221,7 +225,7 @@ TRANSFORM = work("t", Algorithm("winograd", role="transform"))
 )
 def test_whether_grids_agree_with_a_shape(kernels, fits, fills):
     row = case(32, *kernels, forward=FC)
-    assert (fits_grids(row), fills_tiles(row)) == (fits, fills)
+    assert (can_grids_fit_shape(row), is_tiling_predicted(row)) == (fits, fills)
 
 
 def named(name, ffma=32_000, grid=(1, 1, 1)):
@@ -240,10 +244,10 @@ def named(name, ffma=32_000, grid=(1, 1, 1)):
 )
 def test_forward_that_ran_again_has_its_names_and_grids(kernels, is_repeated):
     forward = case(32, named("f"))
-    parts = breakdown(case(32, *kernels, direction="backward", calls=BOTH), forward)
+    parts = break_down_count(case(32, *kernels, direction="backward", calls=BOTH), forward)
     assert [kernel.name for kernel in parts.repeating] == (["f"] if is_repeated else [])
     assert parts.repeated == (64_000 if is_repeated else 0)
-    assert breakdown(forward, forward).repeating == (), "forward itself"
+    assert break_down_count(forward, forward).repeating == (), "forward itself"
 
 
 SGEMM = Algorithm("gemm", "gemm", tile=(128, 32, None))
@@ -314,7 +318,7 @@ SLICED = 64 * 512
     },
 )
 def test_fmul_says_tiles_parts_and_sums_onto_the_output(row, area, depth, onto, rule):
-    parts = breakdown(row, None)
+    parts = break_down_count(row, None)
     assert (parts.base, parts.onto) == (2 * area * depth, 2 * area * onto)
     assert parts.seen == parts.base
     assert rule in " ".join(parts.rules)
@@ -322,9 +326,9 @@ def test_fmul_says_tiles_parts_and_sums_onto_the_output(row, area, depth, onto, 
 
 def test_sums_onto_the_output_are_epilogue_and_a_whole_number_of_values():
     shape, area = GemmShape(34, 64, 2), 64 * 128
-    cause = layout_and_epilogue(seen_with(scaled(shape, area * 9, area)))
+    cause = detect_layout_and_epilogue(seen_with(scaled(shape, area * 9, area)))
     assert cause is not None and "(scaling, sums onto its output)" in describe_cause(cause)
-    other = breakdown(scaled(shape, area * (8 + 1.5), area), None)
+    other = break_down_count(scaled(shape, area * (8 + 1.5), area), None)
     assert (other.rules, other.onto) == ((), 0)
 
 
@@ -332,18 +336,18 @@ def test_sums_onto_the_output_are_epilogue_and_a_whole_number_of_values():
 def test_a_recorded_grid_has_to_agree_with_fmul(grid, fits):
     area = 128 * 512
     row = scaled(GemmShape(128, 512, 256), area * (256 + 3), 4 * area, grid=grid)
-    assert (breakdown(row, None).onto == 2 * 3 * area) is fits
+    assert (break_down_count(row, None).onto == 2 * 3 * area) is fits
 
 
 def test_two_parts_of_a_small_gap_are_causes_though_each_is_half_a_percent_of_it_at_most():
     # 215 x 32 = 6,880 rows: 0.3% more, and a scale of 1 / 256: 0.4%
     area = 6880 * 384
     given = seen_with(scaled(GemmShape(6860, 384, 128), area * 128, area))
-    causes = [tile_padding(given), layout_and_epilogue(given)]
+    causes = [detect_tile_padding(given), detect_layout_and_epilogue(given)]
     factors = [cause and cause.factor for cause in causes]
     assert factors == pytest.approx([6880 / 6860, 1 + 1 / 256])
-    confirmed = confirm(given, filter(None, causes))
-    assert unexplained_share(given.ratio, confirmed) == pytest.approx(0, abs=1e-9)
+    confirmed = confirm_causes(given, filter(None, causes))
+    assert compute_unexplained_share(given.ratio, confirmed) == pytest.approx(0, abs=1e-9)
     assert not given.is_worth_naming(1.0005), "a fourteenth of the gap"
     exact = seen_with(scaled(GemmShape(6860, 384, 128), 6860 * 384 * 128, 0))
     assert not exact.is_worth_naming(1.004), "no gap"
@@ -366,12 +370,12 @@ def test_a_kernel_that_adds_up_the_parts_of_its_split_sum_itself_is_split_k(part
             linear(shape, work(name, tile, (4, 2, parts), ffma=tiled * padded, fadd=fadd))
         )
 
-    cause, padding = split_k(row(sums)), tile_padding(row(sums))
+    cause, padding = detect_split_k(row(sums)), detect_tile_padding(row(sums))
     assert cause is not None and cause.factor == pytest.approx(1 + sums / (2 * tiled * padded))
     assert f"into {parts} slices and adds the slices up itself" in describe_cause(cause)
     assert padding is not None and padding.factor == pytest.approx(tiled * padded / shape.macs)
-    assert layout_and_epilogue(row(sums)) is None
-    assert split_k(row(sums // 7)) is None, "it adds something else"
+    assert detect_layout_and_epilogue(row(sums)) is None
+    assert detect_split_k(row(sums // 7)) is None, "it adds something else"
 
 
 def test_a_filters_gradient_split_over_the_outputs_fills_tiles_too():
@@ -391,7 +395,7 @@ def test_a_filters_gradient_split_over_the_outputs_fills_tiles_too():
             measured(10, kernel, direction="backward", calls=calls, forward=shape, kind="Conv2d")
         )
 
-    padding, unknown = tile_padding(row((tiles, 1, 6))), split_k(row((5, 5, 6)))
+    padding, unknown = detect_tile_padding(row((tiles, 1, 6))), detect_split_k(row((5, 5, 6)))
     assert padding is not None and padding.factor == pytest.approx(multiplies / shape.macs)
     assert unknown is not None and (unknown.factor, unknown.confidence) == (None, "plausible")
 
@@ -410,8 +414,8 @@ def test_a_triton_kernels_tile_follows_from_its_grid_if_one_filling_fits(m, n, t
 
     def padding(grid):
         name = "triton_tem_fused_mm_3"
-        kernel = work(name, recognise(name), (grid, 1, 1), ffma=multiplies)
-        return tile_padding(seen_with(linear(shape, kernel), other))
+        kernel = work(name, recognise_kernel(name), (grid, 1, 1), ffma=multiplies)
+        return detect_tile_padding(seen_with(linear(shape, kernel), other))
 
     cause = padding(blocks)
     assert (cause is not None) is is_padding

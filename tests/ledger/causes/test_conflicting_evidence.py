@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import NamedTuple
 
-from perfctl.orchestrator.estimate.flops.engine import estimate
-from perfctl.orchestrator.ledger.analysis import analyse
-from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.orchestrator.estimate.flops.engine import count_layer_calls
+from perfctl.orchestrator.ledger.analysis import analyse_study
+from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
 from scripts.proof.verdicts.effects import ALGORITHMS, Task
@@ -408,7 +408,7 @@ def run_own(layer, launches, chip="70", precision="fp32", calls=1, environment=N
     recorded = Recorded(network, chip, precision, False, environment or {})
     run = recorded.run(32, recorded.step(32, {(layer.name, FORWARD): lambda _: launches}))
     ops = tuple(replace(op, calls=calls) if op.layer == layer.name else op for op in run.report.ops)
-    return [replace(run, report=replace(run.report, ops=ops), layer_calls=estimate(ops))]
+    return [replace(run, report=replace(run.report, ops=ops), layer_calls=count_layer_calls(ops))]
 
 
 def realise(name, **settings):
@@ -488,7 +488,7 @@ def pad_gradient_of_transposed():
     recorded, layer = Recorded(FOUR), replace(FOUR[3], name="up")
     run = recorded.run(32, [*recorded.step(32), *place(launches, layer, BACKWARD)])
     ops = (*run.report.ops, *ops)
-    return [replace(run, report=replace(run.report, ops=ops), layer_calls=estimate(ops))]
+    return [replace(run, report=replace(run.report, ops=ops), layer_calls=count_layer_calls(ops))]
 
 
 HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
@@ -665,8 +665,8 @@ def round_factors(told):
 
 
 def make_analysis(runs):
-    (study,) = studies(runs)
-    return analyse(study)
+    (study,) = group_into_studies(runs)
+    return analyse_study(study)
 
 
 def test_a_factor_of_all_rows_is_told_once_for_all_batch_sizes():

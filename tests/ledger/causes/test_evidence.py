@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from perfctl.orchestrator.counts.figure import Figure, missing
+from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.evidence import (
-    facts_by_layer,
-    kernels_by_key,
-    row_evidence,
+    collect_row_evidence,
+    group_kernels_by_row,
+    read_layer_shapes,
 )
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
+from perfctl.orchestrator.ledger.prepared import PreparedRun, group_into_studies
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Counter, Kernel, Step
 from tests.make import synthetic
@@ -31,12 +31,14 @@ FC1 = op("aten.addmm", ((128,), (64, 9216), (9216, 128)), ((64, 128),), layer="f
 
 
 def shapes_of(*ops):
-    return {layer: facts.forward for layer, facts in facts_by_layer(ops).items() if facts.forward}
+    return {
+        layer: facts.forward for layer, facts in read_layer_shapes(ops).items() if facts.forward
+    }
 
 
 def evidence_of(*runs):
-    (study,) = studies(runs)
-    return row_evidence(study, ledger(study))
+    (study,) = group_into_studies(runs)
+    return collect_row_evidence(study, ledger(study))
 
 
 def with_report(run, **changes):
@@ -102,7 +104,7 @@ def groups_of(kernels, counters, **more):
         kernels=kernels,
         counters=counters,
     )
-    (groups,) = kernels_by_key(PreparedRun(run)).values()
+    (groups,) = group_kernels_by_row(PreparedRun(run)).values()
     return groups
 
 
@@ -188,7 +190,7 @@ def test_which_kernels_do_multiply_adds_and_how_many():
     assert (kernel.main, kernel.products) == (True, 2 * 10 + 1000)
     constant = replace(kernel, flops=Figure(7, "estimated", "fp16", moves_constants=True))
     assert (constant.products, constant.executed) == (2 * 8 + 1000, 7)
-    nothing = missing("not_collected", "x")
+    nothing = make_missing_figure("not_collected", "x")
     unknown = replace(kernel, counts={}, flops=nothing, tensor=nothing)
     assert (unknown.products, unknown.executed) == (0, 0)
     families = ("winograd", None, "attention", "reduce", "elementwise")
@@ -206,7 +208,7 @@ def test_which_kernels_do_multiply_adds_and_how_many():
     ],
 )
 def test_profiled_at_another_batch_estimate_and_shapes_are_of_that_batch(batch, forward, shape):
-    row = case(64, forward=forward).with_batch(batch)
+    row = case(64, forward=forward).read_as_batch(batch)
     assert (row.estimated, row.seen_batch, row.forward) == (batch * 2000, batch, shape)
 
 

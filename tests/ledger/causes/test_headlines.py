@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
+from perfctl.orchestrator.ledger.causes.judge import RowCauses, StudyCauses
 from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.report.ledger import causes as report
-from perfctl.orchestrator.report.ledger.causes import headlines
+from perfctl.orchestrator.report.ledger.causes import build_ledger_headlines
 from tests.make.rows import case
 from tests.make.tables import table
 
@@ -30,12 +30,12 @@ def cause(rule, factor=None, sentence="A sentence."):
 
 
 def judgement(rows, *sweep):
-    judged = {(64, layer, "forward"): RowJudgement(causes) for layer, causes in rows.items()}
-    return Judgement(judged, sweep)
+    judged = {(64, layer, "forward"): RowCauses(causes) for layer, causes in rows.items()}
+    return StudyCauses(judged, sweep)
 
 
 def lines(judged, *rows):
-    return [tuple(line) for line in headlines(judged, Ledger(rows, ()))]
+    return [tuple(line) for line in build_ledger_headlines(judged, Ledger(rows, ()))]
 
 
 LOWER = {"missing": ("tensor",)}
@@ -64,7 +64,7 @@ def test_a_gap_of_more_than_a_tenth_is_named_and_a_lower_bound_only_above_the_es
     ratio, figure, number
 ):
     sentence = f"fc forward executed {number} the estimated FLOPs at batch 64. No rule explains it."
-    texts = [line[0] for line in lines(Judgement(), row("fc", ratio, **figure))]
+    texts = [line[0] for line in lines(StudyCauses(), row("fc", ratio, **figure))]
     assert texts == ([sentence] if number else [])
 
 
@@ -89,15 +89,15 @@ def test_a_gap_of_more_than_a_tenth_is_named_and_a_lower_bound_only_above_the_es
 )
 def test_a_gap_has_the_factors_that_explain_it_and_the_unexplained_share(causes, unexplained, text):
     key = (64, "fc", "forward")
-    of_row = RowJudgement(tuple(cause(*pair) for pair in causes), unexplained)
-    line, *_ = lines(Judgement({key: of_row}), row("fc", 2.0))
+    of_row = RowCauses(tuple(cause(*pair) for pair in causes), unexplained)
+    line, *_ = lines(StudyCauses({key: of_row}), row("fc", 2.0))
     start = "fc forward executed 2.00 times the estimated FLOPs at batch 64. "
     assert line == (start + text, key, tuple(rule for rule, _ in causes))
 
 
 def test_a_row_is_named_once_at_its_largest_gap_with_the_other_batches():
     rows = (row("fc", 0.5, 16), row("fc", 3.0, 32), row("fc", 1.05, 64), row("fc", 1.2, 128))
-    (line,) = lines(Judgement(), *rows)
+    (line,) = lines(StudyCauses(), *rows)
     assert line[:2] == (
         "fc forward executed 3.00 times the estimated FLOPs at batch 32 (also off by more than "
         "10% at batch 16, 128). No rule explains it.",
@@ -107,7 +107,7 @@ def test_a_row_is_named_once_at_its_largest_gap_with_the_other_batches():
 
 def test_the_three_largest_gaps_in_either_direction_are_named():
     rows = (row("a", 1.2), row("b", 0.2), row("c", 4.0), row("d", 1.3))
-    assert [line[1][1] for line in lines(Judgement(), *rows)] == ["b", "c", "d"]
+    assert [line[1][1] for line in lines(StudyCauses(), *rows)] == ["b", "c", "d"]
 
 
 def test_what_holds_for_the_sweep_comes_first_and_is_not_repeated_of_a_row():

@@ -3,14 +3,14 @@ where they propose nothing."""
 
 from dataclasses import replace
 
-from perfctl.orchestrator.counts.figure import Figure, missing
+from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.missing_rules import (
-    direction_missing,
-    directions_missing,
-    fadd_alone,
-    not_collected,
-    nothing_counted,
+    detect_fadd_alone,
+    detect_missing_counters,
+    detect_missing_direction,
+    detect_zero_flops,
+    list_missing_direction_causes,
 )
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from tests.make.rows import HALF, by_place, call, case, measured, seen_with, work
@@ -37,7 +37,7 @@ def without(*counts):
 
 
 def test_additions_alone_are_named_with_the_multiply_adds_that_they_omit():
-    cause = fadd_alone(seen_with(case(32, work("k", fadd=1280), work("l", fadd=40))))
+    cause = detect_fadd_alone(seen_with(case(32, work("k", fadd=1280), work("l", fadd=40))))
     assert cause is not None and cause.kernels == ("k", "l")
     assert describe_cause(cause) == (
         "fc forward at batch 32: the profiler collected only FADD (1,320). The 32,000 estimated "
@@ -57,7 +57,7 @@ def test_additions_alone_are_named_with_the_multiply_adds_that_they_omit():
     ],
 )
 def test_additions_next_to_products_are_not_alone(kernels):
-    assert fadd_alone(seen_with(case(32, *kernels))) is None
+    assert detect_fadd_alone(seen_with(case(32, *kernels))) is None
 
 
 @table(
@@ -73,8 +73,10 @@ def test_additions_next_to_products_are_not_alone(kernels):
 def test_what_was_not_collected_is_named_with_the_counters_to_ask_for(lacks, parts, metrics):
     lacking = work("k", **without(*lacks))
     figure = Figure(1_500_000.0, "counted", None, 3, 4, missing=("fp64",))
-    some = not_collected(seen_with(counted(figure, work("whole", **COUNTS), lacking)))
-    none = not_collected(seen_with(counted(missing("not_collected", "x", of_launches=2), lacking)))
+    some = detect_missing_counters(seen_with(counted(figure, work("whole", **COUNTS), lacking)))
+    none = detect_missing_counters(
+        seen_with(counted(make_missing_figure("not_collected", "x", of_launches=2), lacking))
+    )
     assert some is not None and none is not None
     assert describe_cause(some) == (
         "fc forward at batch 32: at least 1.5 MFLOP, because k has no "
@@ -90,7 +92,7 @@ def test_what_was_not_collected_is_named_with_the_counters_to_ask_for(lacks, par
 
 
 def refused(reason, **more):
-    return replace(work("indices", **COUNTS), flops=missing("refused", reason, **more))
+    return replace(work("indices", **COUNTS), flops=make_missing_figure("refused", reason, **more))
 
 
 def with_figure(figure):
@@ -99,7 +101,9 @@ def with_figure(figure):
 
 SOME = Figure(10, "counted", None, 1, 2)
 TWO_FORMS = work(ffma=5, dfma=0, hfma=0, ops_path=0), work(**COUNTS)
-INTEGER = replace(work("k", HALF, **without("pipe"), pipe=9), tensor=missing("not_available", "x"))
+INTEGER = replace(
+    work("k", HALF, **without("pipe"), pipe=9), tensor=make_missing_figure("not_available", "x")
+)
 TENSOR_LACKS = Figure(10, "counted", None, 2, 2, ("tensor",))
 
 
@@ -123,7 +127,7 @@ TENSOR_LACKS = Figure(10, "counted", None, 2, 2, ("tensor",))
             NEWER,
         ),
         (
-            with_figure(missing("not_available", "ncu printed n/a", of_launches=2)),
+            with_figure(make_missing_figure("not_available", "ncu printed n/a", of_launches=2)),
             "no FLOPs, because ncu printed n/a (0 of 2 launches have a value).",
             NEWER,
         ),
@@ -144,7 +148,7 @@ TENSOR_LACKS = Figure(10, "counted", None, 2, 2, ("tensor",))
     ],
 )
 def test_launches_without_a_value_have_ncus_own_reason(row, reason, fix):
-    cause = not_collected(seen_with(row))
+    cause = detect_missing_counters(seen_with(row))
     assert cause is not None
     assert describe_cause(cause) == f"fc forward at batch 32: {reason}"
     assert describe_fix(cause) == fix
@@ -161,17 +165,17 @@ def test_launches_without_a_value_have_ncus_own_reason(row, reason, fix):
             Figure(10, "counted", "HFMA2", 2, 2, ("tensor",), moves_constants=True)
         ),
         "a complete count": with_figure(Figure(10, "counted", None, 2, 2)),
-        "no kernels": counted(missing("not_collected", "x")),
-        "additions alone": counted(missing("not_collected", "x"), work(fadd=5)),
+        "no kernels": counted(make_missing_figure("not_collected", "x")),
+        "additions alone": counted(make_missing_figure("not_collected", "x"), work(fadd=5)),
         "products on tensor cores": counted(TENSOR_LACKS, INTEGER),
     },
 )
 def test_counters_are_not_missing_if_another_rule_names_the_reason(row):
-    assert not_collected(seen_with(row)) is None
+    assert detect_missing_counters(seen_with(row)) is None
 
 
 def test_a_count_of_exactly_0_is_a_cause_without_a_factor():
-    cause = nothing_counted(seen_with(measured(32, work("copy", Algorithm("copy"), ffma=0))))
+    cause = detect_zero_flops(seen_with(measured(32, work("copy", Algorithm("copy"), ffma=0))))
     assert cause is not None and cause.factor is None
     assert "executed no FLOPs, but the estimate is 64 kFLOP" in describe_cause(cause)
 
@@ -196,7 +200,7 @@ RERUN = "Profile the complete run again: the ncu run is partial."
 )
 def test_a_row_without_kernels_names_the_estimate_and_where_to_look(direction, more, fix):
     row = case(32, direction=direction, **more)
-    cause = direction_missing(seen_with(row, loose=(work("loose", ffma=32_000),)))
+    cause = detect_missing_direction(seen_with(row, loose=(work("loose", ffma=32_000),)))
     assert cause is not None and (cause.factor, cause.kernels) == (None, ())
     sentence = "has no kernels in the report, but the estimate is 64 kFLOP."
     assert describe_cause(cause) == f"fc {direction} at batch 32 {sentence}"
@@ -216,7 +220,7 @@ def test_a_row_without_kernels_names_the_estimate_and_where_to_look(direction, m
     },
 )
 def test_what_has_a_kernel_or_needs_none_is_not_missing(rows):
-    assert direction_missing(seen_with(*rows)) is None
+    assert detect_missing_direction(seen_with(*rows)) is None
 
 
 def network(*missing, **more):
@@ -334,14 +338,14 @@ LOOSE = (work("loose", ffma=6.4e6),)
     ],
 )
 def test_rows_of_one_direction_without_kernels_are_one_cause(table, loose, fix, sentence):
-    (cause,) = directions_missing(table, {64: loose, 16: (work("x", ffma=5),)})
+    (cause,) = list_missing_direction_causes(table, {64: loose, 16: (work("x", ffma=5),)})
     assert describe_cause(cause).startswith(sentence)
     assert cause.kernels == tuple(kernel.name for kernel in loose)
     assert describe_fix(cause).startswith(fix)
 
 
 def test_each_direction_that_is_missing_has_its_cause():
-    causes = directions_missing(network(("b", "forward"), *every("backward", "bc")), {})
+    causes = list_missing_direction_causes(network(("b", "forward"), *every("backward", "bc")), {})
     starts = [describe_cause(cause).split(" has ")[0] for cause in causes]
     assert starts == ["Forward of b", "Backward of b, c"]
-    assert directions_missing(network(), {}) == []
+    assert list_missing_direction_causes(network(), {}) == []

@@ -7,8 +7,8 @@ import pytest
 
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
-from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
-from perfctl.orchestrator.ledger.causes.breakdown import winograd_multiplies
+from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise_kernel
+from perfctl.orchestrator.ledger.causes.breakdown import count_winograd_multiplies
 from perfctl.orchestrator.report.ledger.causes import describe_cause
 from tests.make.rows import (
     BOTH,
@@ -372,10 +372,10 @@ TRIALS = [
 ]
 EDGES = ConvShape(4, 64, 64, 56, 56, 3, 3)
 FUSED = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
-FUSED_MACS = winograd_multiplies(EDGES, 2, 3)
+FUSED_MACS = count_winograd_multiplies(EDGES, 2, 3)
 BESIDE = convolution(
     EDGES,
-    product(recognise(FUSED), FUSED, FUSED_MACS / MACS, grid=None),
+    product(recognise_kernel(FUSED), FUSED, FUSED_MACS / MACS, grid=None),
     work(
         "void conv2d_direct_kernel<float>(float*)",
         Algorithm("conv", "direct"),

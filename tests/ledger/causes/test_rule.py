@@ -6,59 +6,59 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
-from perfctl.orchestrator.ledger.causes.evidence import Launched
-from perfctl.orchestrator.ledger.causes.judge import drop_refuted_causes, unexplained_share
+from perfctl.orchestrator.ledger.causes.evidence import LaunchPlaces
+from perfctl.orchestrator.ledger.causes.judge import compute_unexplained_share, drop_refuted_causes
 from perfctl.orchestrator.ledger.causes.rule import (
     COUNTED,
     UNSTATED,
     Cause,
-    Implies,
-    Same,
-    amount,
-    deviates,
-    explained_share,
+    ExpectedNumber,
+    Implications,
+    compute_explained_share,
+    deviates_from_one,
     find_confidence,
-    percent,
-    ratio_of,
-    times,
+    format_ratio,
+    format_share,
+    format_with_prefix,
+    get_gap_ratio,
 )
 from tests.make.rows import BOTH, case, seen_with
 from tests.make.tables import table
 
 MATCHED, PLAUSIBLE = "predicted and matched", "plausible"
-UNEVEN = {"launched": Launched(steps=(64_000.0, 32_000.0))}
+UNEVEN = {"launched": LaunchPlaces(steps=(64_000.0, 32_000.0))}
 ON, OFF = ({"environment": {"cudnn_benchmark": flag}} for flag in ("on", "off"))
 
 
 @table(
     "implies recorded confidence",
     [
-        (Implies(), {}, MATCHED),
+        (Implications(), {}, MATCHED),
         (COUNTED, {}, "observed"),
         (COUNTED, {"derived": True}, MATCHED),
         (UNSTATED, {}, PLAUSIBLE),
-        (Implies(flops=Same(100, 101, 0.02)), {}, MATCHED),
-        (Implies(flops=Same(100, 103, 0.02)), {}, None),
-        (Implies(flops=Same(0, 103, 0.02)), {}, None),
-        (Implies(launches=Same(2, 2)), {}, MATCHED),
-        (Implies(launches=Same(2, 1)), {}, None),
-        (Implies(is_complete=True), {}, MATCHED),
-        (Implies(is_complete=True), {"left_out": "the run is partial"}, None),
-        (Implies(trials=True), {}, PLAUSIBLE),
-        (Implies(trials=True), ON, MATCHED),
-        (Implies(trials=True), OFF, None),
-        (Implies(trials=False), {}, PLAUSIBLE),
-        (Implies(trials=False), OFF, MATCHED),
-        (Implies(trials=False), ON, None),
-        (Implies(batches=(32,)), {}, MATCHED),
-        (Implies(batches=(32, 64)), {}, PLAUSIBLE),
-        (Implies(batches=(32, 64)), {"seen_batch": 64}, MATCHED),
-        (Implies(batches=(32,)), {"seen_batch": 64}, None),
-        (Implies(product=GemmShape(64, 32, 16)), {}, "likely"),
-        (Implies(product=GemmShape(64, 32, 16), is_stated=False), {}, PLAUSIBLE),
-        (Implies(), UNEVEN, None),
+        (Implications(flops=ExpectedNumber(100, 101, 0.02)), {}, MATCHED),
+        (Implications(flops=ExpectedNumber(100, 103, 0.02)), {}, None),
+        (Implications(flops=ExpectedNumber(0, 103, 0.02)), {}, None),
+        (Implications(launches=ExpectedNumber(2, 2)), {}, MATCHED),
+        (Implications(launches=ExpectedNumber(2, 1)), {}, None),
+        (Implications(is_complete=True), {}, MATCHED),
+        (Implications(is_complete=True), {"left_out": "the run is partial"}, None),
+        (Implications(trials=True), {}, PLAUSIBLE),
+        (Implications(trials=True), ON, MATCHED),
+        (Implications(trials=True), OFF, None),
+        (Implications(trials=False), {}, PLAUSIBLE),
+        (Implications(trials=False), OFF, MATCHED),
+        (Implications(trials=False), ON, None),
+        (Implications(batches=(32,)), {}, MATCHED),
+        (Implications(batches=(32, 64)), {}, PLAUSIBLE),
+        (Implications(batches=(32, 64)), {"seen_batch": 64}, MATCHED),
+        (Implications(batches=(32,)), {"seen_batch": 64}, None),
+        (Implications(product=GemmShape(64, 32, 16)), {}, "likely"),
+        (Implications(product=GemmShape(64, 32, 16), is_stated=False), {}, PLAUSIBLE),
+        (Implications(), UNEVEN, None),
         (COUNTED, UNEVEN, "observed"),
-        (Implies(changes=True), UNEVEN, MATCHED),
+        (Implications(changes=True), UNEVEN, MATCHED),
     ],
 )
 def test_one_contradiction_drops_a_cause_and_one_gap_makes_it_plausible(
@@ -76,7 +76,7 @@ def test_a_factor_of_gradients_is_not_one_that_forward_has_too(forward, factor, 
     given = seen_with(
         case(32, direction="backward", calls=BOTH), case(32, counted=64_000 * forward)
     )
-    assert find_confidence(given, Implies(gradients_only=factor)) == confidence
+    assert find_confidence(given, Implications(gradients_only=factor)) == confidence
 
 
 @table(
@@ -125,7 +125,9 @@ def test_a_factor_that_does_not_bring_the_product_nearer_to_the_ratio_is_dropped
     ],
 )
 def test_the_explained_share_is_in_logarithms_between_0_and_1(ratio, factor, share):
-    assert explained_share(ratio, factor) == (None if share is None else pytest.approx(share))
+    assert compute_explained_share(ratio, factor) == (
+        None if share is None else pytest.approx(share)
+    )
 
 
 @table(
@@ -143,23 +145,26 @@ def test_the_explained_share_is_in_logarithms_between_0_and_1(ratio, factor, sha
     ],
 )
 def test_what_all_factors_together_leave_of_a_gap(ratio, factors, share):
-    left = unexplained_share(ratio, [Cause("x", factor) for factor in factors])
+    left = compute_unexplained_share(ratio, [Cause("x", factor) for factor in factors])
     assert left == (None if share is None else pytest.approx(share))
 
 
 def test_a_lower_bound_below_the_estimate_is_no_gap():
     lower = case(32, counted=32_000)
     figure = replace(lower.row.executed, missing=("tensor",))
-    assert ratio_of(lower) == 0.5
-    assert ratio_of(replace(lower, row=replace(lower.row, executed=figure))) is None
+    assert get_gap_ratio(lower) == 0.5
+    assert get_gap_ratio(replace(lower, row=replace(lower.row, executed=figure))) is None
 
 
 @table(
     "write texts",
     [
-        (times, {0.44444: "0.444", 1.0156: "1.016", 1.9994: "1.999", 2: "2.00", 3.5556: "3.56"}),
         (
-            percent,
+            format_ratio,
+            {0.44444: "0.444", 1.0156: "1.016", 1.9994: "1.999", 2: "2.00", 3.5556: "3.56"},
+        ),
+        (
+            format_share,
             {
                 0: "0.0%",
                 0.0004: "< 0.1%",
@@ -170,7 +175,7 @@ def test_a_lower_bound_below_the_estimate_is_no_gap():
             },
         ),
         (
-            amount,
+            format_with_prefix,
             {
                 0: "0 ",
                 999: "999 ",
@@ -182,7 +187,7 @@ def test_a_lower_bound_below_the_estimate_is_no_gap():
             },
         ),
         (
-            deviates,
+            deviates_from_one,
             {1: False, 1.004: False, 1.006: True, 0.996: False, 0.994: True, 0: False, -2: False},
         ),
     ],

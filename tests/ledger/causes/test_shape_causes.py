@@ -7,10 +7,10 @@ import pytest
 
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
-from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
-from perfctl.orchestrator.ledger.causes.evidence import facts_by_layer
-from perfctl.orchestrator.ledger.causes.judge import unexplained_share
-from perfctl.orchestrator.ledger.causes.rule import amount, ratio_of
+from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise_kernel
+from perfctl.orchestrator.ledger.causes.evidence import read_layer_shapes
+from perfctl.orchestrator.ledger.causes.judge import compute_unexplained_share
+from perfctl.orchestrator.ledger.causes.rule import format_with_prefix, get_gap_ratio
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from tests.make.rows import (
     DGRAD,
@@ -36,7 +36,7 @@ def test_zeros_inserted_for_a_stride_are_multiplied(stride):
     side = 12 // stride
     shapes = ((2, 8, 12, 12), (16, 8, 3, 3), None), ((2, 16, side, side),)
     shape = op("aten.convolution", *shapes, layer="l", stride=[stride, stride])
-    full = facts_by_layer([shape])["l"].upsampled
+    full = read_layer_shapes([shape])["l"].upsampled
     assert full == 2 * 2 * 144 * 16 * 8 * 9
     own = full // stride**2
     calls = tuple(call(1, direction, macs=own // 2) for direction in ("grad_input", "grad_weight"))
@@ -50,7 +50,7 @@ def test_zeros_inserted_for_a_stride_are_multiplied(stride):
     assert factors(full) == {"zeros inserted": pytest.approx((stride**2 + 1) / 2)}
     assert factors(own) == {}
     assert factors(full, forward=stride**2) == {}, "forward is as far off"
-    assert facts_by_layer([replace(shape, attributes={"stride": [1, 1]})])["l"].upsampled is None
+    assert read_layer_shapes([replace(shape, attributes={"stride": [1, 1]})])["l"].upsampled is None
 
 
 @table("size taps", [(8, 3), (14, 5)])
@@ -68,7 +68,7 @@ def test_a_depthwise_kernel_skips_the_taps_on_the_padding(size, taps):
     )
     inside = sum(min(pad, at) + min(pad, size - 1 - at) + 1 for at in range(size))
     share = (inside / (size * taps)) ** 2
-    facts = facts_by_layer([shape])["l"]
+    facts = read_layer_shapes([shape])["l"]
     assert facts.inside == pytest.approx(share)
     macs = 2 * 6 * size**2 * taps**2
     calls = (call(2, macs=macs // 2, kind="Conv2d"),)
@@ -116,7 +116,7 @@ def test_only_a_name_says_how_many_products_tensor_cores_do(name, rule, factor):
     causes = causes_of(replace(row, forward=GemmShape(32, 10, 100)))
     expected = {"tensor cores": 1.0} | ({rule: factor} if rule else {})
     assert {key: cause.factor for key, cause in causes.items()} == expected
-    assert unexplained_share(ratio_of(row), causes.values()) == (0 if rule else 1)
+    assert compute_unexplained_share(get_gap_ratio(row), causes.values()) == (0 if rule else 1)
     assert "Nothing is missing" not in describe_fix(causes["tensor cores"])
     exact = causes_of(measured(32, work(name, HALF, tensor=PAPER, ffma=0)))
     assert [*exact] == ["tensor cores"], "the count contradicts the name"
@@ -133,7 +133,7 @@ def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exch
     n, c, k, side, taps, t = 40, 24, 48, 20, 5, 16
     out, points = side - taps + 1, t * (t // 2 + 1)
     shapes = ((n, c, side, side), (k, c, taps, taps), None), ((n, k, out, out),)
-    facts = facts_by_layer([op("aten.convolution", *shapes, layer="l", stride=[1, 1])])["l"]
+    facts = read_layer_shapes([op("aten.convolution", *shapes, layer="l", stride=[1, 1])])["l"]
     assert facts.image == (side, side)
     macs = n * out * out * k * c * taps * taps  # of each gradient
     # tiles of the input, over which its gradient is a convolution; the filter's gradient is a sum
@@ -141,7 +141,11 @@ def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exch
     of_input, of_output = (n * ceil(length / (t - taps + 1)) ** 2 for length in (side, out))
     products = {"grad_input": (of_input, c, k), "grad_weight": (k, c, of_output)}
     kernels = [
-        work("void fft2d_r2c_16x16<float>(float2*)", recognise("fft2d_r2c_16x16"), fadd=macs // 50)
+        work(
+            "void fft2d_r2c_16x16<float>(float2*)",
+            recognise_kernel("fft2d_r2c_16x16"),
+            fadd=macs // 50,
+        )
     ]
     for direction, (rows, columns, depth) in products.items():
         if fourier in (direction, "both"):
@@ -149,7 +153,7 @@ def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exch
             area = grid[0] * grid[1] * 32 * 32 if grids else rows * columns
             name = "ampere_gcgemm_32x32_nt"
             ffma = 4 * area * depth * points
-            kernels.append(work(name, recognise(name), grid if grids else None, ffma=ffma))
+            kernels.append(work(name, recognise_kernel(name), grid if grids else None, ffma=ffma))
         else:
             plain = Algorithm("conv", "c", direction=direction)
             kernels.append(work(f"k_{direction}", plain, (7, 7, 1), ffma=macs))
@@ -179,7 +183,7 @@ def test_a_persistent_recurrent_kernel_is_named_without_a_factor(name, kind, pad
     calls = (call(1, macs=inputs + 5 * recurrent, kind="LSTM"),)
     kernels = (
         work("gemm", GEMM, ffma=inputs),
-        work(name, recognise(name), (16, 1, 1), ffma=padded * recurrent),
+        work(name, recognise_kernel(name), (16, 1, 1), ffma=padded * recurrent),
     )
     row = measured(1, *kernels, calls=calls, kind=kind)
     causes = causes_of(row)
@@ -187,8 +191,8 @@ def test_a_persistent_recurrent_kernel_is_named_without_a_factor(name, kind, pad
     if is_persistent:
         cause = causes["persistent RNN"]
         assert (cause.factor, cause.explained, cause.confidence) == (None, None, "plausible")
-        assert amount(2 * 8 * recurrent) in describe_cause(cause)
-        assert unexplained_share(ratio_of(row), causes.values()) == 1
+        assert format_with_prefix(2 * 8 * recurrent) in describe_cause(cause)
+        assert compute_unexplained_share(get_gap_ratio(row), causes.values()) == 1
 
 
 @table("again", [2, 3])

@@ -3,17 +3,17 @@ estimates that came with the reports."""
 
 from dataclasses import replace
 
-from perfctl.orchestrator.counts.hardware.peaks import peaks_of
+from perfctl.orchestrator.counts.hardware.peaks import find_peaks
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.study_rules import (
-    algorithm_switches,
-    hand_estimates,
-    times_flat,
+    list_algorithm_switches,
+    list_flat_time_causes,
+    list_wrong_hand_estimates,
 )
-from perfctl.orchestrator.ledger.causes.window_rules import Window, WindowFacts
+from perfctl.orchestrator.ledger.causes.window_rules import ConstantWindow, WindowFacts
 from perfctl.orchestrator.ledger.ledger import Ledger
-from perfctl.orchestrator.ledger.prepared import studies
-from perfctl.orchestrator.ledger.timing import spread
+from perfctl.orchestrator.ledger.prepared import group_into_studies
+from perfctl.orchestrator.ledger.timing import compute_spread
 from perfctl.orchestrator.report.ledger.causes import FIXES, describe_cause, describe_fix
 from perfctl.records.report import Summary
 from tests.make import synthetic
@@ -21,7 +21,7 @@ from tests.make.rows import by_place, case, work
 from tests.make.shapes import op
 from tests.make.tables import table
 
-WINDOW = Window(frozenset(), 1000, WindowFacts(), ())
+WINDOW = ConstantWindow(frozenset(), 1000, WindowFacts(), ())
 EMPTY = Ledger((), ())
 ESTIMATED = Ledger(tuple(case(batch).row for batch in (16, 64)), ())
 HOST = "host_time:fc:forward"
@@ -35,7 +35,7 @@ def study(values, name=HOST, **more):
         )
         for number, (batch, value) in enumerate(values.items(), 1)
     ]
-    (result,) = studies(runs)
+    (result,) = group_into_studies(runs)
     return result
 
 
@@ -62,7 +62,7 @@ STAY = (
 def test_times_of_the_cpu_timer_that_stay_are_named_with_the_rates_they_would_mean(
     entries, window, either, rates
 ):
-    (cause,) = times_flat(study({16: 2_000_000, 64: 2_400_000}), entries, window)
+    (cause,) = list_flat_time_causes(study({16: 2_000_000, 64: 2_400_000}), entries, window)
     sentence = STAY.format("The times of fc forward do not change", either)
     assert describe_cause(cause) == sentence + rates
     assert describe_fix(cause) == FIXES["time does not follow"]
@@ -84,7 +84,7 @@ def test_times_of_the_cpu_timer_that_stay_are_named_with_the_rates_they_would_me
     ],
 )
 def test_times_stay_within_a_fifth_while_the_work_grows_by_half(name, values, stays):
-    assert bool(times_flat(study(values, name), EMPTY, None)) is stays
+    assert bool(list_flat_time_causes(study(values, name), EMPTY, None)) is stays
 
 
 @table("share is_proven", [(0.9, False), (1.1, True)])
@@ -92,15 +92,15 @@ def test_only_a_rate_over_the_devices_peak_proves_that_the_timer_measured_the_la
     share, is_proven
 ):
     """64 samples of 2,000 FLOP: what a time means, as a share of the largest peak of a V100."""
-    time = 64 * 2000 / (share * max(peaks_of(synthetic.V100).flops.values())) * 1e9
+    time = 64 * 2000 / (share * max(find_peaks(synthetic.V100).flops.values())) * 1e9
     timed = study({16: time, 64: time}, device=synthetic.V100)
-    (cause,) = times_flat(timed, ESTIMATED, None)
+    (cause,) = list_flat_time_causes(timed, ESTIMATED, None)
     assert cause.confidence == ("observed" if is_proven else "plausible")
     assert ("The device's peak is" in describe_cause(cause)) is is_proven
 
 
 def timed(batch, nanoseconds, layer="fc", **more):
-    time = None if nanoseconds is None else spread([nanoseconds])
+    time = None if nanoseconds is None else compute_spread([nanoseconds])
     return replace(case(batch, layer=layer, **more).row, time=time)
 
 
@@ -128,8 +128,8 @@ def timed(batch, nanoseconds, layer="fc", **more):
 )
 def test_kernel_times_stay_only_if_the_counts_stay_too(rows, times):
     untimed, entries = study({16: 1, 64: 1}, "else"), Ledger(rows, ())
-    assert times_flat(untimed, entries, None) == []
-    causes = times_flat(untimed, entries, WINDOW)
+    assert list_flat_time_causes(untimed, entries, None) == []
+    causes = list_flat_time_causes(untimed, entries, WINDOW)
     start = "The times do not change with the batch size either: the layers' kernels take "
     assert [describe_cause(cause) for cause in causes] == ([start + times] if times else [])
     fix = FIXES["wrong window"].replace("[!ours?", "").replace("]", "")
@@ -188,7 +188,7 @@ TO_WINOGRAD = "64: Winograd F(2x2,3x3) instead of implicit GEMM (up to batch 32)
     ],
 )
 def test_a_switch_says_where_from_what_to_what_and_what_it_does_to_a_sample(rows, switches):
-    causes = algorithm_switches(by_place(*rows))
+    causes = list_algorithm_switches(by_place(*rows))
     start = "conv2 forward changes its algorithm at batch "
     assert [describe_cause(cause) for cause in causes] == [start + text for text in switches]
     is_same = any("stay at" in text for text in switches)
@@ -240,8 +240,8 @@ def test_a_manual_estimate_is_explained_by_its_mistakes_once_per_layer(values, s
     summaries = [Summary(f"hand_estimate:{name}", value, unit) for name, value, unit in values]
     summaries.append(Summary("estimate:fc:b", 1000.0, "MAC"))
     run = synthetic.make_run(workload="my_net", ops=(FC,), summaries=tuple(summaries))
-    (only,) = studies([run])
-    causes = hand_estimates(only)
+    (only,) = group_into_studies([run])
+    causes = list_wrong_hand_estimates(only)
     assert len(causes) == (start is not None)
     for cause in causes:
         assert describe_cause(cause).startswith(f"The manual estimate of fc {start}")

@@ -3,8 +3,11 @@ have done."""
 
 from dataclasses import replace
 
-from perfctl.orchestrator.counts.figure import Figure, missing
-from perfctl.orchestrator.ledger.causes.tensor_rules import constant_moves, tensor_cores
+from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
+from perfctl.orchestrator.ledger.causes.tensor_rules import (
+    detect_constant_moves,
+    detect_tensor_cores,
+)
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from tests.make.rows import HALF, PAPER, measured, seen_with, work
 from tests.make.tables import table
@@ -14,7 +17,7 @@ TF32 = replace(HALF, math="tf32")
 
 
 def judged(*kernels, **more):
-    return tensor_cores(seen_with(measured(32, *kernels, **more)))
+    return detect_tensor_cores(seen_with(measured(32, *kernels, **more)))
 
 
 @table(
@@ -105,7 +108,7 @@ def test_a_derived_count_far_from_the_estimate_does_not_match_what_tf32_predicts
 
 def uncounted(tensor_core, **counts):
     kernel = work("k", replace(HALF, tensor_core=tensor_core), ffma=320, **counts)
-    return replace(kernel, tensor=missing("not_available", "shape"))
+    return replace(kernel, tensor=make_missing_figure("not_available", "shape"))
 
 
 @table(
@@ -133,7 +136,7 @@ def test_work_without_a_count_is_known_by_instructions_or_by_name(kernel, eviden
 
 
 MOVED = Figure(0, "counted", "HFMA2 is left out", moves_constants=True)
-DOUBT = missing("refused", "not added", moves_constants=True)
+DOUBT = make_missing_figure("refused", "not added", moves_constants=True)
 
 
 def moving(name, figure=MOVED, **counts):
@@ -171,7 +174,7 @@ def moving(name, figure=MOVED, **counts):
     ],
 )
 def test_moves_of_constants_are_added_up_to_what_they_seem_to_be(kernels, confidence, sentence):
-    cause = constant_moves(seen_with(measured(32, *kernels)))
+    cause = detect_constant_moves(seen_with(measured(32, *kernels)))
     assert cause is not None
     assert describe_cause(cause) == f"fc forward at batch 32 {sentence}"
     assert (cause.factor, cause.confidence) == (None, confidence)
@@ -179,4 +182,4 @@ def test_moves_of_constants_are_added_up_to_what_they_seem_to_be(kernels, confid
 
 
 def test_halves_that_were_counted_move_no_constants():
-    assert constant_moves(seen_with(measured(32, work("m", hfma=999)))) is None
+    assert detect_constant_moves(seen_with(measured(32, work("m", hfma=999)))) is None

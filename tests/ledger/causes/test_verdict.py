@@ -1,10 +1,14 @@
 """Causes of simulated sweeps: every reason that is there is found, with its number, and none that
 is not."""
 
-from perfctl.orchestrator.ledger.causes.judge import Judgement, judge
+from perfctl.orchestrator.ledger.causes.judge import StudyCauses, find_study_causes
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import studies
-from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix, headlines
+from perfctl.orchestrator.ledger.prepared import group_into_studies
+from perfctl.orchestrator.report.ledger.causes import (
+    build_ledger_headlines,
+    describe_cause,
+    describe_fix,
+)
 from scripts.proof.verdicts import scenarios as sim
 from tests.make import synthetic
 from tests.make.tables import table
@@ -14,9 +18,9 @@ Scenario = sim.Scenario
 
 
 def judge_runs(runs):
-    (study,) = studies(runs)
+    (study,) = group_into_studies(runs)
     entries = ledger(study)
-    return judge(study, entries), entries
+    return find_study_causes(study, entries), entries
 
 
 def names_of(judgement):
@@ -84,7 +88,7 @@ def test_the_reasons_of_a_sweep_are_found_and_no_others_and_explain_its_ratios(
         *(item for row in judgement.rows.values() for item in row.causes),
     ):
         assert any(letter.isdigit() for letter in describe_cause(cause)) and describe_fix(cause)
-    assert judgement.rows or judgement.sweep or not headlines(judgement, entries)
+    assert judgement.rows or judgement.sweep or not build_ledger_headlines(judgement, entries)
 
 
 def test_one_factor_of_all_rows_is_one_headline():
@@ -93,7 +97,7 @@ def test_one_factor_of_all_rows_is_one_headline():
     runs[0].report.counters[:] = [
         counter._replace(value=2 * (counter.value or 0)) for counter in runs[0].report.counters
     ]
-    (headline,) = headlines(*judge_runs(runs))
+    (headline,) = build_ledger_headlines(*judge_runs(runs))
     assert headline.rules == ("whole step",)
     assert "a batch of 128 may have run" in headline.sentence
 
@@ -106,7 +110,7 @@ def test_headlines_put_the_sweep_first_and_gaps_of_less_than_a_hundredth_of_the_
         "fc2": "padding",
     }
     judgement, entries = judge_runs(sim.make_runs(Scenario(forward=forward, missing="first")))
-    lines = headlines(judgement, entries)
+    lines = build_ledger_headlines(judgement, entries)
     assert [line.place and line.place[1] for line in lines] == [
         None,
         "block.conv_a",
@@ -121,4 +125,4 @@ def test_headlines_put_the_sweep_first_and_gaps_of_less_than_a_hundredth_of_the_
 
 
 def test_a_report_without_estimated_layers_has_no_cause():
-    assert judge_runs([synthetic.foreign_run(1)])[0] == Judgement()
+    assert judge_runs([synthetic.foreign_run(1)])[0] == StudyCauses()

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from perfctl.orchestrator.ledger.causes.call_rules import (
-    extra_calls,
-    extra_gradients,
-    launch_multiple,
-    sweep_causes,
-    whole_steps,
+    count_calls_by_launches,
+    detect_extra_calls,
+    detect_extra_gradients,
+    find_common_factors,
+    list_whole_step_causes,
 )
-from perfctl.orchestrator.ledger.causes.rule import Cause, RuleInput
+from perfctl.orchestrator.ledger.causes.rule import Cause, RowCase
 from perfctl.orchestrator.report.ledger.causes import describe_cause
 from tests.make.rows import by_place, call, measured, work
 from tests.make.tables import table
@@ -27,7 +27,7 @@ def ran(layer, direction, share, launches=1, size=1):
 
 def candidates(rows, padded=()):
     table = by_place(*rows)
-    return [(RuleInput(row, table), [PADDED] if row in padded else []) for row in rows]
+    return [(RowCase(row, table), [PADDED] if row in padded else []) for row in rows]
 
 
 def network(factor, launches=1, world=None):
@@ -66,9 +66,9 @@ def launched(forward, backward, layers="abcd"):
     ],
 )
 def test_a_factor_that_all_rows_have_in_common_has_one_cause(rows, factor, cause, confidence):
-    (step,) = whole_steps(rows)[32]
+    (step,) = find_common_factors(rows)[32]
     assert (step.factor, step.confidence) == (factor, confidence)
-    assert cause in describe_cause(*sweep_causes({32: [step]}))
+    assert cause in describe_cause(*list_whole_step_causes({32: [step]}))
 
 
 SAME = work("k", ffma=96_000, launches=3)
@@ -91,30 +91,34 @@ TRIED = [
     },
 )
 def test_rows_without_a_common_number_have_no_common_cause(rows):
-    assert whole_steps(rows) == {}
+    assert find_common_factors(rows) == {}
 
 
 def test_gradients_launched_more_often_than_forward_have_a_factor_of_their_own():
-    steps = whole_steps(launched(5, 10))[32]
+    steps = find_common_factors(launched(5, 10))[32]
     assert [(step.factor, step.facts.of_gradients) for step in steps] == [(5, False), (2, True)]
-    assert "double backward" in describe_cause(*sweep_causes({32: steps[1:]}))
+    assert "double backward" in describe_cause(*list_whole_step_causes({32: steps[1:]}))
 
 
 @table("forward backward layers", [(2, 1, "abcd"), (2, 3, "abcd"), (2, 2, "a"), (1, 1, "abcd")])
 def test_launches_that_another_row_contradicts_are_no_whole_step(forward, backward, layers):
-    steps = whole_steps(launched(forward, backward, layers)).get(32, ())
+    steps = find_common_factors(launched(forward, backward, layers)).get(32, ())
     assert not any(step.facts.by_launches for step in steps)
 
 
 def test_a_layer_and_its_gradients_that_ran_more_often_have_a_factor_each():
     forward, backward = (case for case, _ in launched(2, 6, "a"))
-    causes = [extra_calls(forward), extra_calls(backward), extra_gradients(backward)]
+    causes = [
+        detect_extra_calls(forward),
+        detect_extra_calls(backward),
+        detect_extra_gradients(backward),
+    ]
     assert [cause and cause.factor for cause in causes] == [2, 2, 3]
-    assert extra_gradients(forward) is None
+    assert detect_extra_gradients(forward) is None
 
 
 @table("kind multiple", [("Linear", 6), ("LSTM", None)])
 def test_launches_of_a_recurrent_layer_may_be_steps_of_its_sequence(kind, multiple):
     row = ran("a", "forward", 6, 6)
     row = replace(row, row=replace(row.row, kind=kind))
-    assert launch_multiple(row, row.product_kernels) == multiple
+    assert count_calls_by_launches(row, row.product_kernels) == multiple

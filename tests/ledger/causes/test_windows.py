@@ -6,11 +6,11 @@ from dataclasses import replace
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.window_rules import (
-    find_window,
+    detect_wrong_window,
+    find_constant_window,
+    list_unattributed_fadd_causes,
+    list_window_causes,
     match_batches,
-    unattributed_fadds,
-    window_cause,
-    wrong_window,
 )
 from perfctl.orchestrator.report.ledger.causes import describe_cause
 from tests.make.rows import (
@@ -31,11 +31,11 @@ BATCH_LIMIT = 1 << 20
 
 
 def find(rows, *loose):
-    return find_window(by_place(*rows), {16: loose, 64: loose} if loose else {})
+    return find_constant_window(by_place(*rows), {16: loose, 64: loose} if loose else {})
 
 
 def reason(window):
-    (cause,) = window_cause(window)
+    (cause,) = list_window_causes(window)
     return describe_cause(cause)
 
 
@@ -76,7 +76,7 @@ def test_counts_that_stay_while_the_work_grows_are_another_batchs():
     odd = find([case(batch, work("k", ffma=5500)) for batch in (16, 64)])
     assert odd is not None and odd.batch is None
     assert "fc forward executed the same at batch 16 to 64." in reason(odd)
-    assert window_cause(None) == []
+    assert list_window_causes(None) == []
 
 
 def rows_of(*counts, batches=(16, 64), **more):
@@ -261,11 +261,13 @@ STAYING = work("k", ffma=5000)
     ],
 )
 def test_of_kernels_of_no_layer_products_that_stay_must_outweigh_those_that_grow(loose, is_window):
-    assert (find_window(by_place(case(16), case(64)), loose) is not None) is is_window
+    assert (find_constant_window(by_place(case(16), case(64)), loose) is not None) is is_window
 
 
 def test_a_row_of_the_wrong_window_says_whose_count_it_has():
-    cause = wrong_window(seen_with(case(16, work(ffma=5000), counted=10_000).with_batch(40)))
+    cause = detect_wrong_window(
+        seen_with(case(16, work(ffma=5000), counted=10_000).read_as_batch(40))
+    )
     assert cause is not None and cause.factor == 2.5
     assert describe_cause(cause) == (
         "fc forward at batch 16 has the executed FLOPs of a batch of 40, 2.50 times the estimate, "
@@ -277,13 +279,13 @@ def test_a_row_of_the_wrong_window_says_whose_count_it_has():
     "row",
     [
         case(16, work(ffma=5000)),
-        case(16, work(ffma=5000)).with_batch(16),
-        case(16).with_batch(40),
-        case(16, work(other=5)).with_batch(40),
+        case(16, work(ffma=5000)).read_as_batch(16),
+        case(16).read_as_batch(40),
+        case(16, work(other=5)).read_as_batch(40),
     ],
 )
 def test_a_row_of_its_own_batch_or_without_counts_is_in_no_wrong_window(row):
-    assert wrong_window(seen_with(row)) is None
+    assert detect_wrong_window(seen_with(row)) is None
 
 
 FADD_ONLY = "FADD omits the multiply-adds, which are FFMA instructions."
@@ -307,7 +309,7 @@ def test_additions_alone_outside_of_layers_name_the_multiply_adds_that_are_missi
 ):
     table = by_place(case(16), case(64), case(64, direction="grad_weight"))
     small = () if sentence is None else (work("small", fadd=160),)
-    causes = unattributed_fadds(table, {16: small, 64: kernels})
+    causes = list_unattributed_fadd_causes(table, {16: small, 64: kernels})
     start = "The profiler collected only FADD: "
     assert [describe_cause(cause) for cause in causes] == ([start + sentence] if sentence else [])
-    assert unattributed_fadds(by_place(case(16, work(ffma=5))), {64: kernels}) == []
+    assert list_unattributed_fadd_causes(by_place(case(16, work(ffma=5))), {64: kernels}) == []

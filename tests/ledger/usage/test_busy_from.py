@@ -1,6 +1,6 @@
 """From which batch size on a GPU is busy."""
 
-from perfctl.orchestrator.ledger.usage.readings import BUSY, busy_from
+from perfctl.orchestrator.ledger.usage.readings import BUSY, find_busy_batch
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Device, Kernel, Sample
 from tests.make.synthetic import foreign_run, make_run
@@ -46,10 +46,10 @@ SAMPLED = RunUsage(make_run(batch_size=16, samples=SAMPLES, device=Device("a GPU
     },
 )
 def test_the_batch_size_from_which_the_gpu_is_busy(runs, threshold, expected):
-    found = busy_from(runs, threshold)
+    found = find_busy_batch(runs, threshold)
     assert found is not None and found[:2] == expected
 
 
 def test_without_a_batch_size_or_kernels_it_is_not_known():
-    assert busy_from([ways(None, (0, 10))]) is None
-    assert busy_from([RunUsage(make_run()).ways]) is None
+    assert find_busy_batch([ways(None, (0, 10))]) is None
+    assert find_busy_batch([RunUsage(make_run()).ways]) is None

@@ -4,18 +4,18 @@ there is none."""
 import pytest
 
 from perfctl.orchestrator.compare.compared import compare_quantities
-from perfctl.orchestrator.compare.quantities import observe
+from perfctl.orchestrator.compare.quantities import observe_all_quantities
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.usage.energy import (
     COUNTER,
     POWER,
-    energy,
-    integral,
-    why_none,
+    explain_missing_energy,
+    integrate_power,
+    measure_energy,
 )
-from perfctl.orchestrator.outputs import schema_of, to_json
-from perfctl.orchestrator.report.ledger.rows import energy_rows
-from perfctl.orchestrator.report.page.usage import energy_table
+from perfctl.orchestrator.outputs import build_output_schema, convert_to_json
+from perfctl.orchestrator.report.ledger.rows import list_energy_rows
+from perfctl.orchestrator.report.page.usage import build_energy_table
 from perfctl.records.report import Device, Gap, Sample, Step
 from perfctl.records.serving import PART_FROM_SHAPES, ServedStep
 from tests.make.synthetic import cpu_run, foreign_run, make_run, with_report
@@ -58,7 +58,7 @@ def watched(
 
 
 def only(run):
-    (found,) = energy(run)
+    (found,) = measure_energy(run)
     return found
 
 
@@ -85,8 +85,8 @@ def test_a_ramp_is_integrated_by_trapezoids_between_readings_that_miss_the_steps
 
 def test_an_integral_of_uneven_readings():
     points = [(0, 100.0), (1_000 * MS, 300.0), (3_000 * MS, 100.0)]
-    assert integral(points, (0, 3_000 * MS)) == pytest.approx(200 * 1 + 200 * 2)
-    assert integral(points, (500 * MS, 2_000 * MS)) == pytest.approx(
+    assert integrate_power(points, (0, 3_000 * MS)) == pytest.approx(200 * 1 + 200 * 2)
+    assert integrate_power(points, (500 * MS, 2_000 * MS)) == pytest.approx(
         (200 + 300) / 2 * 0.5 + (300 + 200) / 2 * 1
     )
 
@@ -178,22 +178,25 @@ def test_tokens_of_a_servers_steps(served, per_token):
 
 
 def test_without_readings_of_power_there_is_none_and_a_reason():
-    assert energy(watched(None)) == () and energy(cpu_run(1, 16)) == ()
-    assert why_none(make_run()) == "the run used a CPU, so there is no GPU power"
+    assert measure_energy(watched(None)) == () and measure_energy(cpu_run(1, 16)) == ()
+    assert explain_missing_energy(make_run()) == "the run used a CPU, so there is no GPU power"
     gap = Gap("sample.power_w", "not_available", "Not Supported")
-    assert why_none(make_run(gaps=(gap,))) == "Not Supported"
+    assert explain_missing_energy(make_run(gaps=(gap,))) == "Not Supported"
 
 
 def test_of_several_gpus_only_the_runs_own_counts():
     samples = STEADY.report.samples
     other = [sample._replace(device_index=1, power_w=50.0) for sample in samples]
     both = with_report(STEADY, samples=[*samples, *other])
-    assert [(item.device, item.joules) for item in energy(both)] == [(0, pytest.approx(200))]
+    assert [(item.device, item.joules) for item in measure_energy(both)] == [
+        (0, pytest.approx(200))
+    ]
 
 
 def test_a_comparison_has_joules_and_their_product_with_time_and_does_not_judge_them():
     sides = (
-        [observe(PreparedRun(watched(lambda _, watts=watts: watts)))] for watts in (200.0, 150.0)
+        [observe_all_quantities(PreparedRun(watched(lambda _, watts=watts: watts)))]
+        for watts in (200.0, 150.0)
     )
     found = {row.key.quantity: row for row in compare_quantities(*sides)}
     joules, product = found["energy"], found["energy-delay product"]
@@ -205,7 +208,7 @@ def test_a_comparison_has_joules_and_their_product_with_time_and_does_not_judge_
 
 
 def test_the_table_says_where_the_joules_come_from_and_how_unsure_sampling_makes_them():
-    made = energy_table([PreparedRun(watched(lambda at: 200.0 + at % 100)).usage])
+    made = build_energy_table([PreparedRun(watched(lambda at: 200.0 + at % 100)).usage])
     assert made is not None
     cells = dict(zip((column.label for column in made.columns), made.rows[0], strict=True))
     assert cells["from"].text == "power readings, every 50 ms"
@@ -215,18 +218,18 @@ def test_the_table_says_where_the_joules_come_from_and_how_unsure_sampling_makes
 
 
 def test_json_says_joules_by_layer_and_why_there_are_none():
-    (row,) = to_json(energy_rows(PreparedRun(watched(lambda _: 200.0))))
+    (row,) = convert_to_json(list_energy_rows(PreparedRun(watched(lambda _: 200.0))))
     assert (
         row["joules_per_step"] == pytest.approx(10)
         and row["token_reason"]
         and row["reason"] is None
     )
-    (none,) = to_json(energy_rows(PreparedRun(cpu_run(1, 16))))
+    (none,) = convert_to_json(list_energy_rows(PreparedRun(cpu_run(1, 16))))
     assert (
         none["joules"] is None and none["reason"] == "the run used a CPU, so there is no GPU power"
     )
     assert (
         none.keys()
         == row.keys()
-        == schema_of("show")["properties"]["energy"]["items"]["properties"].keys()
+        == build_output_schema("show")["properties"]["energy"]["items"]["properties"].keys()
     )

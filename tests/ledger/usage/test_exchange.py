@@ -7,9 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.exchange import bus_bandwidth
-from perfctl.orchestrator.ledger.usage.ranks import with_exposed
-from perfctl.orchestrator.report.ledger.ranks import communications, layers_table, rank_findings
+from perfctl.orchestrator.ledger.usage.exchange import compute_bus_bandwidth
+from perfctl.orchestrator.ledger.usage.ranks import add_exposed_time
+from perfctl.orchestrator.report.ledger.ranks import (
+    build_exposed_layers_table,
+    find_communication_costs,
+    list_job_communications,
+)
 from perfctl.records.report import Collective, Device, Kernel
 from perfctl.records.run import Run
 from tests.make.synthetic import foreign_run
@@ -69,7 +73,7 @@ def on_rank(
     made: Run = foreign_run(
         rank + 1,
         kernels=kernels,
-        collectives=with_exposed(sent, kernels),
+        collectives=add_exposed_time(sent, kernels),
         rank=rank,
         world_size=world,
         device=A100,
@@ -78,12 +82,12 @@ def on_rank(
 
 
 def job(*runs):
-    (found,) = communications(runs)
+    (found,) = list_job_communications(runs)
     return found
 
 
 def said(found):
-    return " ".join(one.text for one in rank_findings(found))
+    return " ".join(one.text for one in find_communication_costs(found))
 
 
 @table(
@@ -101,7 +105,10 @@ def said(found):
 def test_bus_bandwidth_is_nccls_formula(name, size, ranks, by_hand):
     """Sizes are one rank's input, so that an all-gather's S is as many times that as there
     are ranks."""
-    assert bus_bandwidth(name, size, ranks, 20_000) == (pytest.approx(by_hand / 20e-6), None)
+    assert compute_bus_bandwidth(name, size, ranks, 20_000) == (
+        pytest.approx(by_hand / 20e-6),
+        None,
+    )
 
 
 @table(
@@ -116,7 +123,7 @@ def test_bus_bandwidth_is_nccls_formula(name, size, ranks, by_hand):
     ],
 )
 def test_without_a_size_a_group_or_a_formula_bandwidth_is_not_known(name, size, ranks, why):
-    value, reason = bus_bandwidth(name, size, ranks, 1000)
+    value, reason = compute_bus_bandwidth(name, size, ranks, 1000)
     assert value is None
     assert why in (reason or "")
 
@@ -139,7 +146,7 @@ def test_a_gradients_reduction_is_of_the_layer_before_it_and_its_time_is_that_of
     assert only.shortest_ns == 2 * MS
     assert only.bandwidth == pytest.approx(size / 2e-3 * 2 * 1 / 2)
     assert found.link_peak == NVLINK
-    table = layers_table(found)
+    table = build_exposed_layers_table(found)
     assert table is not None and table.rows[0][-1].text == "50.0%"  # 150 of 300 GB/s
     (layer,) = found.layers
     assert (layer.exposed_ns, layer.max_ns) == ((4 + 1) / 2 * MS, 4 * MS)
@@ -245,7 +252,7 @@ def test_a_job_that_is_even_and_hides_its_communication_has_no_findings():
         on_rank(rank, [work(0, 10, "fc", "backward")], [communication(at, 1) for at in (2, 4, 6)])
         for rank in (0, 1)
     ]
-    assert rank_findings(job(*pair)) == ()
+    assert find_communication_costs(job(*pair)) == ()
 
 
 def test_what_costs_the_job_most_comes_first():
@@ -253,6 +260,6 @@ def test_what_costs_the_job_most_comes_first():
         on_rank(rank, [work(0, start)], [communication(start, 12 - start)])
         for rank, start in ((0, 2), (1, 4))
     )
-    found = rank_findings(job(first, second))
+    found = find_communication_costs(job(first, second))
     shares = [item.share or 0 for item in found]
     assert len(shares) > 1 and shares == sorted(shares, reverse=True)

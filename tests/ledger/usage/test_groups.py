@@ -9,10 +9,18 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ingest.ingest import ingest
-from perfctl.orchestrator.ledger.usage.exchange import job_communication
-from perfctl.orchestrator.ledger.usage.ranks import jobs, match, with_exposed
-from perfctl.orchestrator.report.ledger.ranks import collectives_table, layers_table, rank_findings
+from perfctl.orchestrator.ingest.ingest import ingest_paths
+from perfctl.orchestrator.ledger.usage.exchange import analyse_job_communication
+from perfctl.orchestrator.ledger.usage.ranks import (
+    add_exposed_time,
+    group_runs_into_jobs,
+    match_collectives,
+)
+from perfctl.orchestrator.report.ledger.ranks import (
+    build_collectives_table,
+    build_exposed_layers_table,
+    find_communication_costs,
+)
 from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Collective, Kernel
 from perfctl.records.run import Run
@@ -51,7 +59,7 @@ def on_rank(rank, sent, stated=True, ahead=0):
     made: Run = foreign_run(
         rank + 1,
         kernels=kernels,
-        collectives=with_exposed(sent, kernels),
+        collectives=add_exposed_time(sent, kernels),
         rank=rank,
         world_size=4,
         environment={"process_groups": json.dumps(mine)} if stated else {},
@@ -60,8 +68,8 @@ def on_rank(rank, sent, stated=True, ahead=0):
 
 
 def job_of(ranks):
-    (found,) = jobs(ranks)
-    return job_communication(found)
+    (found,) = group_runs_into_jobs(ranks)
+    return analyse_job_communication(found)
 
 
 def job(*sent, ahead=(0, 0, 0, 0), stated=True):
@@ -107,7 +115,7 @@ def test_a_late_rank_costs_its_own_group_and_is_counted_among_its_groups_collect
     assert row.straggler_ns == row.waiting_ns == 3 * 4 * MS
     assert [one.waiting_ns for one in found.job.ranks] == [0, 0, 3 * 4 * MS, 0]
     assert "Rank 3 is a straggler: it starts 3 of its 3 collectives last" in " ".join(
-        one.text for one in rank_findings(found)
+        one.text for one in find_communication_costs(found)
     )
 
 
@@ -149,7 +157,7 @@ def test_groups_of_one_name_on_different_ranks_are_kept_apart_and_one_that_is_no
     groups,
     matched,
 ):
-    assert [set(one) for one in match(collectives, groups)] == matched
+    assert [set(one) for one in match_collectives(collectives, groups)] == matched
 
 
 def test_tables_tell_groups_of_the_same_collective_apart():
@@ -162,8 +170,8 @@ def test_tables_tell_groups_of_the_same_collective_apart():
         at = [column.label for column in table.columns].index("group")
         return [row[at].text for row in table.rows]
 
-    assert sorted(groups(layers_table(found))) == ["2 ranks", "4 ranks"]
-    assert groups(collectives_table(found)) == ["0 1", "2 3", "0 1 2 3"]
+    assert sorted(groups(build_exposed_layers_table(found))) == ["2 ranks", "4 ranks"]
+    assert groups(build_collectives_table(found)) == ["0 1", "2 3", "0 1 2 3"]
 
 
 @table(
@@ -196,9 +204,9 @@ def test_the_ranks_of_a_group_come_from_the_collective_or_from_the_configuration
         world = {"rank": rank, "world_size": 4, "pg_config": config if stated is None else []}
         trace = {"schemaVersion": 1, "distributedInfo": world, "n": rank, "traceEvents": events}
         (tmp_path / f"w{rank}.json").write_text(json.dumps(trace))
-    assert not ingest(tmp_path, tmp_path / "s.db").failed
-    with database.reading(tmp_path / "s.db") as connection:
-        runs = read.load(connection, read.run_ids(connection))
+    assert not ingest_paths(tmp_path, tmp_path / "s.db").failed
+    with database.open_store_for_reading(tmp_path / "s.db") as connection:
+        runs = read.load_runs(connection, read.list_run_ids(connection))
     kept = [run.report.environment.get("process_groups") for run in runs]
     assert kept == [None if found is None else json.dumps(found)] * 2
     if found:

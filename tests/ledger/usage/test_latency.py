@@ -5,8 +5,12 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.ledger.prepared import PreparedRun
-from perfctl.orchestrator.ledger.roofline import wall_time
-from perfctl.orchestrator.ledger.usage.inference import latencies, latency, least_watched
+from perfctl.orchestrator.ledger.roofline import get_step_time
+from perfctl.orchestrator.ledger.usage.inference import (
+    list_latencies,
+    measure_latency,
+    pick_least_profiled,
+)
 from perfctl.records.report import Gap, Step, Summary
 from tests.make.synthetic import make_run
 from tests.make.tables import table
@@ -43,7 +47,7 @@ def infer(number=1, model="resnet18", **changes):
 
 
 def latency_of(**changes):
-    found = latency(infer(**changes))
+    found = measure_latency(infer(**changes))
     assert found is not None
     return found
 
@@ -85,7 +89,7 @@ def without(phase, *numbers):
     ],
 )
 def test_runs_that_do_not_tell_the_parts_of_a_step_have_no_latency(changes):
-    assert latency(infer(**changes)) is None
+    assert measure_latency(infer(**changes)) is None
 
 
 def test_accuracy_is_what_the_run_states_or_the_reason_why_not():
@@ -102,19 +106,24 @@ def test_of_several_profilers_the_one_that_watched_least_speaks_for_the_batch():
         infer(3, profiler="nsys", batch_size=8),
         infer(4, model="vgg11"),
     ]
-    least = [(item.model, item.batch, item.profiler) for item in least_watched(latencies(runs))]
+    least = [
+        (item.model, item.batch, item.profiler)
+        for item in pick_least_profiled(list_latencies(runs))
+    ]
     assert least == [("resnet18", 4, "none"), ("resnet18", 8, "nsys"), ("vgg11", 4, "none")]
     partial = [replace(run, status="partial") for run in runs]
-    assert least_watched(latencies(partial)) == (), "a run that is not complete is not ranked"
+    assert pick_least_profiled(list_latencies(partial)) == (), (
+        "a run that is not complete is not ranked"
+    )
 
 
 def test_waiting_for_images_is_no_time_of_the_device():
-    assert wall_time(PreparedRun(infer(steps=steps(3)))) == (
+    assert get_step_time(PreparedRun(infer(steps=steps(3)))) == (
         14 * MS,
         "CPU timer around each step, with no profiler, without the wait for images",
     )
     whole_only = tuple(row for row in steps(3) if row.phase == "step")
-    assert wall_time(PreparedRun(infer(steps=whole_only))) == (
+    assert get_step_time(PreparedRun(infer(steps=whole_only))) == (
         19 * MS,
         "CPU timer around each step, with no profiler",
     )
@@ -144,4 +153,4 @@ def test_models_keep_the_order_of_their_runs_and_profilers_go_from_the_lightest_
             (order[4], order[5], order[3], order[2], order[1], order[6], order[0])
         )
     ]
-    assert [(item.model, item.batch, item.profiler) for item in latencies(runs)] == order
+    assert [(item.model, item.batch, item.profiler) for item in list_latencies(runs)] == order

@@ -1,6 +1,11 @@
 """Memory of a run from several hands, and the straight line through measured peaks: by hand."""
 
-from perfctl.orchestrator.ledger.usage.readings import Fits, MemoryUse, fits, memory_use
+from perfctl.orchestrator.ledger.usage.readings import (
+    MemoryFit,
+    MemoryUse,
+    collect_memory_use,
+    extrapolate_memory_fit,
+)
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, MemoryFigure, Sample
 from tests.make.synthetic import make_run
@@ -48,7 +53,7 @@ def test_every_figure_is_the_highest_of_its_own_device():
             layer("grad_input", 1000, 1000),
         ),
     )
-    assert memory_use(run) == MemoryUse(
+    assert collect_memory_use(run) == MemoryUse(
         run,
         weights=60,
         outputs=107,
@@ -64,12 +69,12 @@ def test_every_figure_is_the_highest_of_its_own_device():
 
 def test_what_is_not_known_is_none_and_never_0():
     empty = make_run(device=None)
-    assert memory_use(empty) == MemoryUse(empty, *[None] * 9)
+    assert collect_memory_use(empty) == MemoryUse(empty, *[None] * 9)
     on_cpu = make_run(
         device=Device("EPYC", "cpu", memory_bytes=7),
         memory=(peak("host_resident", 99),),
     )
-    assert (memory_use(on_cpu).device_total, memory_use(on_cpu).host) == (None, 99)
+    assert (collect_memory_use(on_cpu).device_total, collect_memory_use(on_cpu).host) == (None, 99)
 
 
 BEFORE, AFTER = (
@@ -90,18 +95,18 @@ def test_the_devices_memory_is_torchs_figure_then_the_highest_reading_then_the_r
     figures, samples, total
 ):
     run = make_run(device=GPU, memory=figures, samples=samples)
-    assert memory_use(run).device_total == total
+    assert collect_memory_use(run).device_total == total
 
 
 def test_readings_of_other_devices_are_taken_where_there_are_no_others():
     run = make_run(device=GPU, samples=[reading(None, 8), reading(0, 9)])
-    assert memory_use(run).device == 9
+    assert collect_memory_use(run).device == 9
 
 
 def uses(*peaks, total=1000):
     figures = () if total is None else (MemoryFigure("before", "device_total", total),)
     return [
-        memory_use(
+        collect_memory_use(
             make_run(
                 device=None,
                 batch_size=batch,
@@ -115,19 +120,19 @@ def uses(*peaks, total=1000):
 @table(
     "peaks found",
     [
-        (((1, 110), (2, 120), (4, 140)), Fits(90, 1000, 100.0, 10.0, (1, 2, 4))),
-        (((4, 140), (1, 110), (2, 120)), Fits(90, 1000, 100.0, 10.0, (1, 2, 4))),
+        (((1, 110), (2, 120), (4, 140)), MemoryFit(90, 1000, 100.0, 10.0, (1, 2, 4))),
+        (((4, 140), (1, 110), (2, 120)), MemoryFit(90, 1000, 100.0, 10.0, (1, 2, 4))),
         (((1, 110), (2, 120)), None),  # two are always on a line
         (((1, 110), (2, 120), (2, 120)), None),
         (((1, 110), (2, 110), (4, 110)), None),  # does not grow
         (((1, 140), (2, 120), (4, 100)), None),
-        (((1, 1101), (2, 1201), (4, 1401)), Fits(0, 1000, 1001.0, 100.0, (1, 2, 4))),
+        (((1, 1101), (2, 1201), (4, 1401)), MemoryFit(0, 1000, 1001.0, 100.0, (1, 2, 4))),
         (((1, 0), (2, 10), (3, 20)), None),  # a peak of nothing is no peak
         # 100 lies 2 off its line: 2%
-        (((1, 101), (2, 100), (3, 105)), Fits(451, 1000, 98.0, 2.0, (1, 2, 3))),
+        (((1, 101), (2, 100), (3, 105)), MemoryFit(451, 1000, 98.0, 2.0, (1, 2, 3))),
         (((1, 100), (2, 99), (3, 104)), None),
     ],
 )
 def test_what_fits_is_where_the_line_meets_the_limit(peaks, found):
-    assert fits(uses(*peaks)) == found
-    assert fits(uses(*peaks, total=None)) is None
+    assert extrapolate_memory_fit(uses(*peaks)) == found
+    assert extrapolate_memory_fit(uses(*peaks, total=None)) is None

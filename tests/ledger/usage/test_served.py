@@ -3,9 +3,13 @@ split by work."""
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.phase_layers import phase_parts
-from perfctl.orchestrator.ledger.usage.served import inferred, phases, placed
-from perfctl.orchestrator.report.page.usage import placed_text
+from perfctl.orchestrator.ledger.usage.phase_layers import split_phases_by_part
+from perfctl.orchestrator.ledger.usage.served import (
+    compute_placed_share,
+    count_inferred_graph_kernels,
+    measure_phases,
+)
+from perfctl.orchestrator.report.page.usage import describe_module_coverage
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.serving import GraphLaunch, ServedStep
@@ -34,7 +38,7 @@ def test_time_of_a_phase_is_that_in_which_its_kernels_ran_overlaps_once_and_wait
         ran(1, 300, 10),
         ran(None, 400, 999),
     ]
-    found = phases(served([PREFILL, DECODE], kernels))
+    found = measure_phases(served([PREFILL, DECODE], kernels))
     assert [
         (one.phase, one.launches, one.kernel_ns, one.running_ns, one.tokens, one.token_ns)
         for one in found
@@ -45,12 +49,12 @@ def test_time_of_a_phase_is_that_in_which_its_kernels_ran_overlaps_once_and_wait
 
 def test_steps_of_one_phase_add_up():
     twice = [DECODE, DECODE._replace(number=5, decodes=6, decode_tokens=6)]
-    (decode,) = phases(served(twice, [ran(1, 0, 30), ran(5, 100, 20)]))
+    (decode,) = measure_phases(served(twice, [ran(1, 0, 30), ran(5, 100, 20)]))
     assert (decode.steps, decode.sequences, decode.tokens, decode.running_ns) == (2, 10, 10, 50)
 
 
 def test_a_mixed_step_is_split_by_its_tokens():
-    found = phases(served([MIXED], [ran(2, 0, 60), ran(2, 60, 20)]))
+    found = measure_phases(served([MIXED], [ran(2, 0, 60), ran(2, 60, 20)]))
     assert [(one.part, one.sequences, one.tokens, one.running_ns) for one in found] == [
         (None, 1 + 10, 40, 80),
         ("prompts", 1, 30, 80 * 30 / 40),
@@ -72,9 +76,9 @@ def test_attention_of_a_mixed_step_is_split_by_pairs_and_what_runs_once_a_sequen
     ]
     run = served([step], kernels, ops=(last,))
     expected = {"attn": 70 * 900 / 1000, "head": 22 * 1 / 11, "mlp": 40 * 30 / 40}
-    (parts,) = phase_parts(run)
+    (parts,) = split_phases_by_part(run)
     assert {part.part: part.prompts_ns for part in parts.parts} == pytest.approx(expected)
-    whole, prompts, decodes = phases(run)
+    whole, prompts, decodes = measure_phases(run)
     assert (whole.launches, prompts.launches, decodes.launches) == (3, None, None), (
         "one launch computes both parts"
     )
@@ -86,8 +90,8 @@ def test_attention_without_pairs_leaves_a_mixed_step_whole():
     run = served(
         [MIXED], [ran(2, 0, 70, "attn", "kernel_unified_attention_2d"), ran(2, 70, 40, "mlp")]
     )
-    assert [one.part for one in phases(run)] == [None]
-    (parts,) = phase_parts(run)
+    assert [one.part for one in measure_phases(run)] == [None]
+    (parts,) = split_phases_by_part(run)
     assert {part.part: part.prompts_ns for part in parts.parts} == {
         "attn": None,
         "mlp": 40 * 30 / 40,
@@ -96,27 +100,30 @@ def test_attention_without_pairs_leaves_a_mixed_step_whole():
 
 def test_what_the_names_do_not_say_is_not_known_and_not_zero():
     unsaid = ServedStep(0, "m", "mixed", 3, None, decodes=2)
-    (only,) = phases(served([unsaid], [ran(0, 0, 10)]))
+    (only,) = measure_phases(served([unsaid], [ran(0, 0, 10)]))
     assert (only.sequences, only.running_ns) == (3 + 2, 10)
     assert (only.tokens, only.token_ns, only.tokens_per_second) == (None, None, None)
 
 
 def test_a_kernel_without_a_time_leaves_the_phase_without_one():
-    (decode,) = phases(served([DECODE], [ran(1, 0, 10), ran(1, 20, None)]))
+    (decode,) = measure_phases(served([DECODE], [ran(1, 0, 10), ran(1, 20, None)]))
     assert (decode.launches, decode.running_ns, decode.tokens_per_second) == (2, None, None)
 
 
 def test_the_share_of_time_with_a_module_is_of_time_and_only_asked_where_modules_are_known():
     kernels = [ran(1, 0, 30, "a"), ran(1, 50, 10)]
-    assert placed(served([DECODE], kernels).report) == 30 / 40
-    assert placed(served([], kernels).report) == 30 / 40
-    assert placed(served([], [ran(1, 0, 30)]).report) is None
-    assert placed(served([DECODE], [ran(1, 0, 30)]).report) == 0
+    assert compute_placed_share(served([DECODE], kernels).report) == 30 / 40
+    assert compute_placed_share(served([], kernels).report) == 30 / 40
+    assert compute_placed_share(served([], [ran(1, 0, 30)]).report) is None
+    assert compute_placed_share(served([DECODE], [ran(1, 0, 30)]).report) == 0
     launches = [GraphLaunch(1, 0, 8, 40, "c", 6, "name", 0.75), GraphLaunch(2, 0, 2, 4)]
     run = served([], kernels, graph_launches=launches)
-    assert placed(run.report) == 30 / 40
-    assert inferred(run.report) == (6, 10, 0.75)
-    assert inferred(served([], kernels, graph_launches=launches[1:]).report) is None
+    assert compute_placed_share(run.report) == 30 / 40
+    assert count_inferred_graph_kernels(run.report) == (6, 10, 0.75)
+    assert (
+        count_inferred_graph_kernels(served([], kernels, graph_launches=launches[1:]).report)
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,4 +141,4 @@ def test_the_page_counts_kernels_of_a_graphs_node_and_of_a_call_with_several(
         Kernel(index, "k", correlation=call, graph_node_id=node, layer="fc" if index == 0 else None)
         for index, (call, node) in enumerate(zip(correlations, nodes, strict=True))
     ]
-    assert placed_text(foreign_run(1, kernels=kernels)) == text
+    assert describe_module_coverage(foreign_run(1, kernels=kernels)) == text

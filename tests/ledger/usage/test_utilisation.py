@@ -3,8 +3,8 @@ start times."""
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.readings import readings
-from perfctl.orchestrator.ledger.usage.run_usage import Busy, RunUsage
+from perfctl.orchestrator.ledger.usage.readings import summarize_readings
+from perfctl.orchestrator.ledger.usage.run_usage import BusyTime, RunUsage
 from perfctl.records.report import Kernel, Range, Sample
 from tests.make.synthetic import foreign_run, make_run
 from tests.make.tables import table
@@ -39,7 +39,7 @@ def test_a_kernel_without_a_start_ncu_and_an_empty_window_give_nothing():
     assert busy_of(kernel(0, 5), kernel(None, 5)) == ()
     assert busy_of(kernel(0, 5), profiler="ncu") == ()
     assert busy_of(kernel(5, 0)) == ()
-    assert Busy(make_run(), 0, None, 1, 0, 0, "of nothing", 0).share is None
+    assert BusyTime(make_run(), 0, None, 1, 0, 0, "of nothing", 0).share is None
 
 
 def test_a_stream_without_a_number_comes_last_and_a_device_without_one_is_the_first():
@@ -85,7 +85,7 @@ def test_each_device_that_was_sampled_has_readings_and_the_host_has_none():
         Sample(2, None, None, None, None, None, None, host_cpu=3.0),
         Sample(3, None, None, None, None, None, None, host_memory_bytes=5),
     ]
-    first, second = readings(make_run(samples=samples))
+    first, second = summarize_readings(make_run(samples=samples))
     assert (first.device, first.count, first.utilisation, first.power) == (0, 2, 0.4, 200.0)
     assert (first.memory_used, first.memory_total) == (500, 1000)
     assert (first.temperature, first.clock) == (50.0, 900)
@@ -98,6 +98,6 @@ def test_readings_and_utilisation_show_one_mean_the_one_over_time():
     """0.9 for 1 s, then 0.1 for 9 s: 0.18 over time, 0.5 as a plain mean of the readings."""
     samples = [reading(at * 10**9, used) for at, used in ((0, 0.0), (1, 0.9), (10, 0.1))]
     run = foreign_run(1, profiler="torch", samples=samples)
-    (found,), nvml = readings(run), RunUsage(run).ways.nvml
+    (found,), nvml = summarize_readings(run), RunUsage(run).ways.nvml
     assert found.utilisation == nvml.value == pytest.approx((1 * 0.9 + 9 * 0.1) / 10)
     assert found.span == nvml.reason == "mean over time of 3 samples, from the first to the last"

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.readings import (
     SENSOR_WINDOW_MAX_NS,
-    busy_from,
-    mean_over_time,
-    measured_window,
-    readings,
+    average_over_time,
+    find_busy_batch,
+    find_measured_window,
+    summarize_readings,
 )
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Counter, Device, Gap, Kernel, Sample, Step, Summary
@@ -48,7 +48,7 @@ def test_the_union_of_intervals_is_what_marking_every_moment_gives(found, low, h
     marked = {moment for start, end in pairs for moment in range(max(start, low), min(end, high))}
     intervals = Intervals(pairs)
     waits = intervals.find_gaps(low, high)
-    assert intervals.length_within(low, high) == len(marked)
+    assert intervals.measure_within(low, high) == len(marked)
     assert {moment for start, end in waits for moment in range(start, end)} == set(
         range(low, high)
     ) - marked
@@ -57,10 +57,10 @@ def test_the_union_of_intervals_is_what_marking_every_moment_gives(found, low, h
 
 def test_readings_are_averaged_over_time_and_inside_of_the_steps():
     points = [(0, 0.0), (10, 1.0), (20, 0.5), (50, 0.2)]
-    assert mean_over_time(points) == pytest.approx((10 * 1.0 + 10 * 0.5 + 30 * 0.2) / 50)
+    assert average_over_time(points) == pytest.approx((10 * 1.0 + 10 * 0.5 + 30 * 0.2) / 50)
     inside = (5 * 1.0 + 10 * 0.5 + 10 * 0.2) / 25
-    assert mean_over_time(points, (5, 30)) == pytest.approx(inside)
-    assert mean_over_time(points, (60, 70)) is None
+    assert average_over_time(points, (5, 30)) == pytest.approx(inside)
+    assert average_over_time(points, (60, 70)) is None
     samples = [reading(at * SECOND, value) for at, value in points]
     steps = (Step(0, "step", 5 * SECOND, 10 * SECOND), Step(1, "step", 15 * SECOND, 15 * SECOND))
     found = ways_of(samples=samples, steps=steps, device=GPU)
@@ -74,7 +74,7 @@ def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none
         for start in (40, 140)
     )
     assert RunUsage(between).ways.nvml.value == 0.5
-    nvml, (found,) = RunUsage(late).ways.nvml, readings(late)
+    nvml, (found,) = RunUsage(late).ways.nvml, summarize_readings(late)
     assert (nvml.value, found.utilisation) == (None, None)
     assert nvml.reason == found.span == "none of 2 samples covers the measured steps"
 
@@ -105,16 +105,16 @@ def test_samples_that_do_not_show_the_program_give_no_utilization_and_no_busy_ba
     length, profiler, status, reason
 ):
     run = sampled_run(length, profiler, status=status)
-    ways, (reading,) = RunUsage(run).ways, readings(run)
+    ways, (reading,) = RunUsage(run).ways, summarize_readings(run)
     assert (ways.nvml.value, reading.utilisation) == (None, None)
     assert reason in ways.nvml.reason == reading.span
-    assert busy_from([ways]) is None
+    assert find_busy_batch([ways]) is None
 
 
 def test_samples_of_steps_as_long_as_the_sensor_s_window_give_the_utilization():
     ways = RunUsage(sampled_run(SENSOR_WINDOW_MAX_NS)).ways
     assert ways.nvml.value == pytest.approx(0.055)
-    assert (busy_from([ways]) or ())[:2] == (256, False)
+    assert (find_busy_batch([ways]) or ())[:2] == (256, False)
 
 
 def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples():
@@ -122,7 +122,7 @@ def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples():
     run = sampled_run(SECOND // 100, "nsys", kernels=kernels, ranges=[])
     ways = RunUsage(run).ways
     assert (ways.nvml.value, ways.kernels.value) == (None, 2 / 10)
-    assert (busy_from([ways]) or ())[:2] == (256, False)
+    assert (find_busy_batch([ways]) or ())[:2] == (256, False)
 
 
 def test_cores_that_a_run_on_a_cpu_kept_busy():
@@ -167,7 +167,7 @@ def test_a_way_that_gives_nothing_says_why(profiler, kernels, dlprof):
     assert (found.kernels.reason, found.dlprof.reason) == (kernels, dlprof)
     assert (found.nvml.reason, found.host_reason) == ("not sampled", "not sampled")
     assert found.occupancy.reason == found.tensor_pipe.reason == "the run collected no counters"
-    assert not found.anything
+    assert not found.has_any_share
 
 
 @table(
@@ -196,12 +196,12 @@ def test_the_device_that_did_the_work_is_the_one_sampled(device, workload, value
     ],
 )
 def test_one_reading_stands_for_itself(points, window, mean):
-    assert mean_over_time(points, window) == mean
+    assert average_over_time(points, window) == mean
 
 
 def test_the_window_is_that_of_the_steps_with_times():
     def window(*steps):
-        return measured_window(make_run(steps=steps))
+        return find_measured_window(make_run(steps=steps))
 
     assert window(Step(0, "step", None, 5), Step(1, "data", 0, 5)) is None
     assert window(
@@ -254,4 +254,4 @@ def test_the_second_name_of_a_counter_is_taken_where_the_first_is_not_there():
     assert (found.tensor_pipe.value, found.tensor_pipe.reason) == (0.4, f"{later}, 1 launches")
     first = "sm__warps_active.avg.pct_of_peak_sustained_active"
     assert found.occupancy.reason == f"{first} was not collected"
-    assert found.anything
+    assert found.has_any_share

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfctl.parsers.common.doubts import numbering
-from perfctl.parsers.monitors.readings import describe_pauses
+from perfctl.parsers.common.doubts import warn_missing_numbers
+from perfctl.parsers.monitors.readings import describe_missing_readings
 
 SECOND = 10**9
 
@@ -14,35 +14,40 @@ def texts(found: object) -> str:
 
 def test_numbers_that_are_left_out_are_named_as_stretches():
     numbers = [*range(17), *range(20, 25), 26]
-    said = texts(numbering("launches with the IDs", numbers, first=0))
+    said = texts(warn_missing_numbers("launches with the IDs", numbers, first=0))
     assert said.startswith(
         "launches with the IDs 17 to 19, 25 are missing (4 in all): excluded from the export"
     )
 
 
 def test_the_first_numbers_count_as_missing_only_where_a_report_begins_with_a_known_one():
-    assert texts(numbering("IDs", [2, 3], first=0)).startswith("IDs 0 to 1 are missing")
+    assert texts(warn_missing_numbers("IDs", [2, 3], first=0)).startswith("IDs 0 to 1 are missing")
     assert (
-        numbering("IDs", [2, 3])
-        == numbering("IDs", [])
-        == numbering("IDs", range(9), first=0)
+        warn_missing_numbers("IDs", [2, 3])
+        == warn_missing_numbers("IDs", [])
+        == warn_missing_numbers("IDs", range(9), first=0)
         == ()
     )
 
 
 def test_where_most_numbers_are_missing_a_filter_chose_the_others():
-    assert [said.severity for said in numbering("IDs", [1, 50])] == ["info"]
-    assert [said.severity for said in numbering("IDs", [1, 2, 4])] == ["warning"]
+    assert [said.severity for said in warn_missing_numbers("IDs", [1, 50])] == ["info"]
+    assert [said.severity for said in warn_missing_numbers("IDs", [1, 2, 4])] == ["warning"]
 
 
 def test_a_pause_in_a_regular_log_is_counted_in_readings():
     times = [second * SECOND for second in (*range(10), *range(22, 30))]
-    assert describe_pauses(times).startswith(
+    assert describe_missing_readings(times).startswith(
         "12 samples are missing between 9.0 s and 22.0 s (one is usual every 1 s)"
     )
 
 
 def test_a_late_reading_is_no_missing_one_and_an_uneven_log_has_no_rhythm():
-    assert describe_pauses([at * SECOND for at in (0, 1, 2, 3.2, 4, 5, 6.5, 7, 8, 9, 10, 11)]) == ""  # type: ignore[misc]
-    assert describe_pauses([at * SECOND for at in (0, 1, 5, 6, 20, 21, 22, 40, 44)]) == ""
-    assert describe_pauses([0, SECOND, 9 * SECOND]) == "", "three readings have no rhythm"
+    assert (
+        describe_missing_readings(
+            [at * SECOND for at in (0, 1, 2, 3.2, 4, 5, 6.5, 7, 8, 9, 10, 11)]
+        )
+        == ""
+    )  # type: ignore[misc]
+    assert describe_missing_readings([at * SECOND for at in (0, 1, 5, 6, 20, 21, 22, 40, 44)]) == ""
+    assert describe_missing_readings([0, SECOND, 9 * SECOND]) == "", "three readings have no rhythm"

@@ -15,9 +15,16 @@ from hypothesis import strategies as st
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common import json as text_json
 from perfctl.parsers.common import lines as text_lines
-from perfctl.parsers.common.json import read_whole
-from perfctl.parsers.common.lines import Lines, Log, encoding_of, ends_of, open_text, unwrap
-from perfctl.parsers.common.pasted import wrapping_of
+from perfctl.parsers.common.json import read_json_file
+from perfctl.parsers.common.lines import (
+    LineReader,
+    SurroundingLines,
+    apply_unwrap_steps,
+    guess_encoding,
+    open_text,
+    read_beginning_and_end,
+)
+from perfctl.parsers.common.pasted import find_unwrap_steps
 from perfctl.records.report import Report
 from tests.make.texts import ONCE
 
@@ -47,11 +54,11 @@ from tests.make.texts import ONCE
     ],
 )
 def test_the_encoding_shows_in_the_first_bytes(head, encoding):
-    assert encoding_of(head) == encoding
+    assert guess_encoding(head) == encoding
 
 
 def test_the_log_counts_what_is_said_again_and_the_pieces_of_a_progress_bar():
-    log = Log()
+    log = SurroundingLines()
     log.add(" \r==PROF== 0%\r==PROF== 50%\r==PROF== 50%\r \n")
     log.add("==ERROR==no blank\n")
     assert log.tool_lines == {("PROF", "0%"): 1, ("PROF", "50%"): 2, ("ERROR", "no blank"): 1}
@@ -59,7 +66,7 @@ def test_the_log_counts_what_is_said_again_and_the_pieces_of_a_progress_bar():
 
 
 def test_the_log_keeps_the_first_thousand_characters_of_a_line_and_two_thousand_of_a_message():
-    log = Log()
+    log = SurroundingLines()
     log.add("  " + "f" * 1500)
     log.add("==WARNING==  " + "w" * 2500)
     assert log.first_line == "f" * 998, "the blanks count among the thousand"
@@ -67,7 +74,7 @@ def test_the_log_keeps_the_first_thousand_characters_of_a_line_and_two_thousand_
 
 
 def test_the_log_keeps_a_thousand_different_lines_and_goes_on_counting_those():
-    log = Log()
+    log = SurroundingLines()
     for number in (*range(1001), 0, 1000):
         log.add(f"==PROF== {number}")
     assert len(log.tool_lines) == 1000
@@ -83,14 +90,14 @@ def test_a_line_that_is_too_long_is_dropped_and_counted(monkeypatch):
     text = "1234567\n" + "12345678\n" + "short\n" + "x" * 40 + "\nlast"
     for block in range(1, 9):
         monkeypatch.setattr(text_lines, "BLOCK", block)
-        log = Log()
-        assert list(Lines(io.StringIO(text).read, log)) == ["1234567\n", "short\n", "last"]
+        log = SurroundingLines()
+        assert list(LineReader(io.StringIO(text).read, log)) == ["1234567\n", "short\n", "last"]
         assert log.cut_rows == 2
-        assert list(Lines(io.StringIO("1234567").read, log)) == ["1234567"]
-        assert list(Lines(io.StringIO("12345678").read, log)) == []
+        assert list(LineReader(io.StringIO("1234567").read, log)) == ["1234567"]
+        assert list(LineReader(io.StringIO("12345678").read, log)) == []
         assert log.cut_rows == 3
-        assert list(Lines(io.StringIO("1\n" + "x" * 30 + "\n").read, log)) == ["1\n"]
-        assert list(Lines(io.StringIO("").read, log)) == []
+        assert list(LineReader(io.StringIO("1\n" + "x" * 30 + "\n").read, log)) == ["1\n"]
+        assert list(LineReader(io.StringIO("").read, log)) == []
         assert log.cut_rows == 4
 
 
@@ -98,7 +105,7 @@ def test_a_line_that_is_too_long_is_dropped_and_counted(monkeypatch):
 def test_lines_are_those_of_the_file_however_it_is_read(text, block):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_lines, "BLOCK", block)
-        assert list(Lines(io.StringIO(text, newline="\n").read, Log())) == list(
+        assert list(LineReader(io.StringIO(text, newline="\n").read, SurroundingLines())) == list(
             io.StringIO(text, newline="\n")
         )
 
@@ -112,7 +119,7 @@ def test_lines_with_one_beginning_are_taken_together_and_no_other_is(parts, bloc
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_lines, "BLOCK", block)
-        source = Lines(io.StringIO(text, newline="\n").read, Log())
+        source = LineReader(io.StringIO(text, newline="\n").read, SurroundingLines())
         for line in source:
             found.append(line)
             found += [f"a,{rest}\n" for rest in source.run("a,")]
@@ -121,7 +128,7 @@ def test_lines_with_one_beginning_are_taken_together_and_no_other_is(parts, bloc
 
 
 def test_a_run_ends_at_the_first_line_that_begins_otherwise():
-    source = Lines(io.StringIO("a,1\na,2\na,\nb\na,3\na,4").read, Log())
+    source = LineReader(io.StringIO("a,1\na,2\na,\nb\na,3\na,4").read, SurroundingLines())
     assert (next(source), source.run("a,")) == ("a,1\n", ["2", ""])
     assert (source.run("a,"), next(source)) == ([], "b\n")
     assert source.run("a,") == ["3"], "the last has no end, and may be cut off"
@@ -130,7 +137,7 @@ def test_a_run_ends_at_the_first_line_that_begins_otherwise():
 
 def end_of(path: Path, head: bytes) -> str:
     """Return what is read of the end of a file with this beginning."""
-    _, end = ends_of(path, head)
+    _, end = read_beginning_and_end(path, head)
     return end
 
 
@@ -159,7 +166,7 @@ def test_a_file_is_opened_in_its_encoding_and_keeps_its_line_ends(tmp_path):
     for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"):
         path.write_bytes("first\r\nsecond\n".encode(encoding))
         with open_text(path) as read:
-            assert list(Lines(read, Log())) == ["first\r\n", "second\n"], encoding
+            assert list(LineReader(read, SurroundingLines())) == ["first\r\n", "second\n"], encoding
     path.write_bytes(b"k\xff\n")
     with open_text(path) as read:
         assert read(100) == "k\ufffd\n"
@@ -183,7 +190,7 @@ def test_blocks_of_text_are_those_of_the_file_wherever_a_character_is_parted(
         found = list(iter(lambda: read(block), ""))
         assert read(block) == "", "at the end it stays there"
     with path.open(
-        encoding=encoding_of(path.read_bytes()), errors="replace", newline="\n"
+        encoding=guess_encoding(path.read_bytes()), errors="replace", newline="\n"
     ) as whole:
         expected = whole.read()
     assert "".join(found) == (expected.replace("\r", "\n") if "\n" not in expected else expected)
@@ -251,18 +258,18 @@ def before_lines(prefix: str) -> Callable[[str], str]:
     ],
 )
 def test_ncus_text_is_as_it_was_printed(wrap):
-    assert unwrap(wrap(NCU), wrapping_of(wrap(NCU))) == NCU
+    assert apply_unwrap_steps(wrap(NCU), find_unwrap_steps(wrap(NCU))) == NCU
 
 
 def test_semicolons_below_the_lines_of_a_tool_become_commas():
     text = TABLE.format("1.024,5", "8,25")
     expected = '==PROF== Connected\nID,Kernel Name,Metric Value\n0,"k(int, int)",1024.5\n1,k,8.25\n'
-    assert unwrap(text, wrapping_of(text)) == expected
+    assert apply_unwrap_steps(text, find_unwrap_steps(text)) == expected
 
 
 @pytest.mark.parametrize("text", ['[\n{"name": "a; b; c",\n "ph": "X; d; e"}]', '[1,0,"x"]\n'])
 def test_json_is_left_as_it_is(text):
-    assert wrapping_of(text) == ()
+    assert find_unwrap_steps(text) == ()
 
 
 # JSON that is read at once
@@ -273,12 +280,12 @@ def test_a_file_too_long_to_be_read_at_once_is_refused_before_it_is_read(tmp_pat
     path = tmp_path / "record.json"
     path.write_text('{"steps": [1, 2, NaN]}'.replace(" ", "", 2))
     monkeypatch.setattr(text_json, "LIMIT", 20)
-    assert read_whole(path, "workload", "Run it again") == {"steps": [1, 2, "NaN"]}, (
+    assert read_json_file(path, "workload", "Run it again") == {"steps": [1, 2, "NaN"]}, (
         "numbers that are none stay texts"
     )
     monkeypatch.setattr(text_json, "LIMIT", 19)
     with pytest.raises(ReportError, match=r"20 bytes of JSON exceed the limit\. Run it again"):
-        read_whole(path, "workload", "Run it again")
+        read_json_file(path, "workload", "Run it again")
 
 
 @pytest.mark.parametrize(
@@ -294,7 +301,7 @@ def test_what_cannot_be_read_is_named_with_what_to_do(tmp_path, content, reason)
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(ReportError, match=rf"record.json: .*{reason}.*Run it again") as caught:
-        read_whole(path, "workload", "Run it again")
+        read_json_file(path, "workload", "Run it again")
     assert caught.value.tool == "workload"
 
 
@@ -302,6 +309,6 @@ def test_what_cannot_be_read_is_named_with_what_to_do(tmp_path, content, reason)
 def test_json_is_read_in_its_encoding(encoding, tmp_path):
     path = tmp_path / "record.json"
     path.write_bytes('{"network": "plain"}'.encode(encoding))
-    assert read_whole(path, "workload", "Run it again") == {"network": "plain"}
+    assert read_json_file(path, "workload", "Run it again") == {"network": "plain"}
     path.write_bytes(b'{"network": "\xff"}')
-    assert read_whole(path, "workload", "Run it again") == {"network": "\ufffd"}
+    assert read_json_file(path, "workload", "Run it again") == {"network": "\ufffd"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import parse, reports
-from perfctl.parsers.common.doubts import Joined
+from perfctl.parsers.common.doubts import SeveralRunsError
 from perfctl.records.report import Report
 from tests.make.texts import NVPROF_CHILD
 
@@ -140,7 +140,7 @@ def test_an_output_that_stands_there_twice_is_one_run_and_one_that_is_broken_is_
 
 
 def test_the_error_of_a_joined_file_goes_from_one_process_to_another(tmp_path):
-    with pytest.raises(Joined) as refused:
+    with pytest.raises(SeveralRunsError) as refused:
         parse(written(tmp_path, recording(1, "osrt_sum") + recording(2, "osrt_sum")))
     copied = pickle.loads(pickle.dumps(refused.value))
     assert (copied.starts, str(copied)) == (refused.value.starts, str(refused.value))

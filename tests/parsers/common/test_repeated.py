@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError, parse
-from perfctl.parsers.common.doubts import SOURCE, Joined, joined, repeated
+from perfctl.parsers.common.doubts import SOURCE, SeveralRunsError, joined, repeated
 from perfctl.records.report import Diagnostic
 from tests.make.texts import (
     CONSOLE,
@@ -41,7 +41,9 @@ def test_a_report_twice_in_a_file_is_refused_and_both_parts_of_the_split_are_rea
 ):
     text = ONCE[form]
     parse(written(tmp_path, before + text))
-    with pytest.raises(Joined, match=r"(?:twice|it holds 2 runs).*at line \d+") as refused:
+    with pytest.raises(
+        SeveralRunsError, match=r"(?:twice|it holds 2 runs).*at line \d+"
+    ) as refused:
         parse(written(tmp_path, before + text + text))
     (line,) = refused.value.starts
     assert (before + text).count("\n") < line <= (before + text + text).count("\n")

@@ -36,7 +36,7 @@ def said(path: Path, *statements: str) -> list[str]:
         db.executemany("INSERT INTO generated VALUES (?)", [(value,) for value in range(40)])
         for statement in (*SCHEMA, *statements):
             db.execute(statement)
-    with closing(sqlite.connect(path)) as connection:
+    with closing(sqlite.connect_read_only(path)) as connection:
         always = {"child": ("size", "share"), "parent": ("name",)}
         return [
             gap.reason for gap in check(sqlite.Database(connection), ("child", "parent"), always)

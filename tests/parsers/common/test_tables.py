@@ -6,23 +6,23 @@ import sqlite3
 
 import pytest
 
-from perfctl.parsers.common.numbers import read_integer, read_real
-from perfctl.parsers.common.sqlite import Database, Tables
+from perfctl.parsers.common.numbers import parse_integer, parse_real
+from perfctl.parsers.common.sqlite import Database, NamedTables
 from perfctl.parsers.common.tables import (
-    Column,
-    Table,
-    ends_with_line,
-    read_csv,
-    read_object,
-    read_text,
+    FieldColumn,
+    RowReader,
+    has_complete_last_line,
+    iterate_csv_rows,
+    read_json_fields,
+    text_or_none,
 )
 from perfctl.records.errors import ReportError
 
 COLUMNS = (
-    Column("Start", "ns", "start"),
-    Column("Stream_Id", field="stream", also=("Queue_Id",)),
-    Column("Name", field="name", read=read_text),
-    Column("Size", "byte", "bytes"),
+    FieldColumn("Start", "ns", "start"),
+    FieldColumn("Stream_Id", field="stream", also=("Queue_Id",)),
+    FieldColumn("Name", field="name", read=text_or_none),
+    FieldColumn("Size", "byte", "bytes"),
 )
 
 
@@ -45,29 +45,32 @@ COLUMNS = (
     ],
 )
 def test_a_number_fits_64_bits_and_anything_else_is_none(cell, integer, real):
-    assert (read_integer(cell), read_real(cell)) == (integer, real)
+    assert (parse_integer(cell), parse_real(cell)) == (integer, real)
 
 
 def test_columns_are_found_by_any_of_their_names_and_the_first_that_is_there_counts():
-    table = Table(COLUMNS, ["Name", " Queue_Id ", "Start", "Size", "Start"])
+    table = RowReader(COLUMNS, ["Name", " Queue_Id ", "Start", "Size", "Start"])
     row = ["mul", "3", "1000", "", "9"]
     assert table.read(row) == {"start": 1000, "stream": 3, "name": "mul", "bytes": None}
-    both = Table(COLUMNS, ["Queue_Id", "Stream_Id"])
+    both = RowReader(COLUMNS, ["Queue_Id", "Stream_Id"])
     assert both.read(["1", "2"])["stream"] == 2
 
 
 def test_a_missing_column_reads_as_none():
-    table = Table(COLUMNS, ["Start"])
+    table = RowReader(COLUMNS, ["Start"])
     assert table.read(["5"]) == {"start": 5, "stream": None, "name": None, "bytes": None}
 
 
 def test_names_with_points_lead_into_objects_and_the_first_readable_value_counts():
     columns = (
-        Column("grid.x", field="x"),
-        Column("agent.handle", field="agent", also=("agent",)),
+        FieldColumn("grid.x", field="x"),
+        FieldColumn("agent.handle", field="agent", also=("agent",)),
     )
-    assert read_object(columns, {"grid": {"x": 8}, "agent": {"handle": 3}}) == {"x": 8, "agent": 3}
-    assert read_object(columns, {"grid": 8, "agent": 4}) == {"x": None, "agent": 4}
+    assert read_json_fields(columns, {"grid": {"x": 8}, "agent": {"handle": 3}}) == {
+        "x": 8,
+        "agent": 3,
+    }
+    assert read_json_fields(columns, {"grid": 8, "agent": 4}) == {"x": None, "agent": 4}
 
 
 def test_a_column_that_a_database_lacks_is_null():
@@ -75,8 +78,8 @@ def test_a_column_that_a_database_lacks_is_null():
         connection.execute('CREATE TABLE t_7 ("Start", "Name")')
         connection.execute("INSERT INTO t_7 VALUES (5, 'mul')")
         read = {"t": ["Start", "Name", "Size"], "u": ["Size"]}
-        tables = Tables(Database(connection), read, "_7")
-        assert list(tables.read_fields(COLUMNS, "SELECT * FROM {t}")) == [
+        tables = NamedTables(Database(connection), read, "_7")
+        assert list(tables.query_fields(COLUMNS, "SELECT * FROM {t}")) == [
             {"start": 5, "stream": None, "name": "mul", "bytes": None}
         ]
         assert (tables.count("t"), tables.read("u")) == (1, [])
@@ -93,13 +96,13 @@ def test_what_is_no_csv_is_refused_with_its_line(tmp_path, text, reason):
     path = tmp_path / "a.csv"
     path.write_text(text)
     with pytest.raises(ReportError, match=reason):
-        list(read_csv(path, "tool", "Copy it again"))
+        list(iterate_csv_rows(path, "tool", "Copy it again"))
 
 
 def test_rows_come_with_their_lines_and_blank_ones_are_left_out(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('a,b\n\n,\n"1\n2",3\n')
-    assert list(read_csv(path, "tool", "")) == [(1, ["a", "b"]), (5, ["1\n2", "3"])]
+    assert list(iterate_csv_rows(path, "tool", "")) == [(1, ["a", "b"]), (5, ["1\n2", "3"])]
 
 
 @pytest.mark.parametrize(
@@ -109,4 +112,4 @@ def test_a_file_ends_with_a_line_if_nothing_follows_its_last_line_end(
     tmp_path, content, is_complete
 ):
     (tmp_path / "a.csv").write_bytes(content)
-    assert ends_with_line(tmp_path / "a.csv") is is_complete
+    assert has_complete_last_line(tmp_path / "a.csv") is is_complete

@@ -7,7 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perfctl.parsers.common.numbers import Stamp, day_is_first, iso_utc, read_stamp
+from perfctl.parsers.common.numbers import (
+    Timestamp,
+    format_utc_iso,
+    is_day_before_month,
+    parse_timestamp,
+)
 
 SECOND = 10**9
 
@@ -73,14 +78,14 @@ TEN = moment(2024, 3, 5, 10, 7, 9)
     ],
 )
 def test_every_form_is_the_same_moment_and_what_is_no_moment_is_none(text, ns, zoned):
-    assert read_stamp(text) == (None if ns is None else Stamp(ns, zoned))
+    assert parse_timestamp(text) == (None if ns is None else Timestamp(ns, zoned))
 
 
 def test_a_text_of_more_than_64_characters_is_not_looked_at():
     longest = f"2024/03/05{'10:07:09':>54}"
     assert len(longest) == 64
-    assert read_stamp(longest) == Stamp(TEN, zoned=False)
-    assert read_stamp(longest.replace(" ", "  ", 1)) is None
+    assert parse_timestamp(longest) == Timestamp(TEN, zoned=False)
+    assert parse_timestamp(longest.replace(" ", "  ", 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -107,7 +112,7 @@ def test_a_text_of_more_than_64_characters_is_not_looked_at():
 )
 def test_a_zone_s_name_means_its_offset_from_utc(hours, names):
     for name in names.split():
-        assert read_stamp(f"2024-03-05 10:07:09 {name}") == Stamp(
+        assert parse_timestamp(f"2024-03-05 10:07:09 {name}") == Timestamp(
             TEN - hours * 3600 * SECOND, zoned=True
         ), name
 
@@ -116,20 +121,20 @@ def test_a_zone_s_name_means_its_offset_from_utc(hours, names):
     ("zone", "minutes"), [("-01:00", -60), ("+0530", 330), ("-03:30", -210), ("+23:59", 1439)]
 )
 def test_a_zone_in_numbers_is_hours_and_minutes_with_one_sign(zone, minutes):
-    moment_of_zone = Stamp(TEN - minutes * 60 * SECOND, zoned=True)
-    assert read_stamp(f"2024-03-05 10:07:09{zone}") == moment_of_zone
+    moment_of_zone = Timestamp(TEN - minutes * 60 * SECOND, zoned=True)
+    assert parse_timestamp(f"2024-03-05 10:07:09{zone}") == moment_of_zone
 
 
 @pytest.mark.parametrize("zone", ["CST", "IST", "BST", "+24:00", "-2400"])
 def test_a_zone_that_means_several_or_none_is_taken_as_utc_and_told(zone):
-    assert read_stamp(f"2024-03-05 10:07:09 {zone}") == Stamp(TEN, zoned=False)
+    assert parse_timestamp(f"2024-03-05 10:07:09 {zone}") == Timestamp(TEN, zoned=False)
 
 
 def test_the_day_goes_first_where_the_caller_says_so():
-    assert read_stamp("03-05-2024 10:07:09", day_first=True) == Stamp(
+    assert parse_timestamp("03-05-2024 10:07:09", day_first=True) == Timestamp(
         moment(2024, 5, 3, 10, 7, 9), zoned=False
     )
-    assert read_stamp("2024-03-05 10:07:09", day_first=True) == Stamp(TEN, zoned=False)
+    assert parse_timestamp("2024-03-05 10:07:09", day_first=True) == Timestamp(TEN, zoned=False)
 
 
 @pytest.mark.parametrize(
@@ -151,15 +156,15 @@ def test_the_day_goes_first_where_the_caller_says_so():
     ],
 )
 def test_day_or_month_first_is_what_makes_dates_keeps_order_and_lies_closer(dates, expected):
-    assert day_is_first([f" {date} 10:00:00 " for date in dates]) is expected
+    assert is_day_before_month([f" {date} 10:00:00 " for date in dates]) is expected
 
 
 def test_a_text_too_long_for_a_date_decides_nothing():
     longest = f"25-03-2026{'10:00:00':>54}"
-    assert day_is_first([longest]) is True
-    assert day_is_first([longest + " "]) is False
+    assert is_day_before_month([longest]) is True
+    assert is_day_before_month([longest + " "]) is False
 
 
 def test_utc_is_shown_to_the_whole_second_below():
-    assert iso_utc(TEN + SECOND - 1) == "2024-03-05T10:07:09Z"
-    assert iso_utc(TEN + SECOND) == "2024-03-05T10:07:10Z"
+    assert format_utc_iso(TEN + SECOND - 1) == "2024-03-05T10:07:09Z"
+    assert format_utc_iso(TEN + SECOND) == "2024-03-05T10:07:10Z"

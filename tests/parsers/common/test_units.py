@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from perfctl.parsers.common import numbers
 from perfctl.parsers.common.numbers import (
-    AmbiguousNumber,
+    AmbiguousNumberError,
     DecimalStyle,
-    StyleEvidence,
+    DecimalStyleEvidence,
     Unit,
-    base_unit,
-    read_number,
-    read_value,
-    scaled,
+    parse_decimal,
+    parse_number_fast,
+    parse_unit,
+    scale_printed_number,
     to_base,
 )
 
@@ -25,10 +25,10 @@ POINT, COMMA, UNDECIDED = DecimalStyle.POINT, DecimalStyle.COMMA, DecimalStyle.U
 
 
 def style_of(*texts: str) -> DecimalStyle:
-    evidence = StyleEvidence()
+    evidence = DecimalStyleEvidence()
     for text in texts:
         evidence.add(text)
-    return evidence.decide()
+    return evidence.decide_decimal_style()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def style_of(*texts: str) -> DecimalStyle:
     ],
 )
 def test_every_printed_unit_has_its_base_unit(printed, name, scale):
-    assert base_unit(printed) == Unit(name, scale)
+    assert parse_unit(printed) == Unit(name, scale)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,9 @@ def test_every_printed_unit_has_its_base_unit(printed, name, scale):
     [("203.62", "usecond", 203620), ("10.12", "cycle/nsecond", 10_120_000_000)],
 )
 def test_a_printed_decimal_is_scaled_exactly(text, unit, expected):
-    found = scaled(text, read_value(text, POINT), POINT, base_unit(unit).scale)
+    found = scale_printed_number(
+        text, parse_number_fast(text, POINT), POINT, parse_unit(unit).scale
+    )
     assert (found, type(found)) == (expected, int)
 
 
@@ -128,14 +130,14 @@ def test_a_printed_decimal_is_scaled_exactly(text, unit, expected):
 def test_a_number_is_whole_where_it_can_be_in_the_style_of_its_file_and_a_float_beyond_64_bits(
     text, style, expected
 ):
-    value = read_value(text, style)
+    value = parse_number_fast(text, style)
     assert (value, type(value)) == (expected, type(expected))
 
 
 @pytest.mark.parametrize("text", ["1.234", "1,234", "512.000", "-9.860"])
 def test_a_number_that_may_mean_two_things_is_refused_when_the_file_does_not_decide(text):
-    with pytest.raises(AmbiguousNumber):
-        read_number(text, UNDECIDED)
+    with pytest.raises(AmbiguousNumberError):
+        parse_decimal(text, UNDECIDED)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_what_is_written_in_a_style_is_read_back_in_it(digits, decimals):
     english = f"{sign}{whole:,}{tail}"
     german = english.translate(str.maketrans(",.", ".,"))
     expected = to_base(Decimal(digits).scaleb(-decimals))
-    assert read_value(english, POINT) == read_value(german, COMMA) == expected
+    assert parse_number_fast(english, POINT) == parse_number_fast(german, COMMA) == expected
 
 
 @pytest.mark.parametrize(
@@ -196,8 +198,8 @@ def test_what_is_written_in_a_style_is_read_back_in_it(digits, decimals):
     ],
 )
 def test_what_no_style_prints_is_no_number(text):
-    assert read_number(text, POINT) is None
-    assert read_value(text, POINT) is None
+    assert parse_decimal(text, POINT) is None
+    assert parse_number_fast(text, POINT) is None
 
 
 def test_cells_beyond_the_longest_and_the_20000th_number_say_nothing():

@@ -12,7 +12,12 @@ import pytest
 
 from perfctl import parsers
 from perfctl.parsers import ReportError, parse
-from perfctl.parsers.common.doubts import SOURCE, list_others, newer, not_understood
+from perfctl.parsers.common.doubts import (
+    SOURCE,
+    list_unknown_names,
+    note_newer_version,
+    warn_not_understood,
+)
 from perfctl.records.report import Report
 from tests.make.texts import SUMS
 from tests.sample import sample
@@ -50,22 +55,22 @@ def test_eight_names_are_shown_and_long_ones_end_in_dots():
     names = [f"c{n}" for n in range(9)]
     eight = "c0, c1, c2, c3, c4, c5, c6, c7"
     assert (
-        not_understood({"columns": names[:8]})[0].text
+        warn_not_understood({"columns": names[:8]})[0].text
         == f"not understood and left out: columns {eight}"
     )
-    (said,) = not_understood({"columns": names, "tables": ["x" * 80, "y" * 81]}, "kept")
+    (said,) = warn_not_understood({"columns": names, "tables": ["x" * 80, "y" * 81]}, "kept")
     assert (
         said.text
         == f"not understood and kept: columns {eight} and 1 more; tables {'x' * 80}, {'y' * 77}..."
     )
     assert (said.severity, said.source) == ("warning", SOURCE)
-    (said,) = not_understood({"columns": [], "tables": ["a\x1b[31m\nb", "a\x1b[31m\nb"]})
+    (said,) = warn_not_understood({"columns": [], "tables": ["a\x1b[31m\nb", "a\x1b[31m\nb"]})
     assert said.text == "not understood and left out: tables a [31m b"
-    assert not_understood({"columns": [], "tables": ()}) == ()
+    assert warn_not_understood({"columns": [], "tables": ()}) == ()
 
 
 def test_names_in_none_of_the_lists_are_unknown_and_blank_ones_are_no_names():
-    assert list_others(["a", " ", "b", "", "c", "a"], {"b"}, ["c"]) == ["a", "a"]
+    assert list_unknown_names(["a", " ", "b", "", "c", "a"], {"b"}, ["c"]) == ["a", "a"]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +85,7 @@ def test_names_in_none_of_the_lists_are_unknown_and_blank_ones_are_no_names():
     ],
 )
 def test_a_newer_version_alone_is_a_note_and_no_warning(version, is_newer):
-    found = newer("schema", version, "3.24")
+    found = note_newer_version("schema", version, "3.24")
     assert [said.severity for said in found] == ["info"] * is_newer
 
 
@@ -149,7 +154,7 @@ pauses; and cases with something strange in them."""
 def test_nothing_in_reports_that_are_understood_is_called_unknown(folder, request):
     root = DATA if folder == "own" else request.getfixturevalue("reports")
     wrong = {}
-    for path in sample(parsers.find(root), 4):
+    for path in sample(parsers.find_report_paths(root), 4):
         try:
             for part in parsers.reports(path):
                 if part.report and (said := warning(part.report)) and path.name not in WARNED:

@@ -12,8 +12,8 @@ import pytest
 from perfctl.parsers import ReportError, parse, sniff
 from perfctl.parsers.dlprof import json as dlprof_json
 from perfctl.parsers.dlprof.records import (
-    describe_tables,
-    place_op,
+    find_layer_of_op,
+    warn_unknown_columns_and_ops,
 )
 from perfctl.records.ranges import RangeName
 from perfctl.records.report import Diagnostic
@@ -193,7 +193,7 @@ def test_json_is_dlprof_s_by_its_keys(tmp_path, head, is_ours):
     ],
 )
 def test_an_op_s_name_gives_layer_direction_and_step(name, place, source):
-    assert place_op(name) == (place, source)
+    assert find_layer_of_op(name) == (place, source)
 
 
 def test_columns_beyond_the_known_are_named_by_report_and_sums_of_time_are_known():
@@ -203,12 +203,14 @@ def test_columns_beyond_the_known_are_named_by_report_and_sums_of_time_are_known
         for what in ("cpu time", "gpu time", "cpu overhead", "gpu idle", "api time")
     ]
     row = dict.fromkeys([*sums, "op name", "mood"], "")
-    (said,) = describe_tables({"detail": [row, row | {"later": ""}], "other": [{"x": ""}]}, "1.8.9")
+    (said,) = warn_unknown_columns_and_ops(
+        {"detail": [row, row | {"later": ""}], "other": [{"x": ""}]}, "1.8.9"
+    )
     assert said.text == "not understood and left out: columns detail.mood, other.x"
-    (said,) = describe_tables({}, "1.9")
+    (said,) = warn_unknown_columns_and_ops({}, "1.9")
     assert said == Diagnostic(
         "info",
         "perfctl parser",
         "DLProf 1.9 is newer than the newest tested version (1.8): perfctl read all known parts",
     )
-    assert describe_tables({"detail": []}, None) == ()
+    assert warn_unknown_columns_and_ops({"detail": []}, None) == ()

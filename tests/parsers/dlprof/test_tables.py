@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, find, parse
+from perfctl.parsers import ReportError, find_report_paths, parse
 from perfctl.parsers.common import tables as shared_tables
 from perfctl.parsers.dlprof import csv as dlprof_csv
-from perfctl.parsers.dlprof.csv import find_kinds, find_members, read_blocks, read_table
-from perfctl.parsers.dlprof.records import Block, make_report, normalize
+from perfctl.parsers.dlprof.csv import (
+    find_files_by_kind,
+    find_report_kind,
+    read_report_table,
+    read_summary_blocks,
+)
+from perfctl.parsers.dlprof.records import SummaryBlock, make_tables_report, normalize_column_name
 from perfctl.records.report import Gap, Report, Summary
 
 OPS = "Op Type Summary Report\nOp Type,# Ops,# Calls,Total GPU Time (ns)\n"
@@ -19,15 +24,15 @@ SUMMARY = "System Config\nGPU Count,1\n\nSummary Report\nWall Clock Time (ns),5\
 
 
 def members(folder: Path) -> dict[str, Path]:
-    return find_members(folder, "*.csv", find_kinds)
+    return find_files_by_kind(folder, "*.csv", find_report_kind)
 
 
-def summary_of(blocks: list[Block], *gaps: Gap) -> Report:
-    return make_report(Path("a.csv"), "CSV", {}, blocks, (), (), gaps)
+def summary_of(blocks: list[SummaryBlock], *gaps: Gap) -> Report:
+    return make_tables_report(Path("a.csv"), "CSV", {}, blocks, (), (), gaps)
 
 
 def read_summary(path: Path) -> Report:
-    blocks, gaps = read_blocks(path)
+    blocks, gaps = read_summary_blocks(path)
     return summary_of(blocks, *gaps)
 
 
@@ -44,7 +49,7 @@ def put(folder: Path, text: str, name: str = "a.csv") -> Path:
 
 
 def test_columns_are_spelt_in_small_letters_without_points():
-    assert normalize("  Avg.  CPU Time (ns) ") == "avg cpu time (ns)"
+    assert normalize_column_name("  Avg.  CPU Time (ns) ") == "avg cpu time (ns)"
 
 
 @pytest.mark.parametrize(
@@ -70,8 +75,8 @@ def test_columns_are_spelt_in_small_letters_without_points():
 )
 def test_a_report_is_told_by_its_columns_or_two_of_its_labels(text, kind):
     kinds = {kind} if kind else set()
-    assert find_kinds(text.encode()) == kinds
-    assert find_kinds(text.encode("utf-8-sig")) == kinds
+    assert find_report_kind(text.encode()) == kinds
+    assert find_report_kind(text.encode("utf-8-sig")) == kinds
 
 
 def test_a_folder_is_one_report_with_one_file_of_a_kind_and_no_foreign_ones_or_dlprof_s_names(
@@ -110,27 +115,27 @@ def test_a_folder_is_one_report_with_one_file_of_a_kind_and_no_foreign_ones_or_d
 )
 def test_a_table_that_is_cut_or_holds_another_is_refused_with_the_line(tmp_path, below, said):
     with pytest.raises(ReportError, match=said):
-        read_table(put(tmp_path, OPS + below), "op_type")
+        read_report_table(put(tmp_path, OPS + below), "op_type")
 
 
 def test_an_op_named_as_a_title_is_a_row_and_a_file_without_a_header_is_refused(tmp_path):
-    assert len(read_table(put(tmp_path, OPS + "Kernel Report,1,,\n"), "op_type")) == 1
+    assert len(read_report_table(put(tmp_path, OPS + "Kernel Report,1,,\n"), "op_type")) == 1
     with pytest.raises(ReportError, match="it lacks the header line of a kernel report"):
-        read_table(put(tmp_path, OPS), "kernel")
+        read_report_table(put(tmp_path, OPS), "kernel")
 
 
 def test_as_many_rows_as_may_be_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(dlprof_csv, "ROWS", 2)
-    assert len(read_table(put(tmp_path, OPS + "a,1,1,1\nb,1,1,1\n"), "op_type")) == 2
+    assert len(read_report_table(put(tmp_path, OPS + "a,1,1,1\nb,1,1,1\n"), "op_type")) == 2
     with pytest.raises(ReportError, match=r"more than 2 rows.*dlprof_dldb.sqlite"):
-        read_table(put(tmp_path, OPS + "a,1,1,1\nb,1,1,1\nc,1,1,1\n"), "op_type")
+        read_report_table(put(tmp_path, OPS + "a,1,1,1\nb,1,1,1\nc,1,1,1\n"), "op_type")
 
 
 def test_a_line_longer_than_a_cell_may_be_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(shared_tables, "CELL_LIMIT", 60)
-    read_table(put(tmp_path, OPS + "x" * 53 + ",1,2,3\n"), "op_type")  # 60 with its end
+    read_report_table(put(tmp_path, OPS + "x" * 53 + ",1,2,3\n"), "op_type")  # 60 with its end
     with pytest.raises(ReportError, match="a line is longer than 60 characters"):
-        read_table(put(tmp_path, OPS + "x" * 54 + ",1,2,3\n"), "op_type")
+        read_report_table(put(tmp_path, OPS + "x" * 54 + ",1,2,3\n"), "op_type")
 
 
 def test_blocks_have_labels_with_a_value_or_a_row_of_values(tmp_path):
@@ -138,10 +143,10 @@ def test_blocks_have_labels_with_a_value_or_a_row_of_values(tmp_path):
         "loose,1\nSystem Config\nGPU Name(s),A, B\n\nAll Kernels\n,GPU Time (ns),# Kernels\n"
         "Memory,5,6\n Rest ,7\n"
     )
-    assert read_blocks(put(tmp_path, text))[0] == [
-        Block("", (), [("loose", ("1",))]),
-        Block("System Config", (), [("GPU Name(s)", ("A, B",))]),
-        Block(
+    assert read_summary_blocks(put(tmp_path, text))[0] == [
+        SummaryBlock("", (), [("loose", ("1",))]),
+        SummaryBlock("System Config", (), [("GPU Name(s)", ("A, B",))]),
+        SummaryBlock(
             "All Kernels",
             ("GPU Time (ns)", "# Kernels"),
             [("Memory", ("5", "6")), ("Rest", ("7",))],
@@ -150,7 +155,7 @@ def test_blocks_have_labels_with_a_value_or_a_row_of_values(tmp_path):
     with pytest.raises(
         ReportError, match=r"the block 'System Config' of the summary appears twice.*line 3"
     ):
-        read_blocks(put(tmp_path, "System Config\nx,1\nSystem Config\n"))
+        read_summary_blocks(put(tmp_path, "System Config\nx,1\nSystem Config\n"))
 
 
 def test_a_summary_s_last_cell_without_the_end_of_its_line_is_left_out(tmp_path):
@@ -169,8 +174,8 @@ def test_a_summary_s_last_cell_without_the_end_of_its_line_is_left_out(tmp_path)
         read_summary(put(tmp_path, "System Config\n"))
 
 
-def config(**values: str) -> Block:
-    return Block(
+def config(**values: str) -> SummaryBlock:
+    return SummaryBlock(
         "System Config", (), [(name.replace("_", " "), (value,)) for name, value in values.items()]
     )
 
@@ -198,7 +203,7 @@ def test_names_of_gpus_count_where_their_number_does_not_contradict(count, fits)
     ],
 )
 def test_a_wall_clock_beyond_62_bits_is_none(wall, ns):
-    found = summary_of([Block("", (), [("Wall Clock Time (ns)", (wall,))])])
+    found = summary_of([SummaryBlock("", (), [("Wall Clock Time (ns)", (wall,))])])
     assert (found.duration_ns, gaps_of(found), found.tool_version) == (ns, [], None)
 
 
@@ -220,8 +225,8 @@ def copied(tmp_path: Path, *names: str) -> Path:
 
 
 def test_a_folder_of_dlprof_files_is_one_report(report):
-    assert find(FOLDER) == [FOLDER]
-    assert find(FOLDER.parent / "dlprof-synthetic" / "dlprof_summary.csv") == [
+    assert find_report_paths(FOLDER) == [FOLDER]
+    assert find_report_paths(FOLDER.parent / "dlprof-synthetic" / "dlprof_summary.csv") == [
         FOLDER / "dlprof_summary.csv"
     ]
     assert (report.tool, report.tool_version, report.duration_ns) == ("dlprof", "1.8.0", 1000000)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.parsers.kineto import xla
-from perfctl.parsers.kineto.stream import nanoseconds, read_int64
+from perfctl.parsers.kineto.stream import parse_int64, parse_microseconds_as_ns
 from perfctl.records.report import Kernel, Report
 from tests.make.kineto import (
     collect,
@@ -241,7 +241,7 @@ LAST = 2**63 - 1
     ],
 )
 def test_microseconds_become_nanoseconds_to_the_last_digit(microseconds, expected):
-    assert nanoseconds(microseconds) == expected
+    assert parse_microseconds_as_ns(microseconds) == expected
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_microseconds_become_nanoseconds_to_the_last_digit(microseconds, expecte
     ],
 )
 def test_only_integers_that_fit_64_bits_are_whole(value, expected):
-    assert read_int64(value) == expected
+    assert parse_int64(value) == expected
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 import pytest
 
-from perfctl.parsers.kineto.events import Events, Place, Span
-from perfctl.parsers.kineto.nesting import NOWHERE, Context, Nesting
+from perfctl.parsers.kineto.events import SortedEvents, Span, ThreadTime
+from perfctl.parsers.kineto.nesting import NOWHERE, SpanContext, SpanNesting
 
 
 def step_and_phase(
-    nesting: Nesting, context: Context, place: Place
+    nesting: SpanNesting, context: SpanContext, place: ThreadTime
 ) -> tuple[int | None, str | None]:
-    return nesting.step_at(context, place), nesting.phase_at(context, place)
+    return nesting.find_step_at(context, place), nesting.find_phase_at(context, place)
 
 
 def span(
@@ -28,11 +28,11 @@ def nest(
     threads: Iterable[tuple[int, int]] = ((1, 1),),
     memory: Iterable[tuple[int, int, int]] = (),
     whole: bool = False,
-) -> Nesting:
-    events = Events(
+) -> SpanNesting:
+    events = SortedEvents(
         threads=list(threads), spans=list(spans), memory=list(memory), whole_microseconds=whole
     )
-    return Nesting(events)
+    return SpanNesting(events)
 
 
 def test_a_span_without_an_end_or_without_length_encloses_nothing():
@@ -80,8 +80,8 @@ def test_of_two_ranges_that_cross_each_says_something_only_while_it_runs():
     )
     assert found.parents == [-1, -1, 1, 1, -1, 0, 2]
     assert found.contexts[6] == found.contexts[2]
-    assert found.contexts[2] == Context("a", "forward", None, None, 1, 2, "range")
-    assert found.contexts[3] == Context(None, None, None, None, 1, 1, None)
+    assert found.contexts[2] == SpanContext("a", "forward", None, None, 1, 2, "range")
+    assert found.contexts[3] == SpanContext(None, None, None, None, 1, 1, None)
     assert found.contexts[4] == NOWHERE
     assert found.outside == {0: NOWHERE, 1: NOWHERE}
 
@@ -120,9 +120,12 @@ def test_step_and_phase_of_another_thread_go_by_time_within_the_process(at, step
         span(0, 400, "perfctl:phase:data", thread=2),
         threads=((1, 10), (1, 20), (2, 30), (3, 40)),
     )
-    assert step_and_phase(found, NOWHERE, Place(1, at)) == (step, phase)
-    assert step_and_phase(found, NOWHERE, Place(2, at)) == (None, "data")
-    assert step_and_phase(found, NOWHERE, Place(3, at)) == (None, None)
-    assert step_and_phase(found, Context(step=0, phase="copy"), Place(1, at)) == (0, "copy")
-    assert step_and_phase(found, Context(step=0), Place(1, at)) == (0, phase)
-    assert step_and_phase(found, Context(phase="copy"), Place(1, at)) == (step, "copy")
+    assert step_and_phase(found, NOWHERE, ThreadTime(1, at)) == (step, phase)
+    assert step_and_phase(found, NOWHERE, ThreadTime(2, at)) == (None, "data")
+    assert step_and_phase(found, NOWHERE, ThreadTime(3, at)) == (None, None)
+    assert step_and_phase(found, SpanContext(step=0, phase="copy"), ThreadTime(1, at)) == (
+        0,
+        "copy",
+    )
+    assert step_and_phase(found, SpanContext(step=0), ThreadTime(1, at)) == (0, phase)
+    assert step_and_phase(found, SpanContext(phase="copy"), ThreadTime(1, at)) == (step, "copy")

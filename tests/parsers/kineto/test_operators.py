@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.estimate.flops.engine import estimate
-from perfctl.parsers.kineto.fused import elementwise_flops, template_flops
+from perfctl.orchestrator.estimate.flops.engine import count_layer_calls
+from perfctl.parsers.kineto.fused import compute_template_flops, estimate_elementwise_flops
 from perfctl.records.report import CompiledKernel
 from tests.make.kineto import Event, kernel, launch, operation, read
 
@@ -53,7 +53,7 @@ def launched(external: int, ts: int, thread: int = 1, name: str = "k") -> list[E
 def test_a_stride_that_makes_no_sense_gives_no_number(tmp_path, value):
     bad = conv(10)
     bad["args"]["Concrete Inputs"][3] = value
-    (call,) = estimate(read(tmp_path, bad, *launched(1, 12)).ops)
+    (call,) = count_layer_calls(read(tmp_path, bad, *launched(1, 12)).ops)
     assert call.macs is None
 
 
@@ -74,7 +74,7 @@ def test_a_stride_that_makes_no_sense_gives_no_number(tmp_path, value):
 def test_arguments_that_do_not_fit_are_a_gap_and_never_a_number(tmp_path, dims):
     good, bad = mm(10, 2, 3, 4), mm(30, 2, 3, 4, external=2)
     bad["args"]["Input Dims"] = dims
-    calls = estimate(read(tmp_path, good, bad, *launched(1, 12), *launched(2, 32)).ops)
+    calls = count_layer_calls(read(tmp_path, good, bad, *launched(1, 12), *launched(2, 32)).ops)
     assert sum(call.macs or 0 for call in calls) == 24 and any(call.macs is None for call in calls)
 
 
@@ -137,7 +137,7 @@ B, M, COLUMNS, DEPTH = 3, 48, 40, 24
     ],
 )
 def test_a_template_s_product_follows_from_its_tensors_or_a_reason_says_why_not(name, shapes, work):
-    flops, reason = template_flops(f"triton_tem_fused_{name}_0", shapes)
+    flops, reason = compute_template_flops(f"triton_tem_fused_{name}_0", shapes)
     assert flops == (work if isinstance(work, int) else None)
     assert reason is None if flops else str(work) in str(reason)
 
@@ -156,8 +156,10 @@ def test_a_template_s_product_follows_from_its_tensors_or_a_reason_says_why_not(
     ],
 )
 def test_operators_of_a_name_that_compute_are_listed_once_an_element(origins, expected):
-    assert elementwise_flops(origins, 100) == (None if expected is None else expected * 100)
-    assert elementwise_flops(origins, None) is None
+    assert estimate_elementwise_flops(origins, 100) == (
+        None if expected is None else expected * 100
+    )
+    assert estimate_elementwise_flops(origins, None) is None
 
 
 @pytest.mark.parametrize("strange", [None, "x", -1, [1], {"a": 1}, "nan", 1e300])

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.parsers import ReportError
-from perfctl.parsers.common.json import peek
+from perfctl.parsers.common.json import decode_head
 from perfctl.parsers.kineto import stream as kineto_stream
 from perfctl.parsers.kineto.stream import TraceStream
 
@@ -93,7 +93,7 @@ def test_times_keep_their_nanoseconds_where_floats_do_not(tmp_path):
     times = ("4348661288164.763", "1623143089861123.457", "5", "-0.5", "1e3", "1e999")
     events = ", ".join(f'{{"ts": {time}}}' for time in times)
     (block,) = TraceStream(put(tmp_path / "x.json", f'{{"traceEvents": [{events}]}}')).blocks()
-    assert [kineto_stream.nanoseconds(event.ts) for event in block] == [
+    assert [kineto_stream.parse_microseconds_as_ns(event.ts) for event in block] == [
         4348661288164763,
         1623143089861123457,
         5000,
@@ -182,9 +182,9 @@ def test_gzip_members_and_the_zeros_between_and_behind_them_may_be_cut_anywhere(
 
 
 def test_a_peek_unpacks_256_kib_and_takes_whatever_the_first_bytes_are():
-    assert peek(gzip.compress(b"x" * 300_000)) == "x" * 262_144
-    assert peek(b"\xef\xbb\xbf{a\xff") == "{a\ufffd"
-    assert peek(b"\x1f\x8b broken") == peek(b"") == ""
+    assert decode_head(gzip.compress(b"x" * 300_000)) == "x" * 262_144
+    assert decode_head(b"\xef\xbb\xbf{a\xff") == "{a\ufffd"
+    assert decode_head(b"\x1f\x8b broken") == decode_head(b"") == ""
 
 
 def test_a_gzip_bomb_is_refused_with_its_expansion(tmp_path, monkeypatch):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common import lines as text_lines
-from perfctl.parsers.common.lines import head_lines
+from perfctl.parsers.common.lines import decode_head_lines
 from perfctl.parsers.monitors import dcgm, nvidia_smi
-from perfctl.parsers.monitors.readings import MonitorText
+from perfctl.parsers.monitors.readings import MonitorTextFile
 from perfctl.records.report import Diagnostic
 from tests.make.monitors import read
 from tests.parsers.cuts import cuts
@@ -73,18 +73,18 @@ def test_a_log_of_too_many_lines_is_refused_before_it_fills_the_memory(tmp_path,
 def test_the_command_that_stands_in_a_log_states_the_time_between_readings(
     tmp_path, command, interval_ns
 ):
-    text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
-    text.stray(command)
+    text = MonitorTextFile(tmp_path / "log.txt", "nvidia-smi")
+    text.set_aside_stray_line(command)
     assert text.interval_ns == interval_ns
-    text.stray("nvidia-smi dmon -d 7")
+    text.set_aside_stray_line("nvidia-smi dmon -d 7")
     assert text.interval_ns == (interval_ns or 7 * 10**9)
 
 
 def test_five_strays_are_shown_and_all_are_counted(tmp_path):
-    text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
+    text = MonitorTextFile(tmp_path / "log.txt", "nvidia-smi")
     assert text.diagnostics() == []
     for line in ("  one\t2 ", "x" * 161, "b\0ad", "four", "five", "six"):
-        text.stray(line)
+        text.set_aside_stray_line(line)
     shown = f"'one?2'; '{'x' * 160}'; 'b?ad'; 'four'; 'five'"
     assert text.diagnostics() == [
         Diagnostic("info", "perfctl", f"6 of 6 lines are not samples, such as {shown}")
@@ -93,18 +93,18 @@ def test_five_strays_are_shown_and_all_are_counted(tmp_path):
 
 def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_path):
     (tmp_path / "log.txt").write_bytes(b"a \r\n\nb\0\nc\n")
-    text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
+    text = MonitorTextFile(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a ", "", "c"]
     assert text.ends_whole
     assert "1 of 4 lines are not samples, such as 'b?'" in text.diagnostics()[0].text
     (tmp_path / "log.txt").write_bytes(b"a\nb")
-    text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
+    text = MonitorTextFile(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a", "b"]
     assert not text.ends_whole
 
 
 def test_a_kind_is_told_from_the_first_400_lines_without_nul():
-    found = head_lines(b"".join(b"%d\n" % n if n != 7 else b"\0\n" for n in range(500)))
+    found = decode_head_lines(b"".join(b"%d\n" % n if n != 7 else b"\0\n" for n in range(500)))
     assert found == [str(n) for n in range(400) if n != 7]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import parse, sniff
-from perfctl.parsers.monitors.nvidia_smi import recognise_lists
+from perfctl.parsers.monitors.nvidia_smi import has_list_header
 from perfctl.records.report import Report, Sample
 
 
@@ -56,4 +56,4 @@ def test_hostile_cells_stay_data(tmp_path):
     ],
 )
 def test_a_header_names_the_gpu_and_a_known_column(line, is_one):
-    assert recognise_lists(["0 1", line]) is is_one
+    assert has_list_header(["0 1", line]) is is_one

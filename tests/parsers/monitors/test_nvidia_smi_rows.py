@@ -9,12 +9,12 @@ import pytest
 
 from perfctl.parsers import ReportError
 from perfctl.parsers.monitors import nvidia_smi
-from perfctl.parsers.monitors.nvidia_smi import recognise_table
+from perfctl.parsers.monitors.nvidia_smi import has_table_title
 from perfctl.parsers.monitors.nvidia_smi_query import (
-    is_row,
-    layout_of,
-    read_header,
-    unknown_units,
+    infer_layout_without_header,
+    is_csv_row,
+    parse_header,
+    warn_unknown_units,
 )
 from perfctl.records.report import Report
 from tests.make.monitors import read
@@ -35,20 +35,20 @@ from tests.make.monitors import read
     ],
 )
 def test_other_lines_are_no_header(line):
-    assert read_header(line) is None
+    assert parse_header(line) is None
 
 
 @pytest.mark.parametrize(
     "line", ["utilization.gpu [%]", "pstate, index", "aa, pstate", "zz, fan.speed [%]"]
 )
 def test_one_known_column_and_a_comma_or_a_unit_make_a_header(line):
-    assert read_header(line) is not None
+    assert parse_header(line) is not None
 
 
 def test_units_in_no_list_are_named_with_their_columns():
-    layout = read_header("index, fan.speed [rpm], power.draw [W], pcie.rx [MB/s]")
+    layout = parse_header("index, fan.speed [rpm], power.draw [W], pcie.rx [MB/s]")
     assert layout is not None
-    assert [entry.text for entry in unknown_units(layout)] == [
+    assert [entry.text for entry in warn_unknown_units(layout)] == [
         "not understood and kept as printed: units of fan.speed [rpm]"
     ]
 
@@ -154,7 +154,7 @@ def test_lines_below_a_gpu_are_its_third_or_a_heading_and_other_words_are_named(
     ],
 )
 def test_the_title_tells_the_table(line, is_title):
-    assert recognise_table(["x", line]) is is_title
+    assert has_table_title(["x", line]) is is_title
 
 
 # Rows without a header: read in the one form whose units name the columns, refused in
@@ -164,7 +164,7 @@ PATH = Path("smi.csv")
 
 
 def test_units_of_all_rows_name_the_columns_and_a_warning_says_so():
-    layout, warning = layout_of(
+    layout, warning = infer_layout_without_header(
         [["1 %", "5 MiB", "9 MiB", "24", "50.5 W"], ["[N/A]", "9 MiB", "9 MiB", "25", "[N/A]"]],
         PATH,
     )
@@ -190,7 +190,9 @@ def test_units_of_all_rows_name_the_columns_and_a_warning_says_so():
 )
 def test_any_other_row_is_refused_with_what_to_do(row):
     with pytest.raises(ReportError, match="no header that names their columns") as raised:
-        layout_of([["1 %", "5 MiB", "9 MiB", "24", "50.5 W"], row.split(", ")], PATH)
+        infer_layout_without_header(
+            [["1 %", "5 MiB", "9 MiB", "24", "50.5 W"], row.split(", ")], PATH
+        )
     assert "Put the header line above the rows" in raised.value.remedy
 
 
@@ -209,4 +211,4 @@ def test_any_other_row_is_refused_with_what_to_do(row):
     ],
 )
 def test_a_row_has_two_units_or_nvidia_smi_s_own_timestamp_and_another_cell(line, is_one):
-    assert is_row(line) is is_one
+    assert is_csv_row(line) is is_one

@@ -5,26 +5,30 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.common.numbers import Stamp, is_nothing, read_quantity
-from perfctl.parsers.common.tables import Column
-from perfctl.parsers.monitors.readings import TEXTS_KEPT, Readings
+from perfctl.parsers.common.numbers import (
+    Timestamp,
+    is_not_available_text,
+    parse_quantity_in_base_units,
+)
+from perfctl.parsers.common.tables import FieldColumn
+from perfctl.parsers.monitors.readings import TEXTS_KEPT, DeviceReadings
 from perfctl.records.report import Gap, Summary
 
 MIB = 2**20
-SHARE = Column("utilization.gpu", "%", "gpu_utilisation")
-POWER = Column("power.draw", "W", "power_w")
-HEAT = Column("temperature.gpu", "C", "temperature_c")
-FAN = Column("fan.speed", "%")
+SHARE = FieldColumn("utilization.gpu", "%", "gpu_utilisation")
+POWER = FieldColumn("power.draw", "W", "power_w")
+HEAT = FieldColumn("temperature.gpu", "C", "temperature_c")
+FAN = FieldColumn("fan.speed", "%")
 
 
-def taken(*rows: list[tuple[Column, str]], device: int | None = 0) -> Readings:
-    found = Readings()
+def taken(*rows: list[tuple[FieldColumn, str]], device: int | None = 0) -> DeviceReadings:
+    found = DeviceReadings()
     for number, row in enumerate(rows):
-        found.add(Stamp(number, zoned=True), number, device, row)
+        found.add(Timestamp(number, zoned=True), number, device, row)
     return found
 
 
-def reason_of(found: Readings, quantity: str) -> Gap:
+def reason_of(found: DeviceReadings, quantity: str) -> Gap:
     return next(gap for gap in found.gaps() if gap.quantity == f"sample.{quantity}")
 
 
@@ -61,16 +65,16 @@ def reason_of(found: Readings, quantity: str) -> Gap:
     ],
 )
 def test_a_cell_is_its_number_in_the_base_unit_that_it_or_its_column_states(text, unit, expected):
-    assert read_quantity(text, unit) == expected
-    assert type(read_quantity(text, unit)[0]) is type(expected[0])
+    assert parse_quantity_in_base_units(text, unit) == expected
+    assert type(parse_quantity_in_base_units(text, unit)[0]) is type(expected[0])
 
 
 @pytest.mark.parametrize(
     "text", ["", "-", "--", "N/A", "[N/A]", "[Not Supported]", "[Unknown Error]", "ERR!", " - "]
 )
 def test_every_way_to_print_no_value_is_nothing(text):
-    assert is_nothing(text)
-    assert not is_nothing(text + "0")
+    assert is_not_available_text(text)
+    assert not is_not_available_text(text + "0")
 
 
 @pytest.mark.parametrize(
@@ -129,14 +133,14 @@ def test_figures_are_mean_least_and_largest_in_the_unit_of_the_first_number():
     "name", ["clocks_throttle_reasons.active", "gpu_uuid", "gpu_serial", "vbios_version", "pid"]
 )
 def test_numbers_that_are_codes_are_counted_and_not_averaged(name):
-    assert taken([(Column(name), "4")], [(Column(name), "8")]).summaries() == [
+    assert taken([(FieldColumn(name), "4")], [(FieldColumn(name), "8")]).summaries() == [
         Summary(f"{name}: 4", 1.0, "reading"),
         Summary(f"{name}: 8", 1.0, "reading"),
     ]
 
 
 def test_more_texts_than_are_kept_are_counted_together_and_known_ones_still_by_name():
-    column = Column("note")
+    column = FieldColumn("note")
     texts = [f"text {'abcdefgh'[n // 8]}{'abcdefgh'[n % 8]}" for n in range(TEXTS_KEPT + 2)]
     found = taken(*([(column, text)] for text in [*texts, texts[0]]))
     counts = {figure.name: figure.value for figure in found.summaries()}

@@ -12,7 +12,7 @@ from perfctl.parsers import ReportError, nvprof, parse, reports
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.ncu.advice import percent, plain
-from perfctl.parsers.ncu.facts import CYCLES, counts_flops
+from perfctl.parsers.ncu.facts import CYCLES, is_flop_counter
 from perfctl.parsers.nsys import stats
 from perfctl.records.report import Report
 from tests.make.ncu_csv import METRIC, line, read
@@ -69,14 +69,14 @@ def test_whole_counts_of_multiply_adds_count_the_work_and_rates_or_additions_do_
         for name in ("ffma", "dfma", "hfma", "ffma2")
     ]
     counts += ["sm__inst_executed_pipe_tensor.sum", "sm__ops_path_tensor_src_bf16_dst_fp32.sum"]
-    assert all(map(counts_flops, counts))
+    assert all(map(is_flop_counter, counts))
     others = [
         f"{counts[0]}.per_cycle_elapsed",
         counts[0].replace("ffma", "fadd"),
         "sm__inst_executed.sum",
         "FFMA",
     ]
-    assert not any(map(counts_flops, others))
+    assert not any(map(is_flop_counter, others))
 
 
 def test_where_a_report_has_all_three_cycles_by_clock_rate_is_its_duration(reports):

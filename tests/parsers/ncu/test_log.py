@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers.common.lines import Lines, Log
+from perfctl.parsers.common.lines import LineReader, SurroundingLines
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import log as ncu_log
-from perfctl.parsers.ncu.csv import Columns, Rows, skip_to_header, split_row
-from perfctl.parsers.ncu.log import diagnostics, gaps, why_no_csv
+from perfctl.parsers.ncu.csv import CsvRows, HeaderColumns, read_to_header_line, split_csv_row
+from perfctl.parsers.ncu.log import explain_missing_csv, gaps, make_diagnostics
 from perfctl.records.report import Diagnostic, Gap
 
 EXPORT = "Export the report with 'ncu --import FILE --csv --page raw --print-units base'"
@@ -21,8 +21,8 @@ PERMISSION = (
 )
 
 
-def log_of(*lines: str) -> Log:
-    log = Log()
+def log_of(*lines: str) -> SurroundingLines:
+    log = SurroundingLines()
     for line in lines:
         log.add(line + "\n")
     return log
@@ -127,7 +127,7 @@ def log_of(*lines: str) -> Log:
     ],
 )
 def test_the_first_cause_that_ncu_s_lines_name_is_why_there_is_no_table(lines, reason, remedy):
-    assert why_no_csv(log_of(*lines)) == (reason, remedy)
+    assert explain_missing_csv(log_of(*lines)) == (reason, remedy)
 
 
 def test_messages_are_told_once_with_their_count_and_progress_is_not():
@@ -139,13 +139,13 @@ def test_messages_are_told_once_with_their_count_and_progress_is_not():
         *["==WARNING== clocks"] * 2,
         *["==ERROR== gone"] * 2,
     )
-    assert diagnostics(log) == [
+    assert make_diagnostics(log) == [
         Diagnostic("warning", "ncu", "clocks (3 times)"),
         Diagnostic("error", "ncu", "lost"),
         Diagnostic("warning", "ncu", "Received signal"),
         Diagnostic("error", "ncu", "gone (2 times)"),
     ]
-    assert diagnostics(Log()) == []
+    assert make_diagnostics(SurroundingLines()) == []
 
 
 def test_kernels_that_ncu_could_not_profile_and_rows_that_are_cut_are_gaps():
@@ -196,19 +196,19 @@ def test_a_header_is_found_behind_output_only_where_its_cells_are_quoted(line, a
 
 
 def test_what_stands_before_the_header_goes_to_the_log():
-    log = Log()
+    log = SurroundingLines()
     source = iter(["==PROF== Connected\n", "loss 1 " + HEADER, ROW])
-    assert skip_to_header(source, log) == HEADER
+    assert read_to_header_line(source, log) == HEADER
     assert next(source) == ROW
     assert log.tool_lines == {("PROF", "Connected"): 1}
     assert log.first_line == "==PROF== Connected"
-    assert skip_to_header(iter(["\n"]), log) is None
+    assert read_to_header_line(iter(["\n"]), log) is None
 
 
-def rows(*source: str) -> tuple[list[str], Log]:
-    log = Log()
-    lines = Lines(io.StringIO("".join(source)).read, log)
-    return list(Rows(Path("x"), lines, log, Columns([]), quoted=True)), log
+def rows(*source: str) -> tuple[list[str], SurroundingLines]:
+    log = SurroundingLines()
+    lines = LineReader(io.StringIO("".join(source)).read, log)
+    return list(CsvRows(Path("x"), lines, log, HeaderColumns([]), quoted=True)), log
 
 
 @pytest.mark.parametrize(("limit", "given_up"), [(22, 1), (23, 0)])
@@ -242,4 +242,4 @@ def test_output_of_the_program_is_no_row_and_a_row_behind_it_is():
     ],
 )
 def test_cells_are_what_the_csv_module_says(row, expected):
-    assert split_row(row) == expected
+    assert split_csv_row(row) == expected

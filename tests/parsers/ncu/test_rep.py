@@ -10,7 +10,7 @@ import pytest
 
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import rep as ncu_rep
-from perfctl.parsers.ncu.rep import Outline, outline
+from perfctl.parsers.ncu.rep import ReportOutline, read_outline
 from perfctl.records.errors import ReportError
 from tests.make.ncu_rep import (
     FILE_HEADER,
@@ -69,7 +69,7 @@ def test_real_reports_of_2019_to_2025_open(reports, name):
     path = reports / "ncu/rep" / name
     report = ncu_rep.parse(path)
     kernels, version, capability, processors = REAL[name]
-    assert len(list(report.kernels)) == kernels == outline(path).results
+    assert len(list(report.kernels)) == kernels == read_outline(path).results
     assert report.tool_version == version
     assert [(device.compute_capability, device.sm_count) for device in report.devices] == [
         (capability, processors)
@@ -99,9 +99,9 @@ def test_the_raw_export_of_a_report_agrees_with_the_report_in_every_locale(repor
 # The blocks of an ncu report file are walked as NVIDIA's .proto files describe them, and a cut
 
 
-def read(path: Path, content: bytes) -> Outline:
+def read(path: Path, content: bytes) -> ReportOutline:
     path.write_bytes(MAGIC + content)
-    return outline(path)
+    return read_outline(path)
 
 
 def test_results_are_counted_over_all_blocks_and_payloads_are_not_read(tmp_path):

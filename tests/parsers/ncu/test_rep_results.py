@@ -206,7 +206,7 @@ def record(metrics: dict[str, dict[Any, Any]], **facts: Any) -> dict[str, Any]:
     """Return the record of a result whose metrics have these values by instance."""
     values = {name: ("inst", None, instances) for name, instances in metrics.items()}
     action = Action({"metrics": values, "sass": "", "lines": [PC], **facts})
-    return rep_worker._record(action, with_source=True)
+    return rep_worker._make_result_record(action, with_source=True)
 
 
 def test_a_metric_is_in_the_first_section_that_prints_it_and_else_in_the_first_that_charts_it(

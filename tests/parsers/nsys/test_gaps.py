@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 
 from perfctl.parsers import ReportError
-from perfctl.parsers.common.sqlite import Database, check_whole
-from perfctl.parsers.nsys.gaps import find_unknown
+from perfctl.parsers.common.sqlite import Database, refuse_incomplete_database
+from perfctl.parsers.nsys.gaps import warn_unknown_tables_and_schema
 from perfctl.records.report import Report
 from tests.make.nsys_sqlite import NsysBuilder, gap, read, training_step
 
@@ -87,10 +87,10 @@ def test_a_log_with_changes_beside_the_database_is_refused_and_an_empty_one_is_n
     log = tmp_path / f"r.sqlite{ending}"
     for content in (b"", b"\0rest"):
         log.write_bytes(content)
-        check_whole(path, "nsys", "Copy it again")
+        refuse_incomplete_database(path, "nsys", "Copy it again")
     log.write_bytes(b"7")
     with pytest.raises(ReportError, match=f"r.sqlite{ending} next to it contains changes"):
-        check_whole(path, "nsys", "Copy it again")
+        refuse_incomplete_database(path, "nsys", "Copy it again")
 
 
 SECRET = "token-that-must-not-leave"
@@ -180,7 +180,9 @@ def find_unknown_parts(
                 connection.execute(
                     f"INSERT INTO {name} VALUES ({', '.join('1' for _ in columns.split(','))})"
                 )
-        return [(one.severity, one.text) for one in find_unknown(Database(connection))]
+        return [
+            (one.severity, one.text) for one in warn_unknown_tables_and_schema(Database(connection))
+        ]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from perfctl.parsers import parse
 from perfctl.parsers.nsys import kernels as nsys_kernels
 from perfctl.parsers.nsys import ranges as nsys_ranges
-from perfctl.records.bulk import Columns, SqlKernels
+from perfctl.records.bulk import ColumnRecords, SqlKernels
 from perfctl.records.report import Kernel
 from tests.make.nsys_sqlite import NsysBuilder, gap, read, training_step
 from tests.make.nsys_sqlite import copied as copied_rows
@@ -92,7 +92,7 @@ def test_rows_that_were_taken_out_leave_records_alone(taken, tmp_path):
     before = list(parse(path).kernels)
     changed(path, f"DELETE FROM {TABLE} WHERE rowid = {taken}")
     kernels = parse(path).kernels
-    assert isinstance(kernels, Columns)
+    assert isinstance(kernels, ColumnRecords)
     del before[taken - 1]
     assert list(kernels) == [kernel._replace(launch=at) for at, kernel in enumerate(before)]
 

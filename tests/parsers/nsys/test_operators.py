@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, estimate, totals
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, count_layer_calls, sum_layer_calls
 from perfctl.records.report import COVERS, WHOLE_CAPTURE, Report
 from tests.make.nsys_sqlite import NsysBuilder, gap, read
 
@@ -49,10 +49,10 @@ def report(request: pytest.FixtureRequest, tmp_path: Path) -> Report:
 
 
 def test_paper_follows_from_the_sizes_in_the_ranges(report):
-    calls = estimate(report.ops)
-    assert totals(calls, ("forward",)).macs == prod((BATCH, WIDE, OUT))
+    calls = count_layer_calls(report.ops)
+    assert sum_layer_calls(calls, ("forward",)).macs == prod((BATCH, WIDE, OUT))
     # of the input and of the weight
-    assert totals(calls, BACKWARD).macs == 2 * prod((BATCH, WIDE, OUT))
+    assert sum_layer_calls(calls, BACKWARD).macs == 2 * prod((BATCH, WIDE, OUT))
 
 
 def test_kernels_of_both_directions_stand_in_the_row_of_the_forward_operator(report):
@@ -75,12 +75,14 @@ def test_a_convolution_takes_its_output_from_the_gradient_that_comes_back(tmp_pa
     made.range(f"aten::convolution, seq = 2, op_id = 1, sizes = {sizes}", 10, 90)
     made.launch(20)
     alone = read(made, tmp_path)
-    assert estimate(alone.ops)[0].macs is None and "stride" in gap(alone, "layer_call.flops")
+    assert count_layer_calls(alone.ops)[0].macs is None and "stride" in gap(
+        alone, "layer_call.flops"
+    )
     made.range("ConvolutionBackward0, seq = 2, op_id = 5", 200, 300, thread=8)
     sizes = "[[16, 64, 24, 24], [16, 32, 26, 26], [64, 32, 3, 3], [], [], [], [], [], [], [], []]"
     made.range(f"aten::convolution_backward, op_id = 6, sizes = {sizes}", 210, 290, thread=8)
     made.launch(220, thread=8)
-    calls = estimate(read(made, tmp_path).ops)
+    calls = count_layer_calls(read(made, tmp_path).ops)
     assert [call.macs for call in calls if call.direction == "forward"] == [
         16 * 24 * 24 * 64 * 32 * 9
     ]
@@ -106,7 +108,7 @@ def test_broken_sizes_are_a_gap_and_never_a_number(tmp_path, sizes):
     made.range("aten::mm, op_id = 10, sizes = [[2, 3], [3, 4]]", 110, 190)
     made.launch(20)
     made.launch(120)
-    calls = estimate(read(made, tmp_path).ops)
+    calls = count_layer_calls(read(made, tmp_path).ops)
     assert sorted(call.macs or 0 for call in calls) == [0, 24] and any(
         call.macs is None for call in calls
     )
@@ -146,7 +148,7 @@ def test_a_function_of_pyprof_has_an_estimate_if_the_next_one_states_its_output(
     report = read(pyprof_step(after), tmp_path)
     (op,) = report.ops
     assert op.layer == "torch.nn.functional.conv2d 8x3x32x32 6x3x5x5"
-    assert totals(estimate(report.ops), ("forward",)).macs == macs
+    assert sum_layer_calls(count_layer_calls(report.ops), ("forward",)).macs == macs
     assert ("missed" in op.attributes) is (macs == 0)
     kernels = [(kernel.layer, kernel.direction) for kernel in report.kernels]
     assert kernels == [(op.layer, "forward"), (None, None)]

@@ -16,8 +16,8 @@ import pyarrow
 import pytest
 from pyarrow import feather, ipc, parquet
 
-from perfctl.parsers import ReportError, find, parse, sniff
-from perfctl.parsers.nsys.parquet import load
+from perfctl.parsers import ReportError, find_report_paths, parse, sniff
+from perfctl.parsers.nsys.parquet import load_into_sqlite
 from perfctl.records.report import Report
 from tests.make.nsys_sqlite import NsysBuilder, training_step
 
@@ -80,14 +80,14 @@ def test_the_folder_is_one_report(tmp_path, database):
     folder = convert(database, tmp_path / "folder")
     parser = sniff(folder)
     assert parser is not None and parser.name == "nsys report"
-    assert find(tmp_path) == [database, folder]
+    assert find_report_paths(tmp_path) == [database, folder]
 
 
 def test_numbers_beyond_63_bits_are_as_in_sqlite(tmp_path, database):
     folder = convert(database, tmp_path / "folder")
     large = pyarrow.table({"id": pyarrow.array([2**64 - 1], pyarrow.uint64())})
     parquet.write_table(large, folder / "PROCESSES.parquet")
-    load(folder, tmp_path / "loaded.sqlite")
+    load_into_sqlite(folder, tmp_path / "loaded.sqlite")
     with closing(sqlite3.connect(tmp_path / "loaded.sqlite")) as connection:
         assert connection.execute("SELECT id FROM PROCESSES").fetchall() == [(-1,)]
 

@@ -16,7 +16,7 @@ import pytest
 from perfctl.parsers import ReportError, sniff
 from perfctl.parsers.nsys import rep as nsys_rep
 from perfctl.parsers.nsys import sqlite
-from perfctl.records.bulk import Columns, SqlKernels
+from perfctl.records.bulk import ColumnRecords, SqlKernels
 from tests.make.nsys_rep import END, MAGIC, STREAM, STREAM_WORDS, install
 from tests.make.nsys_sqlite import NsysBuilder, training_step
 
@@ -71,7 +71,7 @@ def test_the_whole_command_and_the_records(tmp_path, report, fake_nsys, temporar
     kernels = found.kernels
     direct = sqlite.parse(export)
     assert isinstance(kernels, SqlKernels)
-    assert isinstance(found.ranges, Columns)
+    assert isinstance(found.ranges, ColumnRecords)
     assert [list(rows) for rows in (kernels, found.ranges, found.copies, found.samples)] == [
         list(rows) for rows in (direct.kernels, direct.ranges, direct.copies, direct.samples)
     ]

@@ -6,23 +6,23 @@ from functools import partial
 
 import pytest
 
-from perfctl.parsers.common.lines import Log
+from perfctl.parsers.common.lines import SurroundingLines
 from perfctl.parsers.common.numbers import DecimalStyle, Unit
 from perfctl.parsers.nsys import stats
 from perfctl.parsers.nsys.stats_tables import (
-    Column,
-    Source,
+    LineSource,
     Split,
-    Start,
-    Trouble,
-    find_ruler,
-    read_columns,
-    read_rows,
-    slice_columns,
-    split_boxed,
-    split_csv,
-    split_ruled,
-    split_tabs,
+    StatsColumn,
+    TableStart,
+    UnreadParts,
+    find_ruler_columns,
+    parse_header,
+    read_table_rows,
+    slice_cells,
+    split_boxed_line,
+    split_csv_line,
+    split_ruled_line,
+    split_tsv_line,
 )
 from perfctl.records.report import Operation
 
@@ -44,14 +44,16 @@ LARGEST = 2**63 - 1
     ],
 )
 def test_a_ruler_or_the_corners_of_a_box_give_the_columns(text, spans):
-    assert find_ruler(text) == spans
+    assert find_ruler_columns(text) == spans
 
 
 SUM = "Time (%),Total Time (ns),Instances,Name"
 BOX = "+------+---+---+------+"
-CSV, TABS, BARS = (partial(split, count=4) for split in (split_csv, split_tabs, split_boxed))
+CSV, TABS, BARS = (
+    partial(split, count=4) for split in (split_csv_line, split_tsv_line, split_boxed_line)
+)
 WIDE, SHIFTED = (
-    partial(split_ruled, spans=find_ruler(ruler), has_texts=False, is_padded=True)
+    partial(split_ruled_line, spans=find_ruler_columns(ruler), has_texts=False, is_padded=True)
     for ruler in ("----  -----  ---  --------", " ----  -----  ---  ------")
 )
 
@@ -97,20 +99,22 @@ def test_a_last_row_without_a_line_end_counts_unless_its_name_is_cut(split, line
 
 def read(split: Split, *lines: str) -> tuple[list[list[str]], int]:
     """Return the rows and the number of broken ones."""
-    columns = read_columns(SUM.split(","))
+    columns = parse_header(SUM.split(","))
     assert columns is not None
-    forms = {split_csv: "CSV", split_tabs: "TSV"}
+    forms = {split_csv_line: "CSV", split_tsv_line: "TSV"}
     form = forms.get(split.func, "console text")  # type: ignore[attr-defined]
     # names of ranges may go on in the next line
     report = "cuda_gpu_kern_sum" if form == "console text" else "nvtx_sum"
-    trouble, source = Trouble(), Source(iter(lines), Log())
-    return list(read_rows(source, Start(report, columns, form, 1), split, trouble)), trouble.rows
+    trouble, source = UnreadParts(), LineSource(iter(lines), SurroundingLines())
+    return list(
+        read_table_rows(source, TableStart(report, columns, form, 1), split, trouble)
+    ), trouble.rows
 
 
 def test_headers_are_split_as_their_rows():
-    assert split_tabs("\ufeff" + SUM.replace(",", "\t")) == SUM.split(",")
-    spans = find_ruler("----  -----  ---  --------")
-    assert slice_columns("Time  Total  Num  Name    ", spans) == ["Time", "Total", "Num", "Name"]
+    assert split_tsv_line("\ufeff" + SUM.replace(",", "\t")) == SUM.split(",")
+    spans = find_ruler_columns("----  -----  ---  --------")
+    assert slice_cells("Time  Total  Num  Name    ", spans) == ["Time", "Total", "Num", "Name"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,7 @@ def test_headers_are_split_as_their_rows():
     ],
 )
 def test_a_figure_is_brought_to_base_units_or_not_known(text, unit, style, expected):
-    assert stats.read_figure(stats.Printed(unit, style), text) == expected
+    assert stats.parse_figure(stats.PrintedFormat(unit, style), text) == expected
 
 
 @pytest.mark.parametrize(
@@ -149,7 +153,7 @@ def test_a_figure_is_brought_to_base_units_or_not_known(text, unit, style, expec
     ],
 )
 def test_a_whole_number_fits_64_bits(value, expected):
-    assert stats.round_figure(value) == expected
+    assert stats.round_to_int64(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -163,7 +167,7 @@ def test_a_whole_number_fits_64_bits(value, expected):
     ],
 )
 def test_a_size_in_a_larger_unit_has_three_printed_digits_or_is_not_known(unit, text, size):
-    assert stats.read_size(stats.Printed(unit, POINT), text) == size
+    assert stats.parse_precise_size(stats.PrintedFormat(unit, POINT), text) == size
 
 
 @pytest.mark.parametrize(
@@ -176,12 +180,14 @@ def test_a_size_in_a_larger_unit_has_three_printed_digits_or_is_not_known(unit, 
     ],
 )
 def test_three_dimensions_stand_in_one_cell_or_each_in_its_own(text, sizes):
-    assert [stats.read_axis(at, stats.Printed(PLAIN, POINT), text) for at in range(3)] == sizes
+    assert [
+        stats.parse_dimension(at, stats.PrintedFormat(PLAIN, POINT), text) for at in range(3)
+    ] == sizes
 
 
 def test_a_sum_without_a_count_is_no_operation():
     row = {"name": "k", "calls": None, "time_ns": 1, "category": None}
-    assert stats.read_operation("osrt_sum", row) is None
+    assert stats.make_summed_operation("osrt_sum", row) is None
 
 
 def test_sums_of_one_name_are_unknown_with_an_unknown_one_and_beyond_64_bits():
@@ -199,14 +205,14 @@ def test_sums_of_one_name_are_unknown_with_an_unknown_one_and_beyond_64_bits():
     [("Tesla T4 (3)", 3), ("2", 2), (f"T4 ({'1' * 8})", 11_111_111), (f"T4 ({'1' * 9})", None)],
 )
 def test_a_device_is_read_from_its_text_or_its_number(text, index):
-    assert stats.read_device(stats.Printed(PLAIN, POINT), text) == index
+    assert stats.parse_device_ordinal(stats.PrintedFormat(PLAIN, POINT), text) == index
 
 
 def test_a_start_end_range_of_a_trace_has_no_depth_and_a_range_without_a_start_is_left_out():
     times = {"start_ns": 6, "duration_ns": None}
     row = {"name": "x", **times, "thread": 7, "depth": 0, "kind": "StartEnd"}
     rows = [{**row, "id": "12", "parent": "11"}, {**row, "start_ns": None}]
-    (found,) = stats.read_ranges(iter(rows))
+    (found,) = stats.make_ranges(iter(rows))
     assert (found.kind, found.depth, found.parent) == ("start_end", None, None)
 
 
@@ -214,21 +220,21 @@ def test_a_start_end_range_of_a_trace_has_no_depth_and_a_range_without_a_start_i
 
 
 def test_columns_have_the_unit_of_their_header_of_their_total_or_of_the_title():
-    assert read_columns(["Time(%)", "Total Time (ms)", "Average", "Name"]) == [
-        Column("Time", Unit("%", 1)),
-        Column("Total Time", MS),
-        Column("Avg", MS),
-        Column("Name"),
+    assert parse_header(["Time(%)", "Total Time (ms)", "Average", "Name"]) == [
+        StatsColumn("Time", Unit("%", 1)),
+        StatsColumn("Total Time", MS),
+        StatsColumn("Avg", MS),
+        StatsColumn("Name"),
     ]
-    assert read_columns(["Total", "Operations", "Operation"], "KiB") == [
-        Column("Total", Unit("byte", 1024)),
-        Column("Operations"),
-        Column("Operation"),
+    assert parse_header(["Total", "Operations", "Operation"], "KiB") == [
+        StatsColumn("Total", Unit("byte", 1024)),
+        StatsColumn("Operations"),
+        StatsColumn("Operation"),
     ]
-    assert read_columns(["Total Time", "Name"]) is None, "two known columns are no table"
-    assert read_columns(["Total Time", "Calls", "Name", "a", "b", "c"]) is not None, "three of six"
-    assert read_columns(["Total Time", "Calls", "Name", "a", "b", "c", "d"]) is None
-    assert read_columns(["Name", "Range", "PID"]) is None, "no figure"
-    assert read_columns(["Metric Name", "Minimum", "Maximum", "Average"]) is None, (
+    assert parse_header(["Total Time", "Name"]) is None, "two known columns are no table"
+    assert parse_header(["Total Time", "Calls", "Name", "a", "b", "c"]) is not None, "three of six"
+    assert parse_header(["Total Time", "Calls", "Name", "a", "b", "c", "d"]) is None
+    assert parse_header(["Name", "Range", "PID"]) is None, "no figure"
+    assert parse_header(["Metric Name", "Minimum", "Maximum", "Average"]) is None, (
         "a summary of ncu"
     )

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import columns
-from perfctl.parsers.nsys.columns import NULL, read_columns, read_pieces
-from perfctl.parsers.nsys.tables import Strings, opened
+from perfctl.parsers.nsys.columns import NULL, iterate_integer_columns, read_integer_columns
+from perfctl.parsers.nsys.tables import StringTable, open_export
 from perfctl.records.errors import ReportError
 
 NUMBERS = st.sampled_from([7, -1, 281546145665170, 2**63 - 1, 1 - 2**63])
@@ -36,7 +36,7 @@ def database(rows: list[tuple[object, ...]], ids: list[int] | None = None) -> Da
 
 def numbers(found: Database, *names: str) -> list[tuple[int | None, ...]]:
     rows: list[tuple[int | None, ...]] = []
-    for piece in read_pieces(found, "t", *names):
+    for piece in iterate_integer_columns(found, "t", *names):
         shown = [
             [None if value == NULL else value for value in column.tolist()] for column in piece
         ]
@@ -77,8 +77,12 @@ def test_columns_and_names_are_found_by_name_alone():
     )
     names = [found.column("t", "start"), found.column("t", "nowhere"), found.column("u", "id")]
     assert names == ["start", "NULL", "NULL"]
-    assert (found.filled("t"), found.filled("u"), database([]).filled("t")) == (True, False, False)
-    assert [found.holds("t", *column) for column in (("text",), ("start",), ())] == [
+    assert (
+        found.is_nonempty_table("t"),
+        found.is_nonempty_table("u"),
+        database([]).is_nonempty_table("t"),
+    ) == (True, False, False)
+    assert [found.has_row_or_value("t", *column) for column in (("text",), ("start",), ())] == [
         True,
         False,
         True,
@@ -91,27 +95,27 @@ def test_a_string_is_looked_up_by_a_number_and_remembered():
     found = database([])
     found.connection.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value)")
     found.connection.execute("INSERT INTO StringIds VALUES (0, 'zero'), (7, 'seven'), (9, NULL)")
-    strings = Strings(Database(found.connection))
+    strings = StringTable(Database(found.connection))
     absent = [f"(name {key} is not in the report)" for key in (8, 7, 9)]
     assert [strings[key] for key in (0, 7, 8, "7", 9, None)] == ["zero", "seven", *absent, None]
     assert sorted(map(str, strings)) == ["0", "7", "7", "8", "9", "None"]
-    assert Strings(Database(found.connection), "nothing")[None] == "nothing"
-    assert Strings(database([]))[3] == "(name 3 is not in the report)"
+    assert StringTable(Database(found.connection), "nothing")[None] == "nothing"
+    assert StringTable(database([]))[3] == "(name 3 is not in the report)"
 
 
 def test_a_table_that_is_not_there_is_empty():
-    assert list(read_pieces(database([]), "u", "a", "b")) == []
+    assert list(iterate_integer_columns(database([]), "u", "a", "b")) == []
     assert database([]).rows("u", "a") == []
 
 
 def test_only_rows_that_fulfil_the_condition_are_read():
     found = database([(1, number, "") for number in range(4)])
-    assert read_columns(found, "t", "start", condition="start > 1").tolist() == [[2, 3]]
+    assert read_integer_columns(found, "t", "start", condition="start > 1").tolist() == [[2, 3]]
 
 
 def test_an_error_while_rows_are_read_names_the_file(tmp_path):
     path = tmp_path / "r.sqlite"
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE t (start)")
-    with pytest.raises(ReportError, match=r"r\.sqlite.*damaged"), opened(path) as found:
+    with pytest.raises(ReportError, match=r"r\.sqlite.*damaged"), open_export(path) as found:
         found.connection.execute("SELECT no_such_function(start) FROM t")

@@ -14,7 +14,7 @@ from perfctl.parsers import ReportError
 from perfctl.parsers.own import samples, workload_record
 from perfctl.parsers.own.json import typed
 from perfctl.parsers.own.workload_record import parse, sniff
-from perfctl.records.paper import OpShape, read_op_shape
+from perfctl.records.paper import OpShape, parse_op_shape
 from perfctl.records.report import Step
 
 OP = {"layer": "fc", "kind": "Linear", "op": "aten.addmm", "direction": "forward"}
@@ -77,7 +77,7 @@ def without(*names: str, **changed: object) -> dict[str, object]:
 
 def test_a_row_without_types_and_attributes_has_none():
     row = {key: value for key, value in OP.items() if key not in ("dtypes", "attributes")}
-    assert read_op_shape(row) == OpShape(
+    assert parse_op_shape(row) == OpShape(
         "fc", "Linear", "aten.addmm", "forward", ((10,), (4, 8), None), ((4, 10),)
     )
 

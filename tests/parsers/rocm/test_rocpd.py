@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.cli.main import run_command_line
 from perfctl.orchestrator.commands.scrub import scrub
-from perfctl.orchestrator.ingest.ingest import ingest
+from perfctl.orchestrator.ingest.ingest import ingest_paths
 from perfctl.parsers import ReportError, reports
 from perfctl.parsers.rocm import rocpd
 from perfctl.parsers.rocm.refused import COMPUTE, ROCPROF
@@ -20,7 +20,7 @@ from tests.make.rocpd import made
 
 def test_neither_environment_nor_command_nor_host_reaches_the_store(tmp_path):
     path = made(tmp_path / "r.db")
-    ingest(path, tmp_path / "store.db")
+    ingest_paths(path, tmp_path / "store.db")
     stored = b"".join(file.read_bytes() for file in tmp_path.glob("store.db*"))
     for secret in (b"hf_abcdefghij", b"HF_TOKEN", b"secret0123", b"node17.example.org"):
         assert secret in path.read_bytes()
@@ -134,9 +134,9 @@ def test_a_folder_is_refused_once_and_other_reports_in_it_are_read(tmp_path, cap
         (folder / name).write_text(TEXTS[name])
     (folder / "SQ_LEVEL_WAVES.csv").write_text(TEXTS["pmc_perf.csv"])
     (folder / "smi.csv").write_text(SMI)
-    assert parsers.find(tmp_path) == [folder / "pmc_perf.csv", folder / "smi.csv"]
+    assert parsers.find_report_paths(tmp_path) == [folder / "pmc_perf.csv", folder / "smi.csv"]
     store = tmp_path / "perfctl.db"
-    assert run(["ingest", str(tmp_path / "workloads"), "--store", str(store)]) == 4
+    assert run_command_line(["ingest", str(tmp_path / "workloads"), "--store", str(store)]) == 4
     assert capsys.readouterr().err.count("1.0.0 was the last release to read") == 1
     with closing(sqlite3.connect(store)) as connection:
         assert connection.execute("SELECT profiler FROM run").fetchall() == [("nvidia-smi",)]
@@ -151,7 +151,7 @@ SUMS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage","MinNs","MaxNs
 
 
 def test_files_given_one_by_one_are_still_one_run(tmp_path):
-    done = ingest(sorted(PROCESS.glob("77_*.csv")), tmp_path / "store.db")
+    done = ingest_paths(sorted(PROCESS.glob("77_*.csv")), tmp_path / "store.db")
     assert [path.name for path, _ in done.taken] == ["77_kernel_trace.csv"]
 
 
@@ -169,7 +169,7 @@ def test_a_cut_off_file_is_one_clear_error_and_nothing_of_it_is_stored(end, tmp_
     path.write_bytes(whole[:end])
     with pytest.raises(ReportError):
         parsers.parse(path)
-    done = ingest(path, tmp_path / "store.db")
+    done = ingest_paths(path, tmp_path / "store.db")
     assert done.taken == ()
     assert len(done.failed) == 1
     assert "\n" not in done.failed[0]

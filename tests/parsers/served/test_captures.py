@@ -12,7 +12,11 @@ import pytest
 from perfctl import parsers
 from perfctl.parsers.kineto import captures
 from perfctl.parsers.kineto import trace as kineto_trace
-from perfctl.parsers.kineto.captures import ExplainedGraphs, explain_by_eager, find_replays
+from perfctl.parsers.kineto.captures import (
+    ExplainedGraphs,
+    assign_layers_by_eager_run,
+    group_kernels_by_graph_launch,
+)
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 from tests.make import kineto as traces
@@ -37,7 +41,10 @@ def test_the_capture_beside_a_trace_is_found_by_the_server_s_list(tmp_path):
         for name, size in (("large.json", 64), ("small.json", 8))
     ]
     (folder / captures.DETAILS).write_text(json.dumps(listed))
-    assert [path.name for path in captures.find_captures(run, [8])] == ["small.json", "large.json"]
+    assert [path.name for path in captures.find_capture_traces(run, [8])] == [
+        "small.json",
+        "large.json",
+    ]
     assert [one.layer for one in kineto_trace.parse(run).kernels] == list(WHERE)
 
 
@@ -143,7 +150,9 @@ def test_most_kernels_keep_their_layer_where_the_eager_run_lacks_some(decode, lo
     ]
     eager = [one for at, one in enumerate(decode.kernels) if at % lost]
     found = ExplainedGraphs(bare)
-    explain_by_eager(found, find_replays(bare, {replay.correlation}), eager, "made.json")
+    assign_layers_by_eager_run(
+        found, group_kernels_by_graph_launch(bare, {replay.correlation}), eager, "made.json"
+    )
     true = {one.launch: one.layer for one in decode.kernels if one.layer_source == "capture"}
     told = [
         (one.layer, true[one.launch])

@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.ledger.analysis import analyse
+from perfctl.orchestrator.ledger.analysis import analyse_study
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import studies
-from perfctl.orchestrator.report.ledger.rows import ledger_rows
-from perfctl.orchestrator.report.ledger.view import DOCUMENT, entries_views
-from perfctl.parsers.kineto.origins import _multiplies, read_path, read_paths
+from perfctl.orchestrator.ledger.prepared import group_into_studies
+from perfctl.orchestrator.report.ledger.rows import list_ledger_rows
+from perfctl.orchestrator.report.ledger.view import DOCUMENT, build_ledger_row_views
+from perfctl.parsers.kineto.origins import (
+    _is_matrix_product,
+    find_module_path,
+    find_possible_module_paths,
+)
 from perfctl.records.report import Report
 from tests.make import synthetic
 from tests.make.kineto import Event, annotation, kernel, launch, operation, read
@@ -82,7 +86,7 @@ STACKS = tuple(stack(LOOP, ("forward", LINE, part)) for part in PARTS)
     ],
 )
 def test_the_source_line_of_an_origin_says_its_module(written, path):
-    assert read_path(written) == path
+    assert find_module_path(written) == path
 
 
 TIMES = stack(LOOP, ("forward", "return self.norm(x) * 2", "self.norm(x) * 2"))
@@ -101,8 +105,8 @@ a CPU."""
     ],
 )
 def test_marks_that_reach_over_a_call_are_read_by_the_operators_of_the_kernel(kernel, path):
-    assert read_paths(TIMES) == ("block.norm", "block")
-    assert read_path(TIMES, kernel) == path
+    assert find_possible_module_paths(TIMES) == ("block.norm", "block")
+    assert find_module_path(TIMES, kernel) == path
 
 
 def test_a_call_whose_value_is_used_in_the_line_is_what_the_next_frame_runs():
@@ -110,7 +114,7 @@ def test_a_call_whose_value_is_used_in_the_line_is_what_the_next_frame_runs():
         ("forward", "x = self.block(x) + x", "self.block(x) + x"),
         ("forward", "return self.fc(x)", "self.fc(x)"),
     )
-    assert read_path(written) == "block.fc"
+    assert find_module_path(written) == "block.fc"
 
 
 def fused(
@@ -144,7 +148,7 @@ def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path):
         ranges=list(found.ranges),
         batch_size=8,
     )
-    (study,) = studies([run])
+    (study,) = group_into_studies([run])
     rows = {row.layer: row for row in ledger(study).rows}
     times = {layer: row.time.median for layer, row in rows.items() if row.time}
     assert times == {"block.norm": 4_000, "block": 4_000, "block.act": 4_000, "block.fc": 36_000}
@@ -153,10 +157,10 @@ def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path):
         **dict.fromkeys(times, 1.0),
         "block.fc": 0.0,
     }
-    found = analyse(study)
-    in_json = {row["layer"]: row["shared"] for row in ledger_rows([found])}
+    found = analyse_study(study)
+    in_json = {row["layer"]: row["shared"] for row in list_ledger_rows([found])}
     assert in_json == {layer: row.shared for layer, row in rows.items()} | {"not attributed": None}
-    views = list(entries_views(found, DOCUMENT))
+    views = list(build_ledger_row_views(found, DOCUMENT))
     tables = [table for view in views for table in view.tables]
     (table,) = [table for table in tables if table.caption == "Ledger"]
     marked = {row[0].text for row in table.rows if any(c.text.startswith("~ 4") for c in row)}
@@ -188,4 +192,4 @@ def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path):
     ],
 )
 def test_an_expression_says_whether_it_multiplies(expression, multiplies):
-    assert _multiplies(stack(("forward", f"return {expression}", expression))) is multiplies
+    assert _is_matrix_product(stack(("forward", f"return {expression}", expression))) is multiplies

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.served import placed
-from perfctl.orchestrator.ledger.usage.training import passes
+from perfctl.orchestrator.ledger.usage.served import compute_placed_share
+from perfctl.orchestrator.ledger.usage.training import measure_passes
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.records.report import Report
-from perfctl.records.served_names import read_capture, read_served
+from perfctl.records.served_names import parse_capture_name, parse_served_step
 from perfctl.records.serving import ServedStep
 from tests.make import synthetic
 from tests.make.kineto import Event, kernel, launch, module, operation, written
@@ -81,7 +81,7 @@ def test_every_public_trace_of_a_language_model_has_a_phase_and_tokens_or_a_reas
     assert found == ([] if tokens is None else [tokens])
     reasons = [gap.reason for gap in report.gaps if gap.quantity == "served_step"]
     assert [why in reason for reason in reasons] == ([True] if why else [])
-    share = placed(report)
+    share = compute_placed_share(report)
     assert share is None if least is None else share is not None and share >= least
 
 
@@ -90,7 +90,7 @@ def test_a_public_trace_of_training_has_its_passes_and_their_tokens(reports):
     report = kineto_trace.parse(
         reports / "kineto" / "llm" / "deepseek_v3_train_ep64_rank0.json.gz", single_operators=False
     )
-    forward, inputs, weights = passes(
+    forward, inputs, weights = measure_passes(
         synthetic.foreign_run(1, kernels=report.kernels, ranges=report.ranges, profiler="torch")
     )
     assert [one.direction for one in (forward, inputs, weights)] == [
@@ -177,7 +177,7 @@ def test_a_public_trace_of_training_has_its_passes_and_their_tokens(reports):
     ],
 )
 def test_each_server_s_name_says_its_phase_sequences_and_tokens(name, phase, prompts, decodes):
-    assert read_served(name) == ServedStep(0, name, phase, *prompts, *decodes)
+    assert parse_served_step(name) == ServedStep(0, name, phase, *prompts, *decodes)
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,9 @@ def test_each_server_s_name_says_its_phase_sequences_and_tokens(name, phase, pro
     ],
 )
 def test_idle_steps_and_other_names_are_no_steps(name):
-    assert read_served(name) is None
+    assert parse_served_step(name) is None
 
 
 def test_the_range_of_a_capture_says_its_size_and_mode():
-    assert read_capture("capture_8192_PIECEWISE") == (8192, "PIECEWISE")
-    assert read_capture("capture_screen") is None
+    assert parse_capture_name("capture_8192_PIECEWISE") == (8192, "PIECEWISE")
+    assert parse_capture_name("capture_screen") is None

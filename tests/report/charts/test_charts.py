@@ -12,25 +12,35 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from perfctl.orchestrator.commands.bench import bench_points
-from perfctl.orchestrator.commands.plot import PlotOptions, drawings
+from perfctl.orchestrator.commands.bench import load_bench_points
+from perfctl.orchestrator.commands.plot import PlotOptions, draw_available_charts
 from perfctl.orchestrator.commands.plot import charts as charts_of
-from perfctl.orchestrator.ingest.ingest import ingest
-from perfctl.orchestrator.predict.bench import observations
+from perfctl.orchestrator.ingest.ingest import ingest_paths
+from perfctl.orchestrator.predict.bench import list_observations
 from perfctl.orchestrator.report.charts import charts, files, study
-from perfctl.orchestrator.report.charts.charts import MOST_TICKS, as_svg, log_ticks, new_axes
-from perfctl.orchestrator.report.charts.files import Drawn, Picture, drawn
-from perfctl.orchestrator.report.charts.relations import all_relation_charts, bench_charts
+from perfctl.orchestrator.report.charts.charts import (
+    MOST_TICKS,
+    choose_log_ticks,
+    make_axes,
+    render_svg,
+)
+from perfctl.orchestrator.report.charts.files import DrawnChart, Picture, collect_charts
+from perfctl.orchestrator.report.charts.relations import (
+    draw_all_relation_charts,
+    draw_correlation_charts,
+)
 from perfctl.records.report import Sample
 from tests.make.synthetic import make_run
 
 
 def drawing(label: str = "conv2", name: str = "s1-test") -> str:
     lines = [
-        charts.Series(label, (16, 32, 64), (1.0, 2.0, 4.0), (0.9, 1.9, 3.9), (1.1, 2.2, 4.5), 0),
-        charts.Series("other", (16, 64), (3.0, 1.0), colour=1),
+        charts.BatchSeries(
+            label, (16, 32, 64), (1.0, 2.0, 4.0), (0.9, 1.9, 3.9), (1.1, 2.2, 4.5), 0
+        ),
+        charts.BatchSeries("other", (16, 64), (3.0, 1.0), colour=1),
     ]
-    chart = charts.batch_chart(name, "what it shows", lines, str)
+    chart = charts.draw_batch_chart(name, "what it shows", lines, str)
     assert chart is not None
     return chart.svg
 
@@ -43,7 +53,7 @@ def test_samples_are_a_line_a_device_against_time_and_a_constant_quantity_is_non
         for device, load in ((0, at >= 450), (1, 0.0))
     ]
     quantities = study.SAMPLED | study.SAMPLED_MEMORY
-    (chart,) = study.series_charts("s1-series", [make_run(samples=samples)], quantities)
+    (chart,) = study.draw_sample_charts("s1-series", [make_run(samples=samples)], quantities)
     points = re.findall("<title>(GPU [01]), ([^:]*): ([^<]*)</title>", chart.svg)
     assert {device for device, _, _ in points} == {"GPU 0", "GPU 1"}
     assert 100 < len(points) <= study.SERIES_POINTS_MAX + 2
@@ -64,7 +74,7 @@ def test_the_same_numbers_give_the_same_bytes_batch_sizes_are_ticks_and_inner_na
 
 
 def test_a_chart_that_was_drawn_still_lays_itself_out_in_another_size() -> None:
-    with files.drawn() as kept:
+    with files.collect_charts() as kept:
         drawing()
     (figure,) = (one.figure for one in kept)
     engine = figure.get_layout_engine()
@@ -89,7 +99,7 @@ def test_colours_come_from_the_page_and_a_name_with_markup_stays_text() -> None:
 
 def shares(parts: dict[str, float]) -> str:
     colours = {name: number for number, name in enumerate(parts)}
-    return charts.shares_chart("n", "t", "d", [("16", parts)], colours).svg
+    return charts.draw_shares_chart("n", "t", "d", [("16", parts)], colours).svg
 
 
 def test_a_bar_is_as_wide_as_its_share_and_its_name_can_be_read_on_it() -> None:
@@ -127,20 +137,20 @@ def test_an_axis_in_decades_has_two_to_eight_ticks_inside_its_ends() -> None:
         some = random.Random(seed)
         low = 10 ** some.uniform(-6, 15)
         high = low * 10 ** some.choice([0.01, 0.05, 0.2, 0.5, 1.0, 2.5, 9.0, 20.0])
-        ticks = log_ticks(low, high)
+        ticks = choose_log_ticks(low, high)
         assert 2 <= len(ticks) <= MOST_TICKS, seed
         assert all(low <= tick <= high for tick in ticks) and ticks == sorted(set(ticks)), seed
 
 
 def test_the_ticks_of_a_drawn_axis_are_labelled() -> None:
-    figure, axes = new_axes(
+    figure, axes = make_axes(
         x="FLOP", y="time", shows=(lambda x: f"{x:g}", lambda y: f"{y:g} s"), log=True
     )
     axes.plot([120, 180], [0.02, 0.5], "o")
     axes.set_xlim(110, 190)
     axes.set_ylim(0.01, 1)
-    with drawn(later=True):
-        as_svg(figure, "t", "d")
+    with collect_charts(later=True):
+        render_svg(figure, "t", "d")
     figure.canvas.draw()
     for axis in (axes.xaxis, axes.yaxis):
         assert len([label for label in axis.get_ticklabels() if label.get_text()]) >= 2
@@ -159,11 +169,13 @@ def of_store(name: str, folder: Path) -> dict[str, Picture]:
     if name == "speed-up":
         return charts_of(DATA / "recorded-speedup" / "lstm_cpu.json")
     if name == "bench":
-        points = bench_points(file=DATA / "bench-cpu" / "bench.json")
-        found: dict[str, Drawn] = bench_charts(points) | all_relation_charts(observations(points))
+        points = load_bench_points(file=DATA / "bench-cpu" / "bench.json")
+        found: dict[str, DrawnChart] = draw_correlation_charts(points) | draw_all_relation_charts(
+            list_observations(points)
+        )
     else:
-        ingest(STORES[name], folder / "perfctl.db")
-        found = drawings(PlotOptions(store=folder / "perfctl.db"))
+        ingest_paths(STORES[name], folder / "perfctl.db")
+        found = draw_available_charts(PlotOptions(store=folder / "perfctl.db"))
     return {key: Picture(chart) for key, chart in found.items()}
 
 
@@ -199,16 +211,19 @@ def test_every_log_axis_of_every_chart_of_the_recordings_has_two_labelled_ticks(
 
 
 def test_a_chart_of_few_points_of_a_bench_says_that_its_correlations_may_be_chance() -> None:
-    points = bench_points(file=DATA / "bench-cpu" / "bench.json")
+    points = load_bench_points(file=DATA / "bench-cpu" / "bench.json")
     nine = [point for point in points if point.family == "mlp"][:9]
     enough = {
         family: [point for point in points if point.family == family] for family in ("vgg", "mlp")
     }
     assert len(nine) == 9 and all(len(mine) >= 10 for mine in enough.values())
-    for made in (bench_charts, lambda some: all_relation_charts(observations(some))):
-        few: dict[str, Drawn] = made(nine)
+    for made in (
+        draw_correlation_charts,
+        lambda some: draw_all_relation_charts(list_observations(some)),
+    ):
+        few: dict[str, DrawnChart] = made(nine)
         assert few and {"mlp (9)" in (chart.warning or "") for chart in few.values()} == {True}
-        many: dict[str, Drawn] = made([*enough["vgg"], *enough["mlp"]])
+        many: dict[str, DrawnChart] = made([*enough["vgg"], *enough["mlp"]])
         assert many and {chart.warning for name, chart in many.items() if "parameters" in name} == {
             None
         }
@@ -217,11 +232,11 @@ def test_a_chart_of_few_points_of_a_bench_says_that_its_correlations_may_be_chan
 @pytest.mark.parametrize("length", [6, 12, 20, 80])
 def test_the_legend_of_a_saved_chart_lies_between_its_edges(tmp_path: Path, length: int) -> None:
     names = [f"{number}{'n' * (length - 1)}" for number in range(7)]
-    with files.drawn() as kept:
+    with files.collect_charts() as kept:
         shares = dict.fromkeys(names, 1 / 7)
         colours = {name: number for number, name in enumerate(names)}
-        charts.shares_chart("s1-shares", "", "", [("16", shares)], colours)
-    files.save(kept[0], tmp_path / "shares.png", "png", 84)
+        charts.draw_shares_chart("s1-shares", "", "", [("16", shares)], colours)
+    files.save_chart(kept[0], tmp_path / "shares.png", "png", 84)
     figure = kept[0].figure
     box = figure.legends[0].get_window_extent()
     assert 0 <= box.x0 < box.x1 <= figure.bbox.width

@@ -10,18 +10,22 @@ from types import SimpleNamespace
 import pytest
 
 from perfctl.orchestrator.commands import compare as command
-from perfctl.orchestrator.compare.causes import explain
-from perfctl.orchestrator.compare.compare import Comparison, Side, compare
+from perfctl.orchestrator.compare.causes import align_rows_of_pair
+from perfctl.orchestrator.compare.compare import Comparison, ComparisonSide, compare_two_sides
 from perfctl.orchestrator.compare.compared import MEANING
 from perfctl.orchestrator.report.compare.page import (
-    compare_output,
-    compare_view,
-    comparison_view,
-    markdown,
+    build_comparison_output,
+    build_comparison_page,
+    build_comparison_summary,
+    write_pull_request_markdown,
 )
-from perfctl.orchestrator.report.compare.words import describe, percent_change, write_interval
+from perfctl.orchestrator.report.compare.words import (
+    describe_comparison,
+    format_interval,
+    format_percent_change,
+)
 from perfctl.orchestrator.report.page import page
-from perfctl.orchestrator.report.view import View, on_terminal
+from perfctl.orchestrator.report.view import View, draw_view
 from perfctl.records.report import Kernel
 from tests.make import synthetic
 from tests.make.two_sides import QUIET, gpu_side
@@ -43,7 +47,7 @@ HOSTILE = (
 def slower(hostile: str = "", torch: str = "2.8.0") -> Comparison:
     """conv2 a fifth slower in B, with this name of a workload, a layer, kernels and a version."""
 
-    def rename(side: Side) -> Side:
+    def rename(side: ComparisonSide) -> ComparisonSide:
         def rename_kernel(kernel: Kernel) -> Kernel:
             layer = hostile if kernel.layer == "fc1" else kernel.layer
             name = f"{hostile} {side.label}" if kernel.layer == "fc2" else kernel.short_name
@@ -55,18 +59,18 @@ def slower(hostile: str = "", torch: str = "2.8.0") -> Comparison:
             kernels = list(map(rename_kernel, run.report.kernels))
             report = replace(run.report, kernels=kernels, environment=facts)
             runs.append(replace(run, report=report, workload=hostile))
-        return Side(f"{side.label} {hostile}", tuple(runs))
+        return ComparisonSide(f"{side.label} {hostile}", tuple(runs))
 
     sides = gpu_side("before", QUIET), gpu_side("after", QUIET, conv2=1.2, torch=torch)
-    return compare(*(map(rename, sides) if hostile else sides), anyway=torch != "2.8.0")
+    return compare_two_sides(*(map(rename, sides) if hostile else sides), anyway=torch != "2.8.0")
 
 
 def terminal(found: Comparison) -> str:
-    return printed(on_terminal(comparison_view(found), 80))
+    return printed(draw_view(build_comparison_summary(found), 80))
 
 
 def sentences(comparison: Comparison) -> View:
-    return describe(comparison, [explain(pair) for pair in comparison.pairs])
+    return describe_comparison(comparison, [align_rows_of_pair(pair) for pair in comparison.pairs])
 
 
 def flat(text: str) -> str:
@@ -83,10 +87,10 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
         sentence.startswith("conv2 forward is ") and "slower at batch 64" in sentence
         for sentence in news
     )
-    text = flat(" ".join(outline(page.render_view(compare_view(found))).words))
+    text = flat(" ".join(outline(page.render_view(build_comparison_page(found))).words))
     for sentence in (*news, *warnings):
         assert flat(sentence) in text
-        assert flat(sentence) in flat(markdown(found).replace("\\", ""))
+        assert flat(sentence) in flat(write_pull_request_markdown(found).replace("\\", ""))
     for sentence in (*news[: said.open_findings], *warnings):
         assert flat(sentence) in flat(terminal(found))
     for verdict in {row.result for pair in found.pairs for row in pair.rows}:
@@ -99,40 +103,42 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
 def test_hostile_names_stay_text_everywhere(name: str) -> None:
     found = slower(name)
     plain, hostile = (
-        outline(page.render_view(compare_view(slower()))),
-        outline(page.render_view(compare_view(found))),
+        outline(page.render_view(build_comparison_page(slower()))),
+        outline(page.render_view(build_comparison_page(found))),
     )
     assert hostile.tags.count("script") == plain.tags.count("script")
     assert "img" not in hostile.tags
     assert not [name for _, name, _ in hostile.attributes if name.startswith("on")]
-    text = markdown(found)
+    text = write_pull_request_markdown(found)
     assert not re.search(r"(?<!\\)<(script|img|b)\b", text)
     assert "@everyone" not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in rows} <= {7, 8}
     shown = terminal(found)
     assert max(map(len, shown.splitlines())) <= 80 and "\x1b" not in shown
-    assert compare_output(found).pairs
+    assert build_comparison_output(found).pairs
 
 
 def test_every_link_of_the_page_leads_somewhere_in_it_and_the_same_comparison_gives_the_same_bytes() -> (
     None
 ):
-    parsed = outline(page.render_view(compare_view(slower())))
+    parsed = outline(page.render_view(build_comparison_page(slower())))
     targets = [
         value or "" for tag, name, value in parsed.attributes if (tag, name) == ("a", "href")
     ]
     assert targets and all(target.startswith("#") for target in targets)
     assert {target[1:] for target in targets} <= set(parsed.ids)
-    assert page.render_view(compare_view(slower())) == page.render_view(compare_view(slower()))
+    assert page.render_view(build_comparison_page(slower())) == page.render_view(
+        build_comparison_page(slower())
+    )
 
 
 def test_a_page_of_nothing_is_a_page() -> None:
-    found = compare(
-        Side("A", (synthetic.cpu_run(1, 16),)),
-        Side("B", (replace(synthetic.cpu_run(2, 16), workload="u"),)),
+    found = compare_two_sides(
+        ComparisonSide("A", (synthetic.cpu_run(1, 16),)),
+        ComparisonSide("B", (replace(synthetic.cpu_run(2, 16), workload="u"),)),
     )
-    text = page.render_view(compare_view(found))
+    text = page.render_view(build_comparison_page(found))
     assert "A and B have nothing in common to compare." in text
     assert "In A only: mnist_cnn, training, fp32" in text
 
@@ -150,20 +156,22 @@ def test_a_page_of_nothing_is_a_page() -> None:
     ],
 )
 def test_changes_have_a_sign_and_one_decimal(change: float, text: str, interval: str) -> None:
-    assert percent_change(change) == text
-    assert write_interval((-0.5, change)) == interval
+    assert format_percent_change(change) == text
+    assert format_interval((-0.5, change)) == interval
 
 
 def test_a_kernel_with_other_launches_has_the_time_of_one_launch() -> None:
-    def foreign(label: str, count: int, length: int) -> Side:
+    def foreign(label: str, count: int, length: int) -> ComparisonSide:
         kernels = [
             Kernel(launch, "gemm", start_ns=100_000 * launch, duration_ns=length)
             for launch in range(count)
         ]
-        return Side(label, (synthetic.foreign_run(1, kernels=kernels, ranges=[]),))
+        return ComparisonSide(label, (synthetic.foreign_run(1, kernels=kernels, ranges=[]),))
 
-    found = compare(foreign("A", 11, 20_000), foreign("B", 2768, 20_800))
-    (table,) = (part.tables[0] for part in compare_view(found).chapters if part.key == "kernels")
+    found = compare_two_sides(foreign("A", 11, 20_000), foreign("B", 2768, 20_800))
+    (table,) = (
+        part.tables[0] for part in build_comparison_page(found).chapters if part.key == "kernels"
+    )
     (name,) = (row[0].text for row in table.rows)
     assert name.endswith("(11 launches in A, 2,768 in B; 20.0 µs and 20.8 µs each)")
 
@@ -171,8 +179,8 @@ def test_a_kernel_with_other_launches_has_the_time_of_one_launch() -> None:
 @pytest.mark.parametrize(("origin", "is_advised"), [("ingested", False), ("measured", True)])
 def test_only_sweeps_of_perfctl_are_advised_to_repeat(origin: str, is_advised: bool) -> None:
     (run,) = gpu_side("A", (1.0,), steps=1).runs
-    side = Side("A", (replace(run, origin=origin),))
+    side = ComparisonSide("A", (replace(run, origin=origin),))
     stated: list[str] = []
     events = SimpleNamespace(warning=stated.append)
-    command.check(command.Compared(compare(side, side), False), events)  # type: ignore[arg-type]
+    command.raise_if_regressed(command.CompareResult(compare_two_sides(side, side), False), events)  # type: ignore[arg-type]
     assert [("--repeat 5" in text) for text in stated] == [True] * is_advised

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.compare.causes import explain
-from perfctl.orchestrator.compare.compare import Side, compare
-from perfctl.orchestrator.report.compare.words import describe, of_the_change
+from perfctl.orchestrator.compare.causes import align_rows_of_pair
+from perfctl.orchestrator.compare.compare import ComparisonSide, compare_two_sides
+from perfctl.orchestrator.report.compare.words import describe_comparison, describe_part_of_change
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.view import View
 from perfctl.records.report import Kernel
@@ -24,12 +24,12 @@ def scaled(by: float) -> tuple[float, ...]:
     return tuple(by * factor for factor in QUIET)
 
 
-def view_of(a: Side, b: Side, **how: Any) -> View:
-    found = compare(a, b, **how)
-    return describe(found, [explain(pair) for pair in found.pairs])
+def view_of(a: ComparisonSide, b: ComparisonSide, **how: Any) -> View:
+    found = compare_two_sides(a, b, **how)
+    return describe_comparison(found, [align_rows_of_pair(pair) for pair in found.pairs])
 
 
-def said(a: Side, b: Side, **how: Any) -> tuple[str, ...]:
+def said(a: ComparisonSide, b: ComparisonSide, **how: Any) -> tuple[str, ...]:
     view = view_of(a, b, **how)
     for finding in view.findings:
         assert isinstance(finding, Finding)
@@ -119,7 +119,7 @@ def test_the_layer_that_changed_most_is_named_also_if_its_kernels_are_the_same()
         )
         for run in side.runs
     )
-    because = said(gpu_side("A", QUIET), Side("B", runs))[1]
+    because = said(gpu_side("A", QUIET), ComparisonSide("B", runs))[1]
     assert because.startswith("conv2 ")
     assert " changed most: " in because
     assert because.endswith(", with the same kernels.")
@@ -137,7 +137,7 @@ def test_a_step_that_grew_between_its_kernels_is_not_laid_to_them() -> None:
         )
         for run in b.runs
     )
-    news = said(gpu_side("A", QUIET), Side("B", longer))
+    news = said(gpu_side("A", QUIET), ComparisonSide("B", longer))
     assert news[0].startswith("The step is 100.0% slower at batch 64: 1.00 ms in A, 2.00 ms in B")
     assert news[1].endswith("the rest is between kernels (host, launches, data).")
 
@@ -152,13 +152,13 @@ def test_counts_stand_where_no_step_was_timed() -> None:
 
 
 def test_without_steps_and_counts_the_kernels_of_the_report_are_added_up() -> None:
-    def foreign(label: str, factor: float) -> Side:
+    def foreign(label: str, factor: float) -> ComparisonSide:
         (run,) = gpu_side(label, (factor,)).runs
         kernels = [
             kernel._replace(step=None, layer=None, direction=None) for kernel in run.report.kernels
         ]
         report = replace(run.report, kernels=kernels, steps=(), ranges=[], memory=())
-        return Side(
+        return ComparisonSide(
             label, (replace(run, report=report, workload=None, batch_size=None, layer_calls=()),)
         )
 
@@ -183,8 +183,10 @@ def test_changes_of_layers_are_parts_of_the_steps_only_where_they_add_up_to_it()
         parts = tuple(SimpleNamespace(change=change) for change in changes)
         return SimpleNamespace(parts=parts, timed=True, has_kernels=False, whole=100e6)
 
-    assert of_the_change(60e6, on_a_cpu(60e6, 40e6)) == "+60.0 ms of the +100 ms of the step"
-    apart = of_the_change(60e6, on_a_cpu(60e6, 90e6))
+    assert (
+        describe_part_of_change(60e6, on_a_cpu(60e6, 40e6)) == "+60.0 ms of the +100 ms of the step"
+    )
+    apart = describe_part_of_change(60e6, on_a_cpu(60e6, 90e6))
     assert (
         apart
         == "+60.0 ms, while the step changed by +100 ms; the medians of layers do not add up to "
@@ -193,12 +195,12 @@ def test_changes_of_layers_are_parts_of_the_steps_only_where_they_add_up_to_it()
 
 
 def test_a_kernel_of_a_report_without_steps_is_gone_from_the_complete_report() -> None:
-    def foreign(label: str, *names: str) -> Side:
+    def foreign(label: str, *names: str) -> ComparisonSide:
         kernels = [
             Kernel(launch, name, start_ns=10_000 * launch, duration_ns=5_000)
             for launch, name in enumerate(names)
         ]
-        return Side(label, (synthetic.foreign_run(1, kernels=kernels, ranges=[]),))
+        return ComparisonSide(label, (synthetic.foreign_run(1, kernels=kernels, ranges=[]),))
 
     stated = said(foreign("A", "gemm", "relu"), foreign("B", "gemm", "gemm"))
     (gone,) = (text for text in stated if "is gone" in text)
@@ -207,7 +209,7 @@ def test_a_kernel_of_a_report_without_steps_is_gone_from_the_complete_report() -
 
 
 def test_a_layer_that_only_one_side_has_is_named_although_the_times_are_noise() -> None:
-    def without(layer: str, side: Side) -> Side:
+    def without(layer: str, side: ComparisonSide) -> ComparisonSide:
         runs = [
             replace(
                 run,
@@ -226,9 +228,9 @@ def test_a_layer_that_only_one_side_has_is_named_although_the_times_are_noise() 
 
 
 def test_the_notes_of_several_batch_sizes_that_differ_in_numbers_are_one() -> None:
-    found = compare(gpu_side("A", QUIET), gpu_side("B", QUIET))
+    found = compare_two_sides(gpu_side("A", QUIET), gpu_side("B", QUIET))
     (pair,) = found.pairs
     other = replace(pair, batch_a=128, batch_b=128, notes=("In A the CPU was busy: 90%",))
     pairs = (replace(pair, notes=("In A the CPU was busy: 9%", "Once")), other)
-    view = describe(replace(found, pairs=pairs), [])
+    view = describe_comparison(replace(found, pairs=pairs), [])
     assert view.warnings[:2] == ("In A the CPU was busy: 90% (highest of batch 64, 128).", "Once.")

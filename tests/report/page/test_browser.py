@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.compare.compare import Side, compare
-from perfctl.orchestrator.report.compare.page import compare_view
+from perfctl.orchestrator.compare.compare import ComparisonSide, compare_two_sides
+from perfctl.orchestrator.report.compare.page import build_comparison_page
 from perfctl.orchestrator.report.page.page import render_view
 from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.report import Copy, Kernel, Range
@@ -295,11 +295,11 @@ def test_a_comparison_stands_alone_and_axe_finds_nothing_serious(
     browser: Any, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     a, b = (
-        Side(label, (synthetic.gpu_pair(number, 64)[0],))
+        ComparisonSide(label, (synthetic.gpu_pair(number, 64)[0],))
         for label, number in (("before", 1), ("after", 3))
     )
     file = tmp_path / "compare.html"
-    file.write_text(render_view(compare_view(compare(a, b))), encoding="utf-8")
+    file.write_text(render_view(build_comparison_page(compare_two_sides(a, b))), encoding="utf-8")
     with Visit(browser, file, **options) as visit:
         assert visit.fits()
         assert serious(visit) == []
@@ -341,5 +341,5 @@ def test_a_hundred_thousand_rows_draw_only_what_is_visible(browser: Any, tmp_pat
         assert 10 < figure.locator("tbody tr").count() < 100
         figure.locator(".scroll").evaluate("node => { node.scrollTop = node.scrollHeight; }")
         expect(figure.locator('tr[aria-rowindex="100001"]')).to_have_count(1)
-        figure.locator("input").fill("kernel_39")
+        figure.locator("input").fill_record("kernel_39")
         expect(figure.locator("[role=status]")).to_have_text("2500 shown")

@@ -8,21 +8,25 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ledger.prepared import PreparedRun, Study, studies
+from perfctl.orchestrator.ledger.prepared import PreparedRun, Study, group_into_studies
 from perfctl.orchestrator.ledger.sweep import BatchPoint
-from perfctl.orchestrator.ledger.timing import Spread
+from perfctl.orchestrator.ledger.timing import TimeSpread
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.charts.study import across
-from perfctl.orchestrator.report.findings import report_findings
+from perfctl.orchestrator.report.charts.study import draw_charts_of_studies
+from perfctl.orchestrator.report.findings import list_report_findings
 from perfctl.orchestrator.report.findings.rank import StepTime
-from perfctl.orchestrator.report.findings.step import batch_findings, idle_findings, sample_findings
-from perfctl.orchestrator.report.page.about import tools
-from perfctl.orchestrator.report.page.study import sweep_table
+from perfctl.orchestrator.report.findings.step import (
+    describe_busy_batches,
+    describe_idle_gpu,
+    describe_sample_times,
+)
+from perfctl.orchestrator.report.page.about import describe_tools
+from perfctl.orchestrator.report.page.study import build_sweep_table
 from perfctl.orchestrator.report.page.usage import (
-    explain_no_share,
-    memory_use_table,
-    waits_tables,
-    ways_table,
+    build_idle_gap_tables,
+    build_memory_use_table,
+    build_utilization_table,
+    explain_missing_busy_share,
 )
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.report import Device, Kernel, MemoryFigure, Sample, Step, Summary
@@ -64,21 +68,21 @@ def test_a_utilisation_far_below_a_tenth_of_a_percent_is_shown_and_not_rounded_t
     run = synthetic.foreign_run(
         1, profiler="dlprof", kernels=[], summaries=(Summary("GPU Utilization", 0.010363, "%"),)
     )
-    assert cells(ways_table([RunUsage(run)]), "GPU busy (DLProf)") == ["0.0104%"]
+    assert cells(build_utilization_table([RunUsage(run)]), "GPU busy (DLProf)") == ["0.0104%"]
 
 
 def test_ways_stand_side_by_side_waits_are_told_by_cause_and_memory_by_each_hand_that_measured_it() -> (
     None
 ):
-    table = ways_table([RunUsage(made(1, 1, 0.5))])
+    table = build_utilization_table([RunUsage(made(1, 1, 0.5))])
     assert (cells(table, "GPU busy (kernels)"), cells(table, "GPU busy (sampled)")) == (
         ["50.0%"],
         ["25.0%"],
     )
-    by_cause, longest = waits_tables([RunUsage(made(1, 1, 0.5))], {})
+    by_cause, longest = build_idle_gap_tables([RunUsage(made(1, 1, 0.5))], {})
     assert cells(by_cause, "host")[0].startswith("500")
     assert (cells(longest, "after"), cells(longest, "before")) == (["gemm"], ["last"])
-    table = memory_use_table([RunUsage(made(1, 1, 0.5))])
+    table = build_memory_use_table([RunUsage(made(1, 1, 0.5))])
     assert table is not None
     titles = [column.label for column in table.columns]
     assert {"peak reserved", "device in use", "device memory"} <= set(titles)
@@ -87,14 +91,14 @@ def test_ways_stand_side_by_side_waits_are_told_by_cause_and_memory_by_each_hand
 
 def test_findings_say_from_where_on_the_gpu_is_busy_why_it_waits_and_what_fits() -> None:
     runs = [made(batch, batch, share) for batch, share in ((1, 0.3), (5, 0.92), (10, 0.95))]
-    texts = [finding.text for finding in batch_findings([RunUsage(run) for run in runs])]
-    (idle,) = idle_findings([PreparedRun(run) for run in runs], {}, {1: StepTime(1000)})
+    texts = [finding.text for finding in describe_busy_batches([RunUsage(run) for run in runs])]
+    (idle,) = describe_idle_gpu([PreparedRun(run) for run in runs], {}, {1: StepTime(1000)})
     assert "from batch 5 on" in texts[0]
     assert "ran kernels for 30.0% of the time" in idle.text and "at batch 1:" in idle.text
     assert idle.impact_ns == pytest.approx(700) and idle.share == pytest.approx(0.7)
     assert texts[1].startswith("Batch 4,950 is the largest that fits")
-    assert "at no measured batch size" in next(batch_findings([RunUsage(runs[0])])).text
-    assert not list(batch_findings([RunUsage(synthetic.make_run())]))
+    assert "at no measured batch size" in next(describe_busy_batches([RunUsage(runs[0])])).text
+    assert not list(describe_busy_batches([RunUsage(synthetic.make_run())]))
 
 
 def test_both_drawings_hold_a_line_for_each_model() -> None:
@@ -103,7 +107,7 @@ def test_both_drawings_hold_a_line_for_each_model() -> None:
         for place, model in enumerate(("resnet18", "vgg11"))
         for batch in (1, 5, 10)
     ]
-    utilisation, memory = across(runs)
+    utilisation, memory = draw_charts_of_studies(runs)
     assert "resnet18, kernels batch 5: 25%" in utilisation.svg
     assert "vgg11, NVML batch 10: 25%" in utilisation.svg
     assert "Memory (device in use), by batch size. resnet18 batch 1: 5" in memory.svg
@@ -111,12 +115,12 @@ def test_both_drawings_hold_a_line_for_each_model() -> None:
 
 def test_where_no_share_can_be_said_the_reason_stands_there() -> None:
     kernels = [Kernel(0, "k", start_ns=0, duration_ns=9), Kernel(1, "k", duration_ns=9)]
-    said = explain_no_share([synthetic.make_run(profiler="nsys", kernels=kernels)])
+    said = explain_missing_busy_share([synthetic.make_run(profiler="nsys", kernels=kernels)])
     assert said is not None and said.startswith("1 of 2 kernels have no start or no duration")
     assert "ncu runs kernels one by one" in (
-        explain_no_share([synthetic.make_run(profiler="ncu", kernels=kernels)]) or ""
+        explain_missing_busy_share([synthetic.make_run(profiler="ncu", kernels=kernels)]) or ""
     )
-    assert explain_no_share([synthetic.make_run()]) is None
+    assert explain_missing_busy_share([synthetic.make_run()]) is None
 
 
 def test_many_short_waits_between_kernels_are_not_named_as_one() -> None:
@@ -124,8 +128,8 @@ def test_many_short_waits_between_kernels_are_not_named_as_one() -> None:
         Kernel(at, f"k{at}", start_ns=at * 1000, duration_ns=500, device_index=0) for at in range(6)
     ]
     run = synthetic.foreign_run(1, kernels=kernels, profiler="torch", ranges=[])
-    (prepared,) = studies([run])[0].prepared_runs
-    texts = [one.text for one in report_findings([prepared], {}, {})]
+    (prepared,) = group_into_studies([run])[0].prepared_runs
+    texts = [one.text for one in list_report_findings([prepared], {}, {})]
     assert any("ran kernels for" in text for text in texts)
     assert not any("One idle gap" in text for text in texts)
 
@@ -137,9 +141,9 @@ STUDY = Study("mnist_cnn", "train", "fp32", "cpu", None, ())
 def shown(samples: float | None, batches: float) -> dict[str, str]:
     """Column -> text of the only row."""
     point = BatchPoint(
-        8, Spread(STEP_NS, STEP_NS, STEP_NS, 1, STEP_NS), "steps", {}, (), samples, batches
+        8, TimeSpread(STEP_NS, STEP_NS, STEP_NS, 1, STEP_NS), "steps", {}, (), samples, batches
     )
-    view = sweep_table([point])
+    view = build_sweep_table([point])
     assert view is not None
     return {
         column.label: cell.text for column, cell in zip(view.columns, view.rows[0], strict=True)
@@ -171,10 +175,11 @@ def test_a_run_of_unknown_version_does_not_name_its_tool_twice() -> None:
         ]
 
     assert (
-        tools(runs(("torch", None), ("torch", "2.14.1"), ("nsys", None))) == "torch 2.14.1 + nsys"
+        describe_tools(runs(("torch", None), ("torch", "2.14.1"), ("nsys", None)))
+        == "torch 2.14.1 + nsys"
     )
     assert (
-        tools(runs(("ncu", "2025.3"), ("ncu", "2025.1"), ("none", None)))
+        describe_tools(runs(("ncu", "2025.3"), ("ncu", "2025.1"), ("none", None)))
         == "ncu 2025.3 + ncu 2025.1 + no profiler"
     )
 
@@ -182,10 +187,10 @@ def test_a_run_of_unknown_version_does_not_name_its_tool_twice() -> None:
 def test_a_batch_whose_run_is_not_complete_is_not_ranked() -> None:
     points = [
         BatchPoint(
-            batch, Spread(ns, ns, ns, 3, ns), "steps", {}, (), batch, is_complete=is_complete
+            batch, TimeSpread(ns, ns, ns, 3, ns), "steps", {}, (), batch, is_complete=is_complete
         )
         for batch, ns, is_complete in ((8, 8e6, True), (16, 1e6, False), (32, 16e6, True))
     ]
-    (finding,) = sample_findings(STUDY, points)
+    (finding,) = describe_sample_times(STUDY, points)
     assert "lowest" not in finding.text
-    assert list(sample_findings(STUDY, points[:2])) == []
+    assert list(describe_sample_times(STUDY, points[:2])) == []

@@ -12,26 +12,35 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.commands.predict import answer_question
+from perfctl.orchestrator.commands.predict import answer_training_question
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine, find_device
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.orchestrator.estimate.memory import reserve_on
+from perfctl.orchestrator.estimate.memory import get_default_reserve
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.answer import Question
-from perfctl.orchestrator.predict.cost import Job, Span, room_of, training
+from perfctl.orchestrator.predict.cost import (
+    Span,
+    TrainingJob,
+    compute_memory_need,
+    compute_training_cost,
+)
 from perfctl.orchestrator.predict.models import subjects
-from perfctl.orchestrator.predict.models.calculator import SAME_BYTES, Model, planned_model
-from perfctl.orchestrator.predict.operations import Measured, StepSpec
-from perfctl.orchestrator.predict.predict import predict
-from perfctl.orchestrator.predict.step_parts import floor_of_step
+from perfctl.orchestrator.predict.models.calculator import (
+    SAME_BYTES,
+    CalculatorModel,
+    build_planned_model,
+)
+from perfctl.orchestrator.predict.operations import StepMeasurement, StepSpec
+from perfctl.orchestrator.predict.predict import predict_from_best_source
+from perfctl.orchestrator.predict.step_parts import compute_step_floor
 from perfctl.orchestrator.report.calculator import (
     CalculatorContents,
     CalculatorView,
     ListedDevice,
-    page_view,
+    build_calculator_page,
 )
 from perfctl.orchestrator.report.page.page import render_calculator
-from perfctl.workloads.models.plan import canonical, read_settings
+from perfctl.workloads.models.plan import format_canonical_spec, parse_spec_settings
 from tests.report import calculator_points as points
 
 POINTS = 120
@@ -64,7 +73,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
 
     The page knows the tensors' memory only, whichever of them is asked for.
     """
-    real, seen = subjects._storages, set()
+    real, seen = subjects._trace_step_memory, set()
 
     def storages(spec: str, optimizer: str, *rest: Any) -> Any:
         key = (spec.partition(":")[0], optimizer)
@@ -73,7 +82,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
         seen.add(key)
         return real(spec, optimizer, *rest)
 
-    monkeypatch.setattr(subjects, "_storages", storages)
+    monkeypatch.setattr(subjects, "_trace_step_memory", storages)
     return seen
 
 
@@ -101,7 +110,7 @@ def test_page_and_command_agree_without_measurements(
             efficiency=choice["efficiency"] or None,
         )
         try:
-            found = answer_question(question)
+            found = answer_training_question(question)
         except PerfctlError as error:
             refused += 1
             assert said == {
@@ -109,11 +118,11 @@ def test_page_and_command_agree_without_measurements(
             } or (choice["gpus"] > 1 and "reach each other is not known" in said["refused"]), choice
             continue
         room, machine = found.training.room, found.device.machine
-        by_tensors = room_of(
+        by_tensors = compute_memory_need(
             found.subject.lines or (),
             choice["batch"],
             machine.memory_bytes,
-            reserve_on(machine.kind),
+            get_default_reserve(machine.kind),
         )
         if room is not None and room.largest is not None and by_tensors.largest is not None:
             assert room.largest <= by_tensors.largest, "the page's largest batch is a bound"
@@ -148,7 +157,7 @@ def known(devices: dict[str, Device]) -> CalculatorContents:
         fit_steps(f"steps made up on {name}", found, devices[name].machine)
         for name, found in records.items()
     ]
-    models: list[Model] = [planned_model(spec) for spec in MODELS]
+    models: list[CalculatorModel] = [build_planned_model(spec) for spec in MODELS]
     places = [
         ListedDevice(
             one.machine,
@@ -161,13 +170,13 @@ def known(devices: dict[str, Device]) -> CalculatorContents:
         for one in devices.values()
     ]
     measured = [one for found in records.values() for one in found[:20]]
-    return CalculatorContents(models, places, fits, measured, (), published.load("gpu"))
+    return CalculatorContents(models, places, fits, measured, (), published.load_shipped_fit("gpu"))
 
 
 @pytest.fixture(scope="module")
 def view(known: CalculatorContents) -> CalculatorView:
     """What the page with all of them shows."""
-    return page_view(known, date="2026-11-20", version="0")
+    return build_calculator_page(known, date="2026-11-20", version="0")
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +184,7 @@ def written(view: CalculatorView) -> str:
     return render_calculator(view)
 
 
-def steps(machine: Machine) -> Iterator[Measured]:
+def steps(machine: Machine) -> Iterator[StepMeasurement]:
     rng = random.Random(machine.name)
     for depth in (18, 26, 34, 50, 101):
         for width in (16, 64):
@@ -185,8 +194,8 @@ def steps(machine: Machine) -> Iterator[Measured]:
                     f"vgg:depth={min(depth, 40)},width={width}",
                 ):
                     case = case_of(spec, batch, "fp32", rng.choice(["sgd", "momentum"]))
-                    seconds = floor_of_step(case, machine) * rng.uniform(1.3, 2.6) + 1e-3
-                    yield Measured(
+                    seconds = compute_step_floor(case, machine) * rng.uniform(1.3, 2.6) + 1e-3
+                    yield StepMeasurement(
                         case,
                         machine.name,
                         seconds,
@@ -202,7 +211,7 @@ def case_of(model: str, batch: int, precision: str, optimizer: str) -> StepSpec:
     return model_of(model).network.case(batch, precision, optimizer)
 
 
-model_of = cache(planned_model)
+model_of = cache(build_planned_model)
 
 
 def test_page_and_python_agree_by_every_way_of_predicting(
@@ -268,7 +277,7 @@ def test_where_the_time_goes_is_where_the_layers_shares_say(
     )
     for choice, works in zip(choices, found, strict=True):
         case = case_of(choice["model"], choice["batch"], "fp32", choice["optimizer"])
-        shares = predict(
+        shares = predict_from_best_source(
             case, devices[choice["device"]].machine, (), known.fits, known.published
         ).shares
         amounts = {work: sum(limits.values()) for work, limits in works.items()}
@@ -290,8 +299,8 @@ def test_where_the_time_goes_is_where_the_layers_shares_say(
 
 def canonical_of(model: str) -> str:
     """Without the optimizer that a measured step's name carries."""
-    family, settings = read_settings(model)
-    return canonical(family, {**settings, "optimizer": "sgd"})
+    family, settings = parse_spec_settings(model)
+    return format_canonical_spec(family, {**settings, "optimizer": "sgd"})
 
 
 def expected_of(
@@ -300,9 +309,9 @@ def expected_of(
     """Raises ValueError where there is nothing to predict."""
     case = case_of(choice["model"], choice["batch"], choice["precision"], choice["optimizer"])
     machine = device.machine
-    step = predict(case, machine, known.measured, known.fits, known.published)
+    step = predict_from_best_source(case, machine, known.measured, known.fits, known.published)
     sheet = device.board.gpu if device.board else None
-    job = Job(
+    job = TrainingJob(
         choice["batch"],
         choice["samples"],
         choice["epochs"],
@@ -316,15 +325,15 @@ def expected_of(
     lines = (model_of(choice["model"]).lines or {})[
         SAME_BYTES.get(choice["precision"], choice["precision"])
     ]
-    found = training(
+    found = compute_training_cost(
         Span(step.seconds, step.low, step.high),
         job,
         backward=step.phases.get("backward") if step.way != "published" else None,
-        room=room_of(
+        room=compute_memory_need(
             lines[choice["optimizer"]],
             choice["batch"],
             machine.memory_bytes,
-            reserve_on(machine.kind),
+            get_default_reserve(machine.kind),
         ),
     )
     result: dict[str, Any] = points.said_of(step, found)

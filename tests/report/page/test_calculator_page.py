@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.machines import BOARDS, flops_per_second
-from perfctl.orchestrator.evidence import store_and_devices
-from perfctl.orchestrator.predict.prices import load
+from perfctl.orchestrator.counts.hardware.machines import BOARDS, compute_peak_flops
+from perfctl.orchestrator.evidence import find_store_evidence
+from perfctl.orchestrator.predict.prices import load_price_table
 from perfctl.orchestrator.report.calculator import FamilyAnswers
-from perfctl.orchestrator.report.page.page import calculator_digest
+from perfctl.orchestrator.report.page.page import compute_calculator_digest
 from perfctl.orchestrator.report.page.server import PageServer
 from tests.report.visit import Visit, on_a_screen_and_a_phone, serious
 
@@ -71,7 +71,7 @@ def test_a_link_reproduces_the_choice_and_the_choice_makes_the_link(visit: Any) 
     }
     assert visit.locator("#c-family").input_value() == "resnet"
     first = visit.locator("#sentence").inner_text()
-    visit.locator("#c-epochs").fill("24")
+    visit.locator("#c-epochs").fill_record("24")
     expect(visit).to_have_url(re.compile("epochs=24"))
     assert visit.evaluate("location.hash") == HASH.replace("epochs=12", "epochs=24")
     said = visit.locator("#sentence").inner_text()
@@ -87,11 +87,11 @@ def test_the_slider_and_the_number_move_each_other_and_what_is_no_number_is_said
     assert box.input_value() == "1"
     visit.keyboard.press("End")
     assert box.input_value() == "4096"
-    box.fill("64")
+    box.fill_record("64")
     assert slider.input_value() == "500", "64 lies in the middle between 1 and 4096 on a log scale"
     before = visit.locator("#sentence").inner_text()
     for wrong in ("", "-3", "1.5", "abc", "1e400"):
-        visit.locator("#c-batch").fill(wrong)
+        visit.locator("#c-batch").fill_record(wrong)
         assert visit.locator("#c-batch").get_attribute("aria-invalid") == "true", wrong
         assert "64 is still used" in visit.locator("#w-batch").inner_text()
         assert visit.locator("#sentence").inner_text() == before
@@ -249,8 +249,8 @@ def test_without_javascript_the_page_says_what_else_there_is(browser: Any, page:
 
 @pytest.fixture(scope="module")
 def server(page: Path) -> Iterator[PageServer]:
-    answers = FamilyAnswers(partial(store_and_devices, page.parent / "no.db"))
-    digest = calculator_digest()
+    answers = FamilyAnswers(partial(find_store_evidence, page.parent / "no.db"))
+    digest = compute_calculator_digest()
     with PageServer(page.parent, "127.0.0.1", 0, lambda: "", answers.answer, digest) as found:
         thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -330,7 +330,7 @@ def test_through_serve_what_cannot_be_is_refused_with_the_reason_and_a_server_th
     assert "use depth=26 or depth=28" in served.locator("#troubles").inner_text()
     assert "no such network" in served.locator("#figures").inner_text().lower()
     assert served.locator("#figures dd:not(.no)").count() == 0
-    served.locator("#c-p-depth").fill("26")
+    served.locator("#c-p-depth").fill_record("26")
     expect(served.locator("#troubles")).to_be_hidden()
     settled(served)
     assert served.locator("#figures dd.est").count() == 5
@@ -349,7 +349,7 @@ def test_it_opens_on_a_gpu_with_a_price_of_the_newest_date_in_mixed_precision_an
     assert visit.locator("#c-precision").input_value() == "mixed"
     alone = [
         price
-        for price in load().certain.prices
+        for price in load_price_table().certain.prices
         if price.board and price.count == 1 and price.on_demand
     ]
     newest, device = max(price.date for price in alone), visit.locator("#c-device").input_value()
@@ -364,7 +364,7 @@ def test_it_opens_on_a_gpu_with_a_price_of_the_newest_date_in_mixed_precision_an
         for row in visit.locator("#gpus tbody tr").all()
     }
     for device in BOARDS:
-        paths = flops_per_second(device.gpu)
+        paths = compute_peak_flops(device.gpu)
         best = "bf16" if "tensor bf16" in paths else "fp16" if "tensor fp16" in paths else "fp32"
         assert said[device.name] == best, device.name
     assert {"bf16", "fp16", "fp32"} <= set(said.values())

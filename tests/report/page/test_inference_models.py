@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.inference import pays_until
+from perfctl.orchestrator.ledger.usage.inference import find_last_paying_batch
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.page.sections import page_view
-from perfctl.orchestrator.report.studies.inference import inference_answer
+from perfctl.orchestrator.report.page.sections import build_report_view
+from perfctl.orchestrator.report.studies.inference import build_inference_answer
 from perfctl.orchestrator.report.studies.inference_findings import (
-    inference_findings,
-    list_models,
-    times_as_many,
+    format_times_as_many,
+    join_facts_of_models,
+    list_inference_findings,
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.records.report import Gap, Step, Summary
@@ -84,12 +84,12 @@ def stated(part: View) -> list[Finding]:
 
 
 def view(runs: Sequence[Run]) -> View:
-    first, *_ = page_view(runs, generated_at=MADE, title=None).chapters
+    first, *_ = build_report_view(runs, generated_at=MADE, title=None).chapters
     return first
 
 
 def test_several_models_are_one_part_of_the_page_and_their_details_are_folded() -> None:
-    page = page_view(sweep(*TWO), generated_at=MADE, title=None)
+    page = build_report_view(sweep(*TWO), generated_at=MADE, title=None)
     joint, *details = page.chapters
     assert page.title == joint.title == "Inference: fast_net, slow_net"
     assert [part.is_folded for part in (joint, *details)] == [False, True, True]
@@ -146,7 +146,7 @@ def test_models_that_the_steps_cannot_tell_apart_have_no_winner_and_few_batches_
 def test_more_batch_stops_paying_where_no_larger_one_gives_a_tenth_more(
     rates: dict[int, float], since: int
 ) -> None:
-    assert pays_until(rates) == since
+    assert find_last_paying_batch(rates) == since
 
 
 def test_where_more_batch_stops_paying_is_said_and_1_0_times_is_put_in_words() -> None:
@@ -156,7 +156,7 @@ def test_where_more_batch_stops_paying_is_said_and_1_0_times_is_put_in_words() -
     assert f"{pays} 4." not in texts and f"{pays} none up to 20." in texts
     texts = [item.text for item in stated(view(sweep(("net", ((1, 2), (4, 8), (20, 46.5))))))]
     assert f"{pays} 4." in texts, "400 to 412 images/s"
-    assert (times_as_many(1.04), times_as_many(1.06)) == (
+    assert (format_times_as_many(1.04), format_times_as_many(1.06)) == (
         "about as many as",
         "1.1 times as many as",
     )
@@ -203,8 +203,8 @@ def test_accuracy_of_a_handful_of_images_has_no_interval_but_what_would_give_one
 
 def test_a_sentence_has_as_many_models_as_fit() -> None:
     facts = [letter * 70 for letter in "ab"]
-    assert [*list_models("Slow:", facts)] == [f"Slow: {facts[0]} and others."]
-    assert [*list_models("Slow:", ["a", "b"])] == ["Slow: a; b."]
+    assert [*join_facts_of_models("Slow:", facts)] == [f"Slow: {facts[0]} and others."]
+    assert [*join_facts_of_models("Slow:", ["a", "b"])] == ["Slow: a; b."]
 
 
 def infer(batch: int, compute: int = 10, slow: int = 10, count: int = 40, **changes: Any) -> Run:
@@ -221,7 +221,7 @@ def accuracy(top1: float | None, top5: float | None = 0.9) -> tuple[Summary, ...
 
 
 def said(*runs: Any) -> str:
-    return " ".join(item.text for item in inference_findings(runs))
+    return " ".join(item.text for item in list_inference_findings(runs))
 
 
 def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_an_uneven_tail() -> (
@@ -264,11 +264,11 @@ def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_n
     gaps = tuple(
         Gap(name, "not_available", "the weights are random") for name in ("top1", "top5", "loss")
     )
-    first, second = inference_answer(
+    first, second = build_inference_answer(
         [infer(4, count=5, summaries=accuracy(None, None), gaps=gaps)]
     ).tables
     assert "p99" not in [column.label for column in first.columns]
     assert "p95: too few batches: a p95 needs 20." in first.notes
     assert "images/s" in [column.label for column in second.columns]
-    assert inference_answer([synthetic.make_run()]).tables == ()
-    assert inference_findings([synthetic.make_run()]) == []
+    assert build_inference_answer([synthetic.make_run()]).tables == ()
+    assert list_inference_findings([synthetic.make_run()]) == []

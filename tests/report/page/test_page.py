@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report.page import about
-from perfctl.orchestrator.report.page.page import render, render_view
-from perfctl.orchestrator.report.page.sections import page_view
+from perfctl.orchestrator.report.page.page import render_run_report, render_view
+from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.orchestrator.report.tables import (
     TURNING,
     Column,
+    build_complete_table,
+    build_table,
     number_cell,
-    table,
     time_column,
-    whole_table,
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.records.paper import LayerCall
@@ -38,7 +38,7 @@ NAMES = (*HOSTILE, "{{ 7 * 7 }} {% raw %} $\\frac{1}{2}$ \x00 \ud800")
 
 
 def html(*runs: Any) -> str:
-    return render(runs, generated_at=WHEN)
+    return render_run_report(runs, generated_at=WHEN)
 
 
 @pytest.fixture(scope="module")
@@ -346,7 +346,7 @@ def test_failed_runs_are_listed_with_their_reason_and_differences_between_runs_a
 
 
 def shown(runs: list[Any]) -> View:
-    return page_view(runs, generated_at=WHEN, title=None)
+    return build_report_view(runs, generated_at=WHEN, title=None)
 
 
 def rows(found: View) -> list[dict[str, str]]:
@@ -400,7 +400,9 @@ def test_reports_without_times_and_counts_stand_in_the_table_and_in_no_drawing()
 
 def test_of_many_groups_only_the_first_is_open() -> None:
     few, many = (
-        page_view([synthetic.foreign_run(i) for i in range(1, number)], generated_at=WHEN, title="")
+        build_report_view(
+            [synthetic.foreign_run(i) for i in range(1, number)], generated_at=WHEN, title=""
+        )
         for number in (4, 6)
     )
     assert [study.is_folded for study in few.chapters] == [False] * 3
@@ -433,7 +435,7 @@ def test_the_order_of_the_rows_is_said_where_it_is_true() -> None:
             "not in order": [[1, 1, 2], [2, 3, 1]],
             "one row": [[1, 1, 1]],
         }.items()
-        if (made := table("t", columns, cells)) is not None
+        if (made := build_table("t", columns, cells)) is not None
     }
     assert heads == {
         "first that is in order": ["", "descending", ""],
@@ -444,7 +446,7 @@ def test_the_order_of_the_rows_is_said_where_it_is_true() -> None:
 
 def test_a_number_whose_title_has_a_minus_is_sorted_by_its_value() -> None:
     cells = [number_cell("0.48 ms", f"{sign}480,000 ns", ns, mark=sign) for sign, ns in SIGNED]
-    table = whole_table("Changes", [time_column("change")], [[cell] for cell in cells])
+    table = build_complete_table("Changes", [time_column("change")], [[cell] for cell in cells])
     page = render_view(View("Changes", tables=(table,)))
     assert [f'data-v="{ns}"' in page for _, ns in SIGNED] == [True, True]
 
@@ -457,6 +459,6 @@ def test_the_command_of_one_batch_size_has_it_and_that_of_several_a_gap(
         replace(run, command=("python", "train.py", "--batch", str(run.batch_size), "--record"))
         for run in synthetic.gpu_sweep(*batches)
     ]
-    (study,) = studies(runs)
-    lines = [command for _, command in about.commands(study)]
+    (study,) = group_into_studies(runs)
+    lines = [command for _, command in about.list_repeat_commands(study)]
     assert f"python train.py --batch {batch} --record" in lines

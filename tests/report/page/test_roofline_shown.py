@@ -10,13 +10,13 @@ import pytest
 
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.report.ledger.roofline import (
-    bound_cell,
-    describe_bound,
-    describe_peaks,
-    roofline_charts,
-    roofline_tables,
+    build_bound_cell,
+    build_roofline_tables,
+    describe_device_peaks,
+    describe_roofline_bound,
+    draw_roofline_charts,
 )
-from perfctl.orchestrator.report.page.page import render
+from perfctl.orchestrator.report.page.page import render_run_report
 from perfctl.records.report import Counter
 from perfctl.records.run import Run
 from tests.make import synthetic
@@ -49,14 +49,17 @@ def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_
     assert point is not None
     intensity = synthetic.macs("conv2", 64) / 100_000
     ridge = 80 * 64 * 2 * 1.53e9 / 900e9
-    said = describe_bound(point, found.roofline) or ""
+    said = describe_roofline_bound(point, found.roofline) or ""
     assert said.startswith(
         f"compute-bound: {intensity:.0f} FLOP per byte, above the ridge at {ridge:.1f}"
     )
-    assert bound_cell(point, found.roofline).text == f"compute {round((point.reached or 0) * 100)}%"
-    note = describe_peaks(found.roofline)
+    assert (
+        build_bound_cell(point, found.roofline).text
+        == f"compute {round((point.reached or 0) * 100)}%"
+    )
+    note = describe_device_peaks(found.roofline)
     assert "published values of the V100 SXM2, dense" in note and "memory 900 GB/s" in note
-    captions = [table.caption for table in roofline_tables(found.roofline)]
+    captions = [table.caption for table in build_roofline_tables(found.roofline)]
     assert captions == [
         "Complete steps: utilization",
         "Roofline of the layers",
@@ -66,7 +69,7 @@ def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_
 
 def test_refused_points_are_not_drawn_and_counted_in_the_note() -> None:
     roofs = analysed(*with_bytes(synthetic.gpu_pair(1, 64), 20_000_000)).roofline
-    (drawn,) = roofline_charts("s1", roofs, {})
+    (drawn,) = draw_roofline_charts("s1", roofs, {})
     over = [p for p in roofs.at("layer") if p.refused]
     assert over and f"{len(over)} refused and not drawn" in drawn.note
     assert not any(f">{p.traffic.name}<" in drawn.svg for p in over)
@@ -100,7 +103,7 @@ def with_levels(runs: list[Run], tensor: str = "") -> list[Run]:
 
 def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level() -> None:
     roofs = analysed(*with_levels(synthetic.gpu_pair(1, 64), "fc1")).roofline
-    drawings = roofline_charts("s1", roofs, {})
+    drawings = draw_roofline_charts("s1", roofs, {})
     assert [re.search(r"and the (.+) ceilings", one.title)[1] for one in drawings] == [
         "fp32",
         "tensor fp16",
@@ -129,7 +132,9 @@ def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level() 
 
 def test_the_table_by_level_has_the_points_of_the_drawing(found: Analysis) -> None:
     roofs = analysed(*with_levels(synthetic.gpu_pair(1, 64))).roofline
-    (table,) = [one for one in roofline_tables(roofs) if one.caption == "Roofline of the layers"]
+    (table,) = [
+        one for one in build_roofline_tables(roofs) if one.caption == "Roofline of the layers"
+    ]
     heads = [column.label for column in table.columns]
     rows = {(row[0].value, row[heads.index("level")].text): row for row in table.rows}
     for point in roofs.at("layer"):
@@ -140,7 +145,7 @@ def test_the_table_by_level_has_the_points_of_the_drawing(found: Analysis) -> No
                 None if one.reached is None else pytest.approx(one.reached, abs=1e-6)
             )
     assert len(table.marks) == len(table.rows) and table.marks[0] == ("conv1", "forward")
-    plain = roofline_tables(found.roofline)[1]
+    plain = build_roofline_tables(found.roofline)[1]
     assert "level" not in {column.label for column in plain.columns}, "DRAM alone"
 
 
@@ -148,10 +153,10 @@ def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_s
     None
 ):
     roofs = analysed(*synthetic.gpu_pair(1, 64)).roofline
-    assert roofline_charts("s1", roofs, {}) == ()
-    table = roofline_tables(roofs)[1]
+    assert draw_roofline_charts("s1", roofs, {}) == ()
+    table = build_roofline_tables(roofs)[1]
     assert any("no DRAM bytes were measured" in note for note in table.notes)
-    page = render([synthetic.cpu_run(1, 16)], generated_at=WHEN)
+    page = render_run_report([synthetic.cpu_run(1, 16)], generated_at=WHEN)
     assert "perfctl has no published peaks for CPUs" in page and "--peaks measured" in page
 
 
@@ -167,5 +172,5 @@ def test_a_rule_of_the_executed_flops_is_no_reason_for_a_missing_utilization() -
         )
         for point in roofs.above_kernels
     )
-    notes = roofline_tables(replace(roofs, above_kernels=points))[1].notes
+    notes = build_roofline_tables(replace(roofs, above_kernels=points))[1].notes
     assert any("HFU" in note for note in notes) and not any("a rule" in note for note in notes)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report.page import timeline
-from perfctl.orchestrator.report.page.about import missing_values
+from perfctl.orchestrator.report.page.about import build_missing_values_table
 from perfctl.records.report import Copy, Gap, Kernel, OpCall, Range
 from tests.make import synthetic
 
@@ -71,7 +71,7 @@ def test_operators_and_waits_stand_inside_of_the_ranges_of_their_thread_each_onc
         OpCall("aten::add", None, 30, thread=7),
     )
     run = synthetic.make_run(ranges=ranges, op_calls=calls)
-    (view,) = timeline.timelines([run], {}, {})
+    (view,) = timeline.build_timelines([run], {}, {})
     title = "host ranges and calls, thread"
     assert bars(view, f"{title} 1") == [(0, 100, "forward", 0), (10, 30, "aten::mm", 1)]
     assert bars(view, f"{title} 2") == [(5, 20, "cudaStreamSynchronize", 0)]
@@ -92,7 +92,7 @@ def test_everything_is_drawn_and_the_view_opens_on_the_step_of_median_length_up_
         Kernel(n, "k", step=n, stream=7, start_ns=n * 10_000 + 400, duration_ns=300)
         for n in range(3)
     ]
-    (view,) = timeline.timelines(
+    (view,) = timeline.build_timelines(
         [synthetic.make_run(ranges=[*steps(900, 500, 100), conv], kernels=kernels)],
         {"conv1": 2},
         {},
@@ -122,7 +122,9 @@ def test_kernels_that_overlap_on_a_stream_stand_below_each_other_and_copies_have
         Kernel(n, f"k{n}", stream=1, start_ns=start, duration_ns=10)
         for n, start in enumerate((0, 5, 10))
     ]
-    (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=kernels, ranges=[])], {}, {})
+    (view,) = timeline.build_timelines(
+        [synthetic.foreign_run(1, kernels=kernels, ranges=[])], {}, {}
+    )
     assert bars(view, "kernels, stream 1") == [
         (0, 10, "k0", 0),
         (5, 10, "k1", 1),
@@ -130,7 +132,7 @@ def test_kernels_that_overlap_on_a_stream_stand_below_each_other_and_copies_have
     ]
     kernel = Kernel(0, "k", stream=7, start_ns=0, duration_ns=100)
     copies = [Copy("HtoD", 4_000_000, 20, 30, stream=7), Copy("HtoD", None, None, None)]
-    (view,) = timeline.timelines(
+    (view,) = timeline.build_timelines(
         [synthetic.foreign_run(1, kernels=[kernel], copies=copies, ranges=[])], {}, {}
     )
     assert bars(view, "copies, stream 7") == [(20, 30, "copy HtoD", 0)]
@@ -150,7 +152,9 @@ def test_kernels_name_the_range_around_their_launch_and_ranges_are_projected_to_
         Kernel(1, "b", range_number=0, stream=7, start_ns=200, duration_ns=40),
         Kernel(2, "c", stream=7, start_ns=300, duration_ns=40),
     ]
-    (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=kernels, ranges=ranges)], {}, {})
+    (view,) = timeline.build_timelines(
+        [synthetic.foreign_run(1, kernels=kernels, ranges=ranges)], {}, {}
+    )
     assert [name for _, _, name, _ in bars(view, "host ranges")] == [
         "outer",
         "inner",
@@ -168,9 +172,9 @@ def test_kernels_name_the_range_around_their_launch_and_ranges_are_projected_to_
 
 def test_ncu_has_no_timeline_and_the_missing_values_say_why() -> None:
     ncu = synthetic.gpu_pair(1, 64)[1]
-    assert timeline.timelines([ncu], {}, {}) == ()
-    (study,) = studies([ncu])
-    table = missing_values(study, ledger(study))
+    assert timeline.build_timelines([ncu], {}, {}) == ()
+    (study,) = group_into_studies([ncu])
+    table = build_missing_values_table(study, ledger(study))
     assert table is not None
     reasons = {row[0].text: row[1].text for row in table.rows}
     assert reasons["share of time with a kernel"].startswith("ncu runs kernels one")
@@ -184,8 +188,8 @@ def test_missing_values_of_one_reason_are_one_row_with_the_range_of_their_number
     ]
     gaps.append(Gap("sample.power_w", "not_collected", "the file has no column for it"))
     run = synthetic.make_run(gaps=tuple(gaps))
-    (study,) = studies([run])
-    table = missing_values(study, ledger(study))
+    (study,) = group_into_studies([run])
+    table = build_missing_values_table(study, ledger(study))
     assert table is not None
     reasons = {row[0].text: row[1].text for row in table.rows}
     assert reasons["A table, B table, C table"] == f"{30} to {3178:,} rows are not read"
@@ -200,7 +204,7 @@ def test_beyond_the_bound_a_view_has_the_first_bars_from_where_it_opens_and_says
         Kernel(n, f"k{n % 3}", stream=7, start_ns=1000 * n, duration_ns=9) for n in range(99)
     ]
     run = synthetic.make_run(ranges=steps(20, 20, 20), kernels=kernels)
-    (view,) = timeline.timelines([run], {}, {})
+    (view,) = timeline.build_timelines([run], {}, {})
     track = track_of(view, "kernels, stream 7")
     assert 38 <= track["count"] <= 40
     assert view["opened"].startswith("step 0") and view["length"] < 99_000
@@ -215,13 +219,15 @@ def test_kernels_without_a_time_are_counted_and_not_drawn() -> None:
         Kernel(1, "b", stream=7),
         Kernel(2, "c", start_ns=1),
     ]
-    (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=kernels, ranges=[])], {}, {})
+    (view,) = timeline.build_timelines(
+        [synthetic.foreign_run(1, kernels=kernels, ranges=[])], {}, {}
+    )
     assert view["notes"] == ["2 kernels without start or duration are not drawn"]
 
 
 @pytest.mark.parametrize("values", [[], [0, 0], [1, 127, 128, 16_384, 2**35 + 3, 0], [9]])
 def test_packed_integers_are_read_back(values: list[int]) -> None:
-    assert decoded(timeline.integers(values), len(values)) == values
+    assert decoded(timeline.encode_leb128(values), len(values)) == values
     both = [value * (-1) ** place for place, value in enumerate(values)]
-    zigzag = decoded(timeline.integers(both, signed=True), len(both))
+    zigzag = decoded(timeline.encode_leb128(both, signed=True), len(both))
     assert [-(v + 1) // 2 if v % 2 else v // 2 for v in zigzag] == both

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset, TensorDataset
 
 from perfctl.workloads.data import mnist
-from perfctl.workloads.data.images import Score
-from perfctl.workloads.spec import Options, WorkloadError
+from perfctl.workloads.data.images import ClassificationScore
+from perfctl.workloads.spec import WorkloadError, WorkloadOptions
 from tests.workloads.imagenet_shaped import slow
 
 
@@ -55,18 +55,19 @@ def test_drawn_digits_have_the_form_of_mnist():
 
 
 def test_train_and_test_digits_differ():
-    train, test = mnist.load_digits(Options(batch_size=4))
-    assert (mnist.size(train), mnist.size(test)) == (2048, 512)
+    train, test = mnist.load_digits(WorkloadOptions(batch_size=4))
+    assert (mnist.count_samples(train), mnist.count_samples(test)) == (2048, 512)
     assert not torch.equal(
-        mnist.collate(train, torch.arange(9))[0], mnist.collate(test, torch.arange(9))[0]
+        mnist.collate_batch(train, torch.arange(9))[0],
+        mnist.collate_batch(test, torch.arange(9))[0],
     )
 
 
 def test_mnist_files_are_read_and_normalised(tmp_path):
     pixels = write_mnist(tmp_path, train=12, test=5)
-    train, test = mnist.load_digits(Options(batch_size=4, data="mnist", data_dir=tmp_path))
-    assert (mnist.size(train), mnist.size(test)) == (12, 5)
-    images, labels = mnist.collate(train, torch.tensor([11, 0]))
+    train, test = mnist.load_digits(WorkloadOptions(batch_size=4, data="mnist", data_dir=tmp_path))
+    assert (mnist.count_samples(train), mnist.count_samples(test)) == (12, 5)
+    images, labels = mnist.collate_batch(train, torch.tensor([11, 0]))
     expected = (pixels[[11, 0]].double() / 255 - 0.1307) / 0.3081
     assert torch.allclose(images[:, 0].double(), expected, atol=1e-6)
     assert labels.tolist() == [1, 0]
@@ -102,9 +103,9 @@ def test_a_cut_off_mnist_file_is_named_as_unreadable(tmp_path):
 
 def test_batches_are_always_full_and_samples_repeat():
     numbers = TensorDataset(torch.arange(5), torch.arange(5))
-    batches = mnist.fixed_batches(numbers, batch_size=8, most=3)
+    batches = mnist.make_fixed_batches(numbers, batch_size=8, most=3)
     assert [inputs.tolist() for inputs, _ in batches] == [[0, 1, 2, 3, 4, 0, 1, 2]]
-    batches = mnist.fixed_batches(numbers, batch_size=2, most=10)
+    batches = mnist.make_fixed_batches(numbers, batch_size=2, most=10)
     assert [inputs.tolist() for inputs, _ in batches] == [[0, 1], [2, 3]], (
         "no more than the data fills"
     )
@@ -118,7 +119,7 @@ def test_a_data_set_without_tensors_is_put_together_sample_by_sample():
         def __len__(self) -> int:
             return 9
 
-    inputs, labels = mnist.collate(Squares(), torch.tensor([2, 3]))
+    inputs, labels = mnist.collate_batch(Squares(), torch.tensor([2, 3]))
     assert inputs.tolist() == [[2.0], [3.0]]
     assert labels.tolist() == [4, 9]
 
@@ -137,7 +138,7 @@ def test_top1_top5_and_loss_are_those_of_sorted_answers(data):
         )
     )
     targets = data.draw(st.lists(st.integers(0, classes - 1), min_size=images, max_size=images))
-    score = Score()
+    score = ClassificationScore()
     given, labels = np.array(answers, dtype=np.float32), np.array(targets, dtype=np.int64)
     for part in (slice(0, images // 2), slice(images // 2, None)):
         score.add(given[part], labels[part])
@@ -147,7 +148,7 @@ def test_top1_top5_and_loss_are_those_of_sorted_answers(data):
 
 
 def test_images_that_were_not_read_do_not_count():
-    score = Score()
+    score = ClassificationScore()
     answers = np.eye(3, dtype=np.float32)
     assert score.add(answers, np.array([0, -2, 0])) == (pytest.approx(score.loss / 2), 0.5)
     assert (score.images, score.first) == (2, 1)
@@ -155,7 +156,7 @@ def test_images_that_were_not_read_do_not_count():
 
 
 def test_an_answer_of_nan_is_wrong_and_not_in_the_loss():
-    score = Score()
+    score = ClassificationScore()
     answers = np.array([[np.nan, 1.0], [0.0, np.inf], [0.0, 0.0]], dtype=np.float32)
     loss, top1 = score.add(answers, np.array([0, 1, 0]))
     assert (score.unclear, score.first, top1) == (2, 1, 1 / 3)

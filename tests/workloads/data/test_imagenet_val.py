@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from perfctl.workloads.data import imagenet, matfile
-from perfctl.workloads.data.imagenet import check_sum, read_devkit, sort_archive, strays
+from perfctl.workloads.data.imagenet import (
+    find_misplaced_images,
+    has_published_md5,
+    read_devkit,
+    sort_archive_into_classes,
+)
 from perfctl.workloads.data.matfile import MatError, read_structs
 from perfctl.workloads.spec import WorkloadError
 
@@ -60,8 +65,8 @@ def out(tmp_path: Path) -> Path:
 def test_each_image_goes_where_the_ground_truth_says(tmp_path, out):
     kit = read_devkit(write_kit(tmp_path))
     assert kit.classes == tuple(sorted(FOLDERS.values())), "inner nodes of the tree are no classes"
-    done = sort_archive(write_archive(tmp_path), kit, out)
-    assert list(strays(out, kit)) == []
+    done = sort_archive_into_classes(write_archive(tmp_path), kit, out)
+    assert list(find_misplaced_images(out, kit)) == []
     assert (done.written, done.already, done.total, done.ignored) == (6, 0, 6, [])
     for number, class_number in enumerate(TRUTH, 1):
         assert (
@@ -71,7 +76,7 @@ def test_each_image_goes_where_the_ground_truth_says(tmp_path, out):
     assert (out / "classes.txt").read_text().split() == sorted(FOLDERS.values())
     assert json.loads((out / "imagenet-val.json").read_text())["images"] == 6
     (out / FOLDERS[2] / name(1)).write_bytes(b"left by another sorting")
-    assert list(strays(out, kit)) == [out / FOLDERS[2] / name(1)]
+    assert list(find_misplaced_images(out, kit)) == [out / FOLDERS[2] / name(1)]
 
 
 def test_it_goes_on_where_it_was_stopped_and_repairs_what_was_cut(tmp_path, out):
@@ -82,10 +87,10 @@ def test_it_goes_on_where_it_was_stopped_and_repairs_what_was_cut(tmp_path, out)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sort_archive(archive, kit, out, stop)
+        sort_archive_into_classes(archive, kit, out, stop)
     assert not (out / "classes.txt").exists()
     (out / FOLDERS[3] / name(1)).write_bytes(b"cut")
-    done = sort_archive(archive, kit, out)
+    done = sort_archive_into_classes(archive, kit, out)
     assert (done.written, done.already) == (4, 2)
     assert (out / FOLDERS[3] / name(1)).read_bytes() == b"image 1"
 
@@ -96,10 +101,10 @@ def test_an_archive_that_is_cut_off_keeps_what_was_whole(tmp_path, out):
     # a header and 512 bytes for the first, then 5 of 14 bytes of the second
     archive.write_bytes(whole[: 3 * 512 + 5])
     with pytest.raises(WorkloadError, match="truncated or damaged after 1 images") as raised:
-        sort_archive(archive, kit, out)
+        sort_archive_into_classes(archive, kit, out)
     assert "\n" not in str(raised.value)
     archive.write_bytes(whole)
-    assert sort_archive(archive, kit, out).images == 6
+    assert sort_archive_into_classes(archive, kit, out).images == 6
 
 
 def test_members_that_are_no_plain_images_are_ignored_and_named(tmp_path, out):
@@ -124,7 +129,7 @@ def test_members_that_are_no_plain_images_are_ignored_and_named(tmp_path, out):
         again = tarfile.TarInfo(name(1))
         again.size = 5
         archive.addfile(again, io.BytesIO(b"twice"))
-    done = sort_archive(path, read_devkit(write_kit(tmp_path)), out)
+    done = sort_archive_into_classes(path, read_devkit(write_kit(tmp_path)), out)
     assert done.images == 1
     assert len(done.ignored) == 8
     files = [file.relative_to(tmp_path) for file in tmp_path.rglob("*.JPEG")]
@@ -135,7 +140,7 @@ def test_members_that_are_no_plain_images_are_ignored_and_named(tmp_path, out):
 def test_an_archive_without_images_is_refused(tmp_path, out):
     kit = read_devkit(write_kit(tmp_path))
     with pytest.raises(WorkloadError, match=r"contains no ILSVRC2012_val_\*"):
-        sort_archive(write_tar(tmp_path / "other.tar", {"a.txt": b"a"}), kit, out)
+        sort_archive_into_classes(write_tar(tmp_path / "other.tar", {"a.txt": b"a"}), kit, out)
 
 
 @pytest.mark.parametrize(
@@ -174,13 +179,13 @@ def test_a_class_that_would_leave_the_folder_is_refused(tmp_path):
 
 
 def test_only_files_with_published_names_are_compared(tmp_path, monkeypatch):
-    assert check_sum(write_archive(tmp_path)) is False
+    assert has_published_md5(write_archive(tmp_path)) is False
     known = tmp_path / "ILSVRC2012_img_val.tar"
     known.write_bytes(b"hello")
     with pytest.raises(WorkloadError, match="its MD5 is 5d41402abc4b2a76b9719d911017c592"):
-        check_sum(known)
+        has_published_md5(known)
     monkeypatch.setitem(imagenet.ARCHIVES, known.name, "5d41402abc4b2a76b9719d911017c592")
-    assert check_sum(known) is True
+    assert has_published_md5(known) is True
 
 
 @pytest.mark.parametrize("file", ["meta.mat", "meta-plain.mat"])

@@ -13,12 +13,12 @@ from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import Session
 from perfctl.orchestrator.predict.operations import (
     Operation,
-    operations_of,
-    operations_of_plan,
+    list_operations,
+    list_plan_operations,
 )
-from perfctl.workloads.models.plan import PARAMETERS, plan
-from perfctl.workloads.models.planned import Planned
-from perfctl.workloads.run.options import parse_arguments
+from perfctl.workloads.models.plan import PARAMETERS, plan_model
+from perfctl.workloads.models.planned import PlannedModel
+from perfctl.workloads.run.options import parse_workload_arguments
 from perfctl.workloads.spec import SpecError
 
 POINTS = 4
@@ -69,7 +69,7 @@ def random_points(family: str) -> list[str]:
             f"{','.join(f'{name}={chance.choice(values)}' for name, values in choices.items())}"
         )
         try:
-            found.append(plan(spec).spec)
+            found.append(plan_model(spec).spec)
         except SpecError:
             continue
     return found
@@ -77,7 +77,7 @@ def random_points(family: str) -> list[str]:
 
 @pytest.mark.parametrize("spec", [spec for family in PARAMETERS for spec in random_points(family)])
 def test_the_traced_model_has_the_plans_layers_parameters_and_multiply_adds(spec):
-    planned = plan(spec)
+    planned = plan_model(spec)
     traced = Session(Request(spec)).at(BATCH)
 
     assert traced.problem is None
@@ -104,9 +104,11 @@ def test_the_traced_model_has_the_plans_layers_parameters_and_multiply_adds(spec
     "spec", [spec for family in PARAMETERS for spec in random_points(family)[:2]]
 )
 def test_work_from_the_plan_is_work_from_the_trace(spec):
-    traced = operations_of(Session(Request(spec)).at(BATCH).ops, BATCH)
+    traced = list_operations(Session(Request(spec)).at(BATCH).ops, BATCH)
     whole = [work for work in traced if max(work.inputs, work.outputs) >= 1]
-    assert Counter(map(_plain, operations_of_plan(plan(spec)))) == Counter(map(_plain, whole))
+    assert Counter(map(_plain, list_plan_operations(plan_model(spec)))) == Counter(
+        map(_plain, whole)
+    )
 
 
 def _plain(work: Operation) -> Operation:
@@ -129,12 +131,14 @@ def test_the_optimizer_is_the_one_the_specification_names():
 
 
 def test_the_workload_takes_the_model_by_its_full_name():
-    _, own = parse_arguments("families", ["--batch", "2", "--model", "mlp:width=64,depth=3"])
+    _, own = parse_workload_arguments(
+        "families", ["--batch", "2", "--model", "mlp:width=64,depth=3"]
+    )
     assert own.model == "mlp:width=64"
 
 
 def test_a_deep_branching_network_lets_go_of_what_no_later_layer_takes():
-    planned = plan("inception:blocks=1,stages=1,width=4,image=8")
-    order = Planned(planned)._order
+    planned = plan_model("inception:blocks=1,stages=1,width=4,image=8")
+    order = PlannedModel(planned)._order
     dropped = [source for _, _, done in order for source in done]
     assert sorted(dropped) == list(range(-1, len(planned.layers) - 1))

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from perfctl.orchestrator.estimate.generation import Generation
+from perfctl.orchestrator.estimate.generation import GenerationEstimate
 from perfctl.orchestrator.estimate.generation_steps import estimate_generation
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import estimate_model
 from perfctl.workloads.models import generation, libraries
-from perfctl.workloads.tracing.generation import cache_tensors
+from perfctl.workloads.tracing.generation import iterate_cache_tensors
 
 pytestmark = [
     pytest.mark.skipif(find_spec("transformers") is None, reason="perfctl[hf]"),
@@ -43,7 +43,7 @@ CAUSAL = {
 }
 
 
-def estimated(name: str, batch: int = BATCH, **more: Any) -> Generation:
+def estimated(name: str, batch: int = BATCH, **more: Any) -> GenerationEstimate:
     found = estimate_generation(
         Request(name, **({"prompt": PROMPT, "generate": STEPS} | more)), (batch,)
     )[batch]
@@ -51,7 +51,7 @@ def estimated(name: str, batch: int = BATCH, **more: Any) -> Generation:
     return found
 
 
-def macs(found: Generation, name: str) -> int:
+def macs(found: GenerationEstimate, name: str) -> int:
     assert not found.phase(name).totals.is_lower_bound
     return found.phase(name).totals.macs
 
@@ -62,7 +62,7 @@ def test_every_real_step_counts_what_torch_counts(kind):
     import transformers
 
     config = transformers.CONFIG_MAPPING[kind].from_dict(
-        libraries.split(f"{kind}:{CAUSAL[kind]}")[1]
+        libraries.split_library_name(f"{kind}:{CAUSAL[kind]}")[1]
     )
     made = transformers.AutoModelForCausalLM._model_mapping[type(config)]
     experts = {"experts_implementation": "eager"} if found.active_parameters else {}
@@ -87,7 +87,7 @@ def test_every_real_step_counts_what_torch_counts(kind):
     assert 2 * macs(found, "decode") == sum(counts[1:])
     assert found.cache is not None
     assert found.cache.bytes_at_end == sum(
-        tensor.numel() * tensor.element_size() for _, tensor in cache_tensors(cache)
+        tensor.numel() * tensor.element_size() for _, tensor in iterate_cache_tensors(cache)
     )
 
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 import pytest
 
 from perfctl.workloads.data import imagenet
-from perfctl.workloads.data.imagenet import read_devkit, sort_archive
+from perfctl.workloads.data.imagenet import read_devkit, sort_archive_into_classes
 from perfctl.workloads.data.matfile import MatError, read_structs
-from perfctl.workloads.models.torchvision import read_checkpoint
+from perfctl.workloads.models.torchvision import read_checkpoint_tensors
 from perfctl.workloads.spec import WorkloadError
 
-KIT = imagenet.DevKit(("n00000001",), ("n00000001",))
+KIT = imagenet.ImagenetDevKit(("n00000001",), ("n00000001",))
 TRUTH = "data/ILSVRC2012_validation_ground_truth.txt"
 IMAGE = "ILSVRC2012_val_00000001.JPEG"
 
@@ -50,7 +50,10 @@ def peak_mb(call: Callable[[], object]) -> float:
 def test_a_header_of_a_gigabyte_is_refused_unread(tmp_path, kind):
     bomb = tmp_path / "bomb.tar"
     bomb.write_bytes(header("x", 1 << 30, kind) + bytes(1 << 20))
-    for call in (lambda: read_devkit(bomb), lambda: sort_archive(bomb, KIT, tmp_path / "out")):
+    for call in (
+        lambda: read_devkit(bomb),
+        lambda: sort_archive_into_classes(bomb, KIT, tmp_path / "out"),
+    ):
         assert peak_mb(call) < 20
 
 
@@ -64,7 +67,10 @@ def test_an_archive_of_endless_members_is_refused(tmp_path, monkeypatch):
     many = tmp_path / "many.tar"
     many.write_bytes(header("x", 0) * 600)
     monkeypatch.setattr(imagenet, "_MOST_MEMBERS", 500)
-    for call in (lambda: read_devkit(many), lambda: sort_archive(many, KIT, tmp_path / "out")):
+    for call in (
+        lambda: read_devkit(many),
+        lambda: sort_archive_into_classes(many, KIT, tmp_path / "out"),
+    ):
         with pytest.raises(WorkloadError, match="more than 500 members"):
             call()
 
@@ -83,7 +89,7 @@ def test_an_image_too_large_to_be_one_is_ignored(tmp_path, monkeypatch):
         header(IMAGE, 600) + bytes(1024) + header(IMAGE, 5) + b"small" + bytes(507) + bytes(1024)
     )
     monkeypatch.setattr(imagenet, "_LARGEST_IMAGE", 599)
-    done = sort_archive(archive, KIT, tmp_path / "out")
+    done = sort_archive_into_classes(archive, KIT, tmp_path / "out")
     assert (done.written, done.ignored) == (1, [IMAGE])
     assert (tmp_path / "out" / "n00000001" / IMAGE).read_bytes() == b"small"
 
@@ -97,7 +103,7 @@ def test_links_and_devices_are_never_made(tmp_path, kind):
     archive = tmp_path / "val.tar"
     archive.write_bytes(member.tobuf() + bytes(1024))
     with pytest.raises(WorkloadError, match="contains no ILSVRC2012_val"):
-        sort_archive(archive, KIT, tmp_path / "out")
+        sort_archive_into_classes(archive, KIT, tmp_path / "out")
     assert list((tmp_path / "out").rglob("*.JPEG")) == []
 
 
@@ -150,11 +156,11 @@ def test_a_checkpoint_that_unpacks_to_more_than_its_size_is_refused_unread(tmp_p
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(4 << 20))
     with pytest.raises(WorkloadError, match="unpacks to 4,194,304 bytes"):
-        read_checkpoint(bomb)
+        read_checkpoint_tensors(bomb)
     whole, cut = bomb.read_bytes(), tmp_path / "cut.pt"
     cut.write_bytes(whole[:40] + whole[-60:])
     with pytest.raises(WorkloadError):
-        read_checkpoint(cut)
+        read_checkpoint_tensors(cut)
 
 
 @pytest.mark.parametrize(
@@ -165,5 +171,5 @@ def test_a_checkpoint_that_is_no_whole_pickle_is_one_line(tmp_path, content):
     file = tmp_path / "weights.pt"
     file.write_bytes(content)
     with pytest.raises(WorkloadError) as raised:
-        read_checkpoint(file)
+        read_checkpoint_tensors(file)
     assert "\n" not in str(raised.value)

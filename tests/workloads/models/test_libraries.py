@@ -17,20 +17,20 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import estimate_model
 from perfctl.workloads.models import inputs, libraries
-from perfctl.workloads.models.find import find
-from perfctl.workloads.models.libraries import split
+from perfctl.workloads.models.find import find_model
+from perfctl.workloads.models.libraries import split_library_name
 from perfctl.workloads.models.source import ModelError
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
 
 def test_overrides_follow_the_last_colon_of_a_name():
-    assert split("bert:hidden_size=512,num_hidden_layers=4") == (
+    assert split_library_name("bert:hidden_size=512,num_hidden_layers=4") == (
         "bert",
         {"hidden_size": 512, "num_hidden_layers": 4},
     )
-    assert split("./a:b/config.json") == ("./a:b/config.json", {})
-    _, settings = split(
+    assert split_library_name("./a:b/config.json") == ("./a:b/config.json", {})
+    _, settings = split_library_name(
         "x:depths=[2,2,6,2],act=gelu,bias=False,text_config.vocab_size=9,drop=0.5,none=None"
     )
     wanted = {
@@ -47,7 +47,7 @@ def test_overrides_follow_the_last_colon_of_a_name():
 @pytest.mark.parametrize("text", ["bert:=3", "bert:a=", "bert:a=1,a=2", "bert:a b=1"])
 def test_an_override_that_is_no_pair_is_refused(text):
     with pytest.raises(ModelError):
-        split(text)
+        split_library_name(text)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_missing_library_names_the_extra_that_brings_it(library, package, extr
         lambda name, *more: None if name == package else known(name, *more),
     )
     with pytest.raises(ModelError, match=f"{package} is not installed") as caught:
-        find(f"{library}:anything")
+        find_model(f"{library}:anything")
     assert caught.value.remedy == f"pip install 'perfctl[{extra}]'"
 
 
@@ -78,7 +78,7 @@ def test_a_library_that_does_not_fit_this_torch_says_so(tmp_path, monkeypatch):
     with pytest.raises(
         ModelError, match=r"torchaudio cannot be imported .compiled with another CUDA"
     ) as caught:
-        find("torchaudio:wav2vec2_base")
+        find_model("torchaudio:wav2vec2_base")
     assert torch.__version__ in caught.value.remedy
 
 
@@ -123,7 +123,7 @@ def transformers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("transformers")
 def test_an_architecture_is_its_default_config_and_says_so():
-    found = find("hf:words", seq=7)
+    found = find_model("hf:words", seq=7)
     assert (found.inputs.shapes, found.inputs.dtypes, found.inputs.sequence) == (
         ((7,),),
         ("int64",),
@@ -140,8 +140,8 @@ def test_an_architecture_is_its_default_config_and_says_so():
 
 @pytest.mark.usefixtures("transformers")
 def test_a_sequence_is_no_longer_than_the_positions_of_the_model():
-    assert find("hf:words").inputs.shapes == ((64,),)
-    assert find("hf:words:max_position_embeddings=4096").inputs.shapes == ((128,),)
+    assert find_model("hf:words").inputs.shapes == ((64,),)
+    assert find_model("hf:words:max_position_embeddings=4096").inputs.shapes == ((128,),)
 
 
 @pytest.mark.usefixtures("transformers")
@@ -154,7 +154,10 @@ def test_a_local_config_is_taken_with_overrides(name, tmp_path):
         "torch_dtype": "bfloat16",
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    plain, wider = find(name.format(tmp_path)), find(f"{name.format(tmp_path)}:hidden_size=8")
+    plain, wider = (
+        find_model(name.format(tmp_path)),
+        find_model(f"{name.format(tmp_path)}:hidden_size=8"),
+    )
     widths = [model.model.get_parameter("head.weight").shape[1] for model in (plain, wider)]
     assert widths == [6, 8]
 
@@ -172,7 +175,7 @@ def test_a_local_config_is_taken_with_overrides(name, tmp_path):
 )
 def test_what_does_not_fit_is_one_clear_line(name, said):
     with pytest.raises(ModelError, match=said):
-        find(name)
+        find_model(name)
 
 
 @pytest.mark.usefixtures("transformers")
@@ -181,7 +184,7 @@ def test_a_config_of_an_unknown_type_runs_no_code_of_the_hub(tmp_path):
         json.dumps({"model_type": "strange", "auto_map": {"AutoModel": "a.B"}})
     )
     with pytest.raises(ModelError, match="'strange' is not in transformers"):
-        find(f"hf:{tmp_path}")
+        find_model(f"hf:{tmp_path}")
 
 
 @pytest.mark.usefixtures("transformers")
@@ -211,10 +214,10 @@ def test_of_the_hub_only_the_config_is_read(status, said, monkeypatch):
     hub.utils = SimpleNamespace(get_session=lambda: session, build_hf_headers=dict)
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
     if status == 200:
-        assert find("hf:some/words-base").model.get_parameter("head.weight").shape == (3, 10)
+        assert find_model("hf:some/words-base").model.get_parameter("head.weight").shape == (3, 10)
     else:
         with pytest.raises(ModelError, match=said) as caught:
-            find("hf:some/words-base")
+            find_model("hf:some/words-base")
         assert "hf:words for the default config" in caught.value.remedy, "offered, not taken"
     assert asked == ["https://hub/some/words-base/resolve/main/config.json"]
 
@@ -223,7 +226,7 @@ def test_a_broken_config_says_where(tmp_path):
     path = tmp_path / "config.json"
     path.write_text("{")
     with pytest.raises(ModelError, match=r"config\.json cannot be read"):
-        libraries.read_config(path)
+        libraries.read_model_config(path)
 
 
 def test_a_length_without_a_sequence_is_refused():
@@ -240,12 +243,12 @@ def _with_forward(text: str, **config: Any) -> Any:
 
 
 def test_the_config_says_what_an_image_a_waveform_and_a_spectrum_are():
-    image = inputs.of_transformers(
+    image = inputs.infer_transformers_inputs(
         _with_forward("pixel_values", image_size=384, num_channels=1), None
     )
     assert image is not None
     assert image.shapes == ((1, 384, 384),)
-    wave = inputs.of_transformers(_with_forward("input_values"), 400)
+    wave = inputs.infer_transformers_inputs(_with_forward("input_values"), 400)
     assert wave is not None
     assert (wave.shapes, wave.sequence) == (((400,),), 400)
     whisper = _with_forward(
@@ -255,16 +258,18 @@ def test_the_config_says_what_an_image_a_waveform_and_a_spectrum_are():
         max_target_positions=448,
         is_encoder_decoder=True,
     )
-    spectrum = inputs.of_transformers(whisper, 10)
+    spectrum = inputs.infer_transformers_inputs(whisper, 10)
     assert spectrum is not None
     assert spectrum.shapes == ((80, 3000), (10,)), "two frames of the spectrum make one position"
     assert spectrum.dtypes == ("float32", "int64")
-    assert inputs.of_transformers(_with_forward("graph"), None) is None, "nothing is guessed"
+    assert inputs.infer_transformers_inputs(_with_forward("graph"), None) is None, (
+        "nothing is guessed"
+    )
 
 
 def test_a_language_model_with_pictures_is_taken_with_text_alone_and_says_so():
     model = _with_forward("input_ids, pixel_values", image_token_id=3, max_position_embeddings=2048)
-    found = inputs.of_transformers(model, None)
+    found = inputs.infer_transformers_inputs(model, None)
     assert found is not None
     assert list(found.tensors) == ["input_ids"]
     assert "text alone" in found.note
@@ -273,12 +278,12 @@ def test_a_language_model_with_pictures_is_taken_with_text_alone_and_says_so():
 def test_a_diffusion_model_takes_noise_time_and_text():
     model = _with_forward("sample, timestep, encoder_hidden_states")
     model.config = {"in_channels": 4, "sample_size": 32, "cross_attention_dim": 768}
-    found = inputs.of_diffusers(model, None)
+    found = inputs.infer_diffusers_inputs(model, None)
     assert found is not None
     assert found.shapes == ((4, 32, 32), (), (77, 768))
     other = _with_forward("sample, something_else")
     other.config = {"in_channels": 4}
-    assert inputs.of_diffusers(other, None) is None, "an input that nothing describes"
+    assert inputs.infer_diffusers_inputs(other, None) is None, "an input that nothing describes"
 
 
 FILE = """
@@ -295,7 +300,7 @@ def test_the_first_layer_says_the_input_where_it_can(tmp_path):
     path = tmp_path / "net.py"
     path.write_text(FILE)
     shapes = {
-        name: find(f"{path}:{name}").inputs.shapes
+        name: find_model(f"{path}:{name}").inputs.shapes
         for name in ("mlp", "lenet", "pooled", "attention", "mixed")
     }
     assert shapes["mlp"] == ((8,),)
@@ -304,8 +309,8 @@ def test_the_first_layer_says_the_input_where_it_can(tmp_path):
     )
     assert shapes["pooled"] == ((3, 224, 224),)
     assert shapes["attention"] == shapes["mixed"] == (), "a sequence's length is not in the weights"
-    assert "28 x 28 assumed" in find(f"{path}:lenet").inputs.note
-    assert find(f"{path}:lenet").model.training, "trying sizes changes nothing of the model"
+    assert "28 x 28 assumed" in find_model(f"{path}:lenet").inputs.note
+    assert find_model(f"{path}:lenet").model.training, "trying sizes changes nothing of the model"
 
 
 class Padded:
@@ -318,7 +323,7 @@ def test_checks_of_values_are_answered_during_a_forward_and_asked_again_after_it
     base.PreTrainedModel = Padded
     monkeypatch.setitem(sys.modules, "transformers.modeling_utils", base)
     asks, data = torch.isfinite, torch.ones(2, 3, device="meta")
-    with libraries.one_sequence():
+    with libraries.treat_samples_as_one_sequence():
         assert torch.isfinite(data).all()
         assert torch.isfinite(data).shape == (2, 3)
         assert not torch.isfinite(torch.tensor(float("inf")))
@@ -331,8 +336,8 @@ def test_checks_of_values_are_answered_during_a_forward_and_asked_again_after_it
 def test_timm_says_its_image_and_takes_another():
     pytest.importorskip("timm", reason="perfctl[timm]")
     found, larger = (
-        find("timm:vit_tiny_patch16_224:depth=1"),
-        find("timm:vit_tiny_patch16_224:depth=1,img_size=384"),
+        find_model("timm:vit_tiny_patch16_224:depth=1"),
+        find_model("timm:vit_tiny_patch16_224:depth=1,img_size=384"),
     )
     assert (found.inputs.shapes, larger.inputs.shapes) == (((3, 224, 224),), ((3, 384, 384),))
     tokens, width = 14 * 14 + 1, 192
@@ -341,7 +346,7 @@ def test_timm_says_its_image_and_takes_another():
     counted = estimate_model(Request("timm:vit_tiny_patch16_224:depth=1", mode="infer")).batches[1]
     assert counted.forward.macs == macs
     with pytest.raises(ModelError, match="timm has no model 'vit_tini"):
-        find("timm:vit_tini_patch16_224")
+        find_model("timm:vit_tini_patch16_224")
 
 
 def _gpt2(tokens: int, width: int = 64) -> int:
@@ -400,14 +405,14 @@ def test_a_model_of_diffusers_takes_a_config_and_says_what_it_was_given(tmp_path
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
     for name in (f"diffusers:{tmp_path}", str(tmp_path)):
-        found = find(name)
+        found = find_model(name)
         assert (type(found.model).__name__, found.inputs.shapes) == (
             "UNet2DModel",
             ((3, 16, 16), ()),
         )
         assert "timestep int64 batch" in found.inputs.note
     with pytest.raises(ModelError, match="diffusers has no model class 'UNet2D'") as caught:
-        find("diffusers:UNet2D")
+        find_model("diffusers:UNet2D")
     assert "UNet2DModel" in caught.value.remedy
 
 
@@ -422,5 +427,5 @@ def test_layers_that_torchaudio_skips_by_chance_all_count(monkeypatch):
 
     library.models = SimpleNamespace(base=base)
     monkeypatch.setitem(sys.modules, "torchaudio", library)
-    assert "encoder_layer_drop" in find("torchaudio:base").notes[0]
+    assert "encoder_layer_drop" in find_model("torchaudio:base").notes[0]
     assert drops == [0.0]

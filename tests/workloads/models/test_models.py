@@ -8,19 +8,19 @@ import pytest
 import torch
 from torch import nn
 
-from perfctl.workloads.models.find import find
-from perfctl.workloads.models.mnist_cnn import make_model, pooled_width
+from perfctl.workloads.models.find import find_model
+from perfctl.workloads.models.mnist_cnn import build_mnist_cnn, compute_pooled_width
 from perfctl.workloads.models.source import ModelError, build_model
 from perfctl.workloads.run.setup import count_parameters
 
 
 def test_a_torchvision_model_needs_no_prefix_and_takes_no_memory():
     pytest.importorskip("torchvision")
-    found = find("resnet18")
-    assert found.name == find("torchvision:resnet18").name == "torchvision:resnet18"
+    found = find_model("resnet18")
+    assert found.name == find_model("torchvision:resnet18").name == "torchvision:resnet18"
     assert {tensor.device.type for tensor in found.model.parameters()} == {"meta"}
     assert found.inputs.shapes == ((3, 224, 224),)
-    assert find("unet").name == "unet", "a built-in workload comes first"
+    assert find_model("unet").name == "unet", "a built-in workload comes first"
 
 
 def test_a_factory_that_computes_with_tensors_still_ends_on_meta():
@@ -39,7 +39,7 @@ def test_a_factory_that_computes_with_tensors_still_ends_on_meta():
 
 
 def test_a_workload_brings_its_input_target_and_optimizer():
-    found = find("mnist_cnn")
+    found = find_model("mnist_cnn")
     assert (found.inputs.shapes, found.inputs.dtypes, found.target) == (
         ((1, 28, 28),),
         ("float32",),
@@ -51,7 +51,7 @@ def test_a_workload_brings_its_input_target_and_optimizer():
 
 def test_a_workload_that_only_infers_has_an_input_and_no_optimizer():
     pytest.importorskip("torchvision")
-    found = find("torchvision_infer:model=squeezenet1_1,weights=none")
+    found = find_model("torchvision_infer:model=squeezenet1_1,weights=none")
     assert (found.inputs.shapes, found.optimizer) == (((3, 224, 224),), None)
 
 
@@ -71,7 +71,7 @@ def test_a_model_that_cannot_be_found_says_what_and_what_to_do(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.py").write_text("import nothing_of_that_name\n")
     with pytest.raises(ModelError, match=problem) as caught:
-        find(reference)
+        find_model(reference)
     assert remedy in caught.value.remedy
 
 
@@ -85,8 +85,8 @@ def test_parameters_follow_from_the_dimensions(conv2, total):
     """Two convolutions without padding, a pool of 2, two linear layers."""
     _, out, kernel, _ = conv2
     pooled = ((28 - 3 + 1) - kernel + 1) // 2
-    assert pooled_width(conv2) == pooled
-    found = count_parameters(make_model(conv2))
+    assert compute_pooled_width(conv2) == pooled
+    found = count_parameters(build_mnist_cnn(conv2))
     assert found == {
         "conv1": 32 * 1 * 3 * 3 + 32,
         "conv2": out * 32 * kernel * kernel + out,
@@ -98,14 +98,14 @@ def test_parameters_follow_from_the_dimensions(conv2, total):
 
 @pytest.mark.parametrize("conv2", [(32, 64, 3, 1), (32, 128, 5, 1), (32, 8, 4, 3), (32, 8, 25, 1)])
 def test_every_accepted_shape_runs(conv2):
-    out = make_model(conv2)(torch.zeros(2, 1, 28, 28))
+    out = build_mnist_cnn(conv2)(torch.zeros(2, 1, 28, 28))
     assert out.shape == (2, 10)
     assert torch.allclose(out.exp().sum(dim=1), torch.ones(2))
 
 
 def test_every_step_of_the_network_is_a_named_submodule():
     names = "conv1 relu1 conv2 relu2 pool dropout1 flatten fc1 relu3 dropout2 fc2 log_softmax"
-    assert [name for name, _ in make_model().named_children()] == names.split()
+    assert [name for name, _ in build_mnist_cnn().named_children()] == names.split()
 
 
 def test_a_shared_parameter_counts_once():
@@ -115,6 +115,6 @@ def test_a_shared_parameter_counts_once():
 
 
 def test_its_second_convolution_may_be_part_of_its_name():
-    model = find("mnist_cnn:conv2=32,128,5,1").model
+    model = find_model("mnist_cnn:conv2=32,128,5,1").model
     assert model.get_parameter("conv2.weight").shape == (128, 32, 5, 5)
     assert sum(count_parameters(model).values()) == 2_086_730

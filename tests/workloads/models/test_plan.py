@@ -6,7 +6,14 @@ import random
 
 import pytest
 
-from perfctl.workloads.models.plan import PARAMETERS, Number, canonical, plan, read_settings, spread
+from perfctl.workloads.models.plan import (
+    PARAMETERS,
+    NumberParameter,
+    format_canonical_spec,
+    parse_spec_settings,
+    plan_model,
+    split_evenly,
+)
 from perfctl.workloads.spec import SpecError
 
 
@@ -22,28 +29,29 @@ from perfctl.workloads.spec import SpecError
     ],
 )
 def test_published_networks_are_points_of_the_families(spec, parameters, macs):
-    found = plan(spec)
+    found = plan_model(spec)
     assert found.parameters == parameters
     assert found.macs == pytest.approx(macs, rel=1e-3)
 
 
 def test_the_first_inception_module_of_width_64_is_googlenets_3a_behind_its_192_channels():
-    names = {layer.name: layer for layer in plan("inception:width=64").layers}
+    names = {layer.name: layer for layer in plan_model("inception:width=64").layers}
     assert names["stage1.0.concat"].gives[0] == 64 + 128 + 32 + 32
     assert names["stage1.0.b3.2.conv"].kernel == 5
 
 
 def test_the_order_of_the_parameters_and_defaults_given_change_nothing():
     assert (
-        plan("resnet:width=32,depth=26").spec == plan("resnet: depth=26 ,width=32,classes=10").spec
+        plan_model("resnet:width=32,depth=26").spec
+        == plan_model("resnet: depth=26 ,width=32,classes=10").spec
     )
-    assert plan("resnet:depth=18").spec == "resnet"
+    assert plan_model("resnet:depth=18").spec == "resnet"
 
 
 def test_the_full_name_of_a_plan_names_the_same_plan():
-    found = plan("vgg:batchnorm=yes,depth=9,width=8,image=32")
-    assert plan(found.spec) == found
-    assert canonical(*read_settings(found.spec)) == found.spec
+    found = plan_model("vgg:batchnorm=yes,depth=9,width=8,image=32")
+    assert plan_model(found.spec) == found
+    assert format_canonical_spec(*parse_spec_settings(found.spec)) == found.spec
 
 
 @pytest.mark.parametrize(
@@ -73,7 +81,7 @@ def test_the_full_name_of_a_plan_names_the_same_plan():
 )
 def test_what_cannot_be_is_said_by_its_parameter_value_and_range(spec, said):
     with pytest.raises(SpecError, match=said):
-        plan(spec)
+        plan_model(spec)
 
 
 @pytest.mark.parametrize("family", PARAMETERS)
@@ -85,21 +93,21 @@ def test_each_proposal_of_a_message_is_possible(family):
         name = next(name for name in ("depth", "blocks", "width") if name in PARAMETERS[family])
         stages = f",stages={chance.randint(1, 5)}" if "stages" in PARAMETERS[family] else ""
         try:
-            plan(f"{family}:{name}={depth}{stages},image=64")
+            plan_model(f"{family}:{name}={depth}{stages},image=64")
         except SpecError as error:
             said = str(error).rpartition("use ")[2].split(" or ")[0]
-            assert plan(f"{family}:{said}{stages},image=64")
+            assert plan_model(f"{family}:{said}{stages},image=64")
 
 
 @pytest.mark.parametrize("family", PARAMETERS)
 def test_the_defaults_of_a_family_lie_in_their_ranges_and_make_a_network(family):
     for parameter in PARAMETERS[family].values():
-        if isinstance(parameter, Number):
+        if isinstance(parameter, NumberParameter):
             assert parameter.least <= parameter.default <= parameter.most
             assert parameter.default % parameter.multiple == 0
-    assert plan(family).layers
+    assert plan_model(family).layers
 
 
 def test_a_number_is_spread_over_places_with_the_rest_at_the_end():
-    assert spread(8, 3) == [2, 3, 3]
-    assert spread(6, 3) == [2, 2, 2]
+    assert split_evenly(8, 3) == [2, 3, 3]
+    assert split_evenly(6, 3) == [2, 2, 2]

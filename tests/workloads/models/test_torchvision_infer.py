@@ -10,9 +10,9 @@ import pytest
 
 from perfctl.workloads.models import torchvision
 from perfctl.workloads.run import loop
-from perfctl.workloads.run.options import parse_arguments
-from perfctl.workloads.run.record import Record
-from perfctl.workloads.spec import Options, WorkloadError
+from perfctl.workloads.run.options import parse_workload_arguments
+from perfctl.workloads.run.record import WorkloadRecord
+from perfctl.workloads.spec import WorkloadError, WorkloadOptions
 from tests.workloads import imagenet_shaped as shaped
 
 pytestmark = [
@@ -27,21 +27,23 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def run(words: str, *more: str) -> Record:
-    options, own = parse_arguments("torchvision_infer", [*words.split(), "--warmup", "1", *more])
-    return loop.run(torchvision, options, own)
+def run(words: str, *more: str) -> WorkloadRecord:
+    options, own = parse_workload_arguments(
+        "torchvision_infer", [*words.split(), "--warmup", "1", *more]
+    )
+    return loop.run_workload(torchvision, options, own)
 
 
-def on_folder(folder: Path, checkpoint: Path, words: str) -> Record:
+def on_folder(folder: Path, checkpoint: Path, words: str) -> WorkloadRecord:
     common = f"--model {shaped.MODEL} --classes {shaped.CLASSES} --data imagenet"
     return run(f"{common} {words}", "--data-dir", str(folder), "--weights", str(checkpoint))
 
 
-def figures(record: Record) -> dict[str, float | None]:
+def figures(record: WorkloadRecord) -> dict[str, float | None]:
     return {item.name: item.value for item in record.summaries}
 
 
-def reasons(record: Record) -> dict[str, str]:
+def reasons(record: WorkloadRecord) -> dict[str, str]:
     return {gap.quantity: gap.reason for gap in record.gaps}
 
 
@@ -189,7 +191,7 @@ def test_a_model_of_each_family_runs(model, family):
     ("words", "steps", "images"), [("", 200, 3000), ("--images 100", 6, 100), ("--steps 7", 7, 105)]
 )
 def test_images_decide_the_steps_or_the_other_way_round(words, steps, images):
-    options, own = parse_arguments(
+    options, own = parse_workload_arguments(
         "torchvision_infer", ["--batch", "15", "--model", "x", *words.split()]
     )
     assert (options.steps, own.images, options.mode) == (steps, images, "infer")
@@ -197,7 +199,7 @@ def test_images_decide_the_steps_or_the_other_way_round(words, steps, images):
 
 def test_a_detection_model_is_not_given_classes_of_whole_images(tmp_path):
     own = torchvision.Own("ssdlite320_mobilenet_v3_large", weights="none", images=1)
-    options = Options(batch_size=1, mode="infer", data="imagenet", data_dir=tmp_path)
+    options = WorkloadOptions(batch_size=1, mode="infer", data="imagenet", data_dir=tmp_path)
     with pytest.raises(
         WorkloadError, match="is a detection model, which ImageNet classes cannot score"
     ):

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, estimate, totals
-from perfctl.workloads.data.shapes import draw_shapes, read_masks
-from perfctl.workloads.data.texts import encode, read_texts, write_texts
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, count_layer_calls, sum_layer_calls
+from perfctl.workloads.data.shapes import draw_shapes, read_images_and_masks
+from perfctl.workloads.data.texts import draw_texts, encode_characters, read_texts
 from perfctl.workloads.models import lstm, unet
-from perfctl.workloads.run.loop import dice, overlaps, run
-from perfctl.workloads.run.options import parse_arguments
+from perfctl.workloads.run.loop import compute_dice, count_mask_overlaps, run_workload
+from perfctl.workloads.run.options import parse_workload_arguments
 from perfctl.workloads.run.setup import count_parameters
 from perfctl.workloads.spec import WorkloadError
 from perfctl.workloads.tracing.recorder import Recorder
@@ -30,9 +30,9 @@ def flops(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[int, int]:
     model.to("meta")
     with Recorder(model) as recorder:
         cross_entropy(model(inputs.to("meta")), targets.to("meta")).backward()
-    calls = estimate(recorder.ops)
-    assert not totals(calls, ("forward", *BACKWARD)).missing
-    return totals(calls, ("forward",)).flops, totals(calls, BACKWARD).flops
+    calls = count_layer_calls(recorder.ops)
+    assert not sum_layer_calls(calls, ("forward", *BACKWARD)).missing
+    return sum_layer_calls(calls, ("forward",)).flops, sum_layer_calls(calls, BACKWARD).flops
 
 
 def test_unet_has_31_037_763_parameters_with_transposed_convolutions_and_no_bias_before_a_normalisation():
@@ -41,7 +41,7 @@ def test_unet_has_31_037_763_parameters_with_transposed_convolutions_and_no_bias
     by_hand = sum(9 * i * o + 9 * o * o + 4 * o for i, o in blocks)
     by_hand += sum(4 * b * a + a for a, b in pairwise(wide)) + 64 * 3 + 3
     assert by_hand == 31_037_763
-    assert sum(count_parameters(unet.make_model()).values()) == by_hand
+    assert sum(count_parameters(unet.build_unet()).values()) == by_hand
 
 
 def test_bilstm_has_2_372_618_parameters_with_128_characters_and_256_units():
@@ -49,27 +49,29 @@ def test_bilstm_has_2_372_618_parameters_with_128_characters_and_256_units():
         sum(2 * (4 * 256 * (width + 256) + 2 * 4 * 256) for width in (128, 512)) + 512 * 10 + 10
     )
     assert by_hand == 2_372_618
-    assert sum(count_parameters(lstm.make_model()).values()) == by_hand
+    assert sum(count_parameters(lstm.build_bilstm()).values()) == by_hand
 
 
 def test_unet_counts_24_and_48_gflop_at_batch_1():
     images, masks = torch.zeros(1, 3, 128, 128), torch.zeros(1, 128, 128, dtype=torch.int64)
-    assert flops(unet.make_model(), images, masks) == (24_087_887_872, 48_119_152_640)
+    assert flops(unet.build_unet(), images, masks) == (24_087_887_872, 48_119_152_640)
 
 
 def test_bilstm_counts_15_and_28_gflop_at_batch_32_and_100_characters():
     codes, labels = torch.zeros(32, 100, dtype=torch.int64), torch.zeros(32, dtype=torch.int64)
-    assert flops(lstm.make_model(), codes, labels) == (15_099_822_080, 28_454_813_696)
+    assert flops(lstm.build_bilstm(), codes, labels) == (15_099_822_080, 28_454_813_696)
 
 
 @pytest.mark.parametrize("upsampling", unet.UPSAMPLINGS)
 def test_a_mask_has_the_size_of_its_image(upsampling):
-    assert unet.make_model(2, 5, upsampling)(torch.zeros(2, 3, 32, 48)).shape == (2, 5, 32, 48)
+    assert unet.build_unet(2, 5, upsampling)(torch.zeros(2, 3, 32, 48)).shape == (2, 5, 32, 48)
 
 
 def learnt(name: str, line: str) -> Any:
-    options, own = parse_arguments(name, f"--steps 1 --warmup 1 --threads 1 {line}".split())
-    return run({"unet": unet, "lstm": lstm}[name], options, own)  # type: ignore[arg-type]
+    options, own = parse_workload_arguments(
+        name, f"--steps 1 --warmup 1 --threads 1 {line}".split()
+    )
+    return run_workload({"unet": unet, "lstm": lstm}[name], options, own)  # type: ignore[arg-type]
 
 
 def test_lstm_learns_the_order_of_letters():
@@ -90,7 +92,7 @@ def test_unet_learns_to_tell_discs_from_squares():
 
 def test_letters_without_their_order_say_half():
     """Each pair of capitals is in two classes alike."""
-    codes, labels = write_texts(200, 12, 10, seed=3).tensors
+    codes, labels = draw_texts(200, 12, 10, seed=3).tensors
     for text, label in zip(codes, labels, strict=True):
         capitals = [chr(code) for code in text if code < ord("a")]
         first = ord("A") + int(label) // 2 * 2
@@ -111,10 +113,10 @@ def test_dice_is_twice_the_overlap_over_both_and_leaves_the_background_out():
     targets = torch.tensor([[0, 1, 1, 2]])
     found = torch.tensor([[0, 1, 2, 2]])
     # class 1: 2*1/(1+2); class 2: 2*1/(2+1)
-    assert dice(overlaps(found, targets, 3)) == pytest.approx(2 / 3)
-    assert dice(overlaps(targets, targets, 3)) == 1.0
+    assert compute_dice(count_mask_overlaps(found, targets, 3)) == pytest.approx(2 / 3)
+    assert compute_dice(count_mask_overlaps(targets, targets, 3)) == 1.0
     background = torch.zeros(1, 4, dtype=torch.int64)
-    assert dice(overlaps(background, background, 3)) is None
+    assert compute_dice(count_mask_overlaps(background, background, 3)) is None
 
 
 def test_texts_come_from_csv_with_classes_by_name(tmp_path):
@@ -125,7 +127,11 @@ def test_texts_come_from_csv_with_classes_by_name(tmp_path):
     (tmp_path / "train.csv").write_text("\n".join(rows))
     train, test = read_texts(tmp_path, 8, 2)
     assert (len(train), len(test)) == (8, 2)
-    assert train.tensors[0][0].tolist() == encode("bad, 0", 8).tolist() == [*b"bad, 0", 0, 0]
+    assert (
+        train.tensors[0][0].tolist()
+        == encode_characters("bad, 0", 8).tolist()
+        == [*b"bad, 0", 0, 0]
+    )
     assert train.tensors[1].tolist()[:2] == [0, 1]
 
 
@@ -150,7 +156,7 @@ def test_images_and_masks_are_paired_by_name(tmp_path):
         (tmp_path / part).mkdir()
         for at in range(5):
             image.new(mode, (20, 10), colour).save(tmp_path / part / f"{at}.png")
-    train, test = read_masks(tmp_path, 16, 3)
+    train, test = read_images_and_masks(tmp_path, 16, 3)
     assert (len(train), len(test)) == (4, 1)
     pixels, mask = train[0]
     assert pixels.shape == (3, 16, 16)
@@ -158,10 +164,10 @@ def test_images_and_masks_are_paired_by_name(tmp_path):
     assert mask.dtype == torch.int64
     assert mask.unique().tolist() == [2]
     with pytest.raises(WorkloadError, match="values up to 2"):
-        read_masks(tmp_path, 16, 2)[0][0]
+        read_images_and_masks(tmp_path, 16, 2)[0][0]
     (tmp_path / "masks" / "0.png").unlink()
     with pytest.raises(WorkloadError, match="in only one of images and masks"):
-        read_masks(tmp_path, 16, 3)
+        read_images_and_masks(tmp_path, 16, 3)
 
 
 def test_compiling_changes_the_variant_and_neither_the_steps_nor_the_losses(monkeypatch):
@@ -173,8 +179,8 @@ def test_compiling_changes_the_variant_and_neither_the_steps_nor_the_losses(monk
     small = "--batch 4 --hidden 3 --length 4 --samples 8 --epochs 1 --seed 3 --steps 2 --warmup 4"
     records = []
     for more in ("", " --compile"):
-        options, own = parse_arguments("lstm", f"{small}{more}".split())
-        records.append(run(lstm, options, own))
+        options, own = parse_workload_arguments("lstm", f"{small}{more}".split())
+        records.append(run_workload(lstm, options, own))
     assert seen == ["BiLSTM"]
     losses = [[(row.phase, row.number, row.loss) for row in record.steps] for record in records]
     assert losses[0] == losses[1]
@@ -184,6 +190,6 @@ def test_compiling_changes_the_variant_and_neither_the_steps_nor_the_losses(monk
 def test_compiling_without_a_compiler_is_said(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.delenv("CXX", raising=False)
-    options, own = parse_arguments("lstm", ["--batch", "2", "--compile"])
+    options, own = parse_workload_arguments("lstm", ["--batch", "2", "--compile"])
     with pytest.raises(WorkloadError, match="needs a C\\+\\+ compiler"):
-        run(lstm, options, own)
+        run_workload(lstm, options, own)

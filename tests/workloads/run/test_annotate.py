@@ -11,10 +11,15 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_hooks
 from torch.utils.checkpoint import checkpoint
 
-from perfctl.records.ranges import read_range_name
-from perfctl.workloads.models.mnist_cnn import make_model
-from perfctl.workloads.run.annotate import Annotator
-from perfctl.workloads.run.clock import NvtxRanges, RecordFunctionRanges, make_backend, span
+from perfctl.records.ranges import parse_range_name
+from perfctl.workloads.models.mnist_cnn import build_mnist_cnn
+from perfctl.workloads.run.annotate import LayerRangeAnnotator
+from perfctl.workloads.run.clock import (
+    NvtxRanges,
+    RecordFunctionRanges,
+    make_range_backend,
+    mark_range,
+)
 from tests.workloads.autograd_truth import Made, Seen
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
@@ -31,7 +36,7 @@ def backward_of(seen: Counter[str], layer: str) -> int:
 def names_of(model: nn.Module, *inputs: Tensor) -> Counter[str]:
     """Ranges of one forward and backward pass."""
     seen = Seen()
-    with Annotator(seen, model):
+    with LayerRangeAnnotator(seen, model):
         out = model(*inputs)
         out.sum().backward()
     assert seen.open == []
@@ -40,7 +45,7 @@ def names_of(model: nn.Module, *inputs: Tensor) -> Counter[str]:
 
 def test_the_same_gradient_memory_is_handed_on():
     layer = nn.Linear(3, 4)
-    with Annotator(Seen(), layer):
+    with LayerRangeAnnotator(Seen(), layer):
         out = layer(torch.ones(2, 3))
         handed: list[int] = []
         out.grad_fn.register_hook(
@@ -53,7 +58,7 @@ def test_the_same_gradient_memory_is_handed_on():
 
 def test_a_backward_range_closes_before_the_layer_below_begins():
     seen, model = Seen(), nn.Sequential(nn.Tanh(), nn.Sigmoid())
-    with Annotator(seen, model):
+    with LayerRangeAnnotator(seen, model):
         out = model(torch.ones(2, requires_grad=True)).sum()
         seen.events.clear()
         out.backward()
@@ -61,7 +66,10 @@ def test_a_backward_range_closes_before_the_layer_below_begins():
 
 
 def test_the_gradient_of_a_parameter_is_added_in_the_range_of_the_layer_that_holds_it():
-    tied = Made(lambda self, x: x @ self.holder.weight.T, holder=nn.Linear(3, 2, bias=False))
+    tied = Made(
+        lambda self, x: x @ self.find_layer_of_parameter.weight.T,
+        holder=nn.Linear(3, 2, bias=False),
+    )
     seen = names_of(tied, torch.ones(1, 3))
     assert (seen["holder:forward"], seen["holder:grad_weight"]) == (0, 1)
     assert backward_of(seen, "Made") >= 1
@@ -83,7 +91,7 @@ def test_a_function_written_in_python_is_marked():
 
 def test_an_unknown_model_is_marked_from_its_outermost_module():
     seen, model = Seen(), nn.Sequential(nn.Linear(2, 2))
-    with Annotator(seen):
+    with LayerRangeAnnotator(seen):
         nn.MSELoss()(model(torch.ones(1, 2)), torch.zeros(1, 2)).backward()
     wanted = {
         "model:forward",
@@ -102,8 +110,8 @@ def test_a_module_outside_the_tree_counts_for_the_one_around_it():
 
 
 def test_inference_has_forward_ranges_alone():
-    seen, model = Seen(), make_model().eval()
-    with torch.inference_mode(), Annotator(seen, model):
+    seen, model = Seen(), build_mnist_cnn().eval()
+    with torch.inference_mode(), LayerRangeAnnotator(seen, model):
         model(torch.zeros(1, 1, 28, 28))
     assert {name.rpartition(":")[2] for name in seen.count()} == {"forward"}
 
@@ -125,7 +133,7 @@ def test_an_exception_in_forward_closes_every_range(error):
 
     seen = Seen()
     model = nn.Sequential(nn.Identity(), Made(breaks))
-    with Annotator(seen, model):
+    with LayerRangeAnnotator(seen, model):
         with pytest.raises(error):
             model(torch.ones(1))
         assert seen.open == [] or error is KeyboardInterrupt
@@ -144,7 +152,7 @@ def test_an_exception_in_backward_leaves_no_range_open():
             raise ValueError("broken gradient")
 
     seen, model = Seen(), Made(lambda self, x: Breaks.apply(x))
-    with Annotator(seen, model):
+    with LayerRangeAnnotator(seen, model):
         with pytest.raises(ValueError, match="broken gradient"):
             model(torch.ones(1, requires_grad=True)).backward()
         assert seen.open == ["Made:grad_input"]
@@ -154,7 +162,7 @@ def test_an_exception_in_backward_leaves_no_range_open():
 def test_nothing_is_marked_outside_of_it():
     seen, layer = Seen(), nn.Linear(2, 2)
     layer(torch.ones(1, 2)).sum().backward()
-    with Annotator(seen, layer):
+    with LayerRangeAnnotator(seen, layer):
         late = layer(torch.ones(1, 2)).sum()
     before = list(seen.events)
     late.backward()
@@ -164,7 +172,7 @@ def test_nothing_is_marked_outside_of_it():
 
 def test_its_hooks_are_gone_afterwards():
     before = (len(module_hooks._global_forward_hooks), len(module_hooks._global_forward_pre_hooks))
-    with Annotator(Seen(), nn.Linear(2, 2)):
+    with LayerRangeAnnotator(Seen(), nn.Linear(2, 2)):
         assert len(module_hooks._global_forward_hooks) == before[0] + 1
     assert (
         len(module_hooks._global_forward_hooks),
@@ -176,18 +184,18 @@ def test_its_hooks_are_gone_afterwards():
 
 
 def test_under_torch_profiler_backward_operations_lie_in_their_layers_range():
-    model = make_model()
-    ranges = make_backend("record_function")
+    model = build_mnist_cnn()
+    ranges = make_range_backend("record_function")
     with (
         torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler,
-        Annotator(ranges, model),
+        LayerRangeAnnotator(ranges, model),
     ):
         model(torch.zeros(2, 1, 28, 28)).sum().backward()
     events = list(profiler.events())
     above = []
     for event in events:
         if event.name == "aten::convolution_backward":
-            while read_range_name(event.name).layer is None:
+            while parse_range_name(event.name).layer is None:
                 event = event.cpu_parent
             above.append(event.name)
     assert sorted(above) == ["conv1:grad_weight", "conv2:backward"]
@@ -196,20 +204,20 @@ def test_under_torch_profiler_backward_operations_lie_in_their_layers_range():
 def test_nvtx_ranges_need_a_torch_that_has_them():
     if not hasattr(torch._C, "_nvtx"):
         pytest.skip("this torch was built without CUDA")
-    with span(NvtxRanges(), "perfctl:test"):
+    with mark_range(NvtxRanges(), "perfctl:test"):
         pass
 
 
 def test_a_torch_without_nvtx_says_what_to_use_instead(monkeypatch):
     monkeypatch.delattr(torch._C, "_nvtx", raising=False)
     with pytest.raises(RuntimeError, match="set `annotate` to record_function"):
-        make_backend("nvtx")
+        make_range_backend("nvtx")
 
 
 def test_record_function_ranges_nest():
     ranges = RecordFunctionRanges()
     profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
-    with profile as profiler, span(ranges, "outer"), span(ranges, "inner"):
+    with profile as profiler, mark_range(ranges, "outer"), mark_range(ranges, "inner"):
         torch.ones(1).add_(1)
     events = {event.name: event for event in profiler.events()}
     assert events["inner"].cpu_parent.name == "outer"

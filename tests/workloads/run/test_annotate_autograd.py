@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from perfctl.workloads.models.mnist_cnn import make_model
-from perfctl.workloads.run.annotate import Annotator
+from perfctl.workloads.models.mnist_cnn import build_mnist_cnn
+from perfctl.workloads.run.annotate import LayerRangeAnnotator
 from tests.sample import draws
 from tests.workloads.autograd_truth import Made, Seen, Truth, backward_places
 
@@ -86,7 +86,7 @@ def transformer() -> nn.Module:
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
-    "mnist": (make_model, lambda: torch.rand(2, 1, 28, 28)),
+    "mnist": (build_mnist_cnn, lambda: torch.rand(2, 1, 28, 28)),
     "shared resnet": (shared_resnet, lambda: torch.rand(2, 3, 6, 6)),
     "bilstm": (bilstm, lambda: torch.randint(11, (2, 5))),
     "transformer": (transformer, lambda: torch.rand(2, 3, 8)),
@@ -100,7 +100,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
 def check(model: nn.Module, value: Tensor) -> list[tuple[str, str | None, str | None]]:
     """Annotate one step, compare with autograd, and give the nodes that no layer made."""
     seen, truth = Seen(), Truth({"": model})
-    with Annotator(seen, model):
+    with LayerRangeAnnotator(seen, model):
         with truth.watching():
             loss = model(value).sum()
         makers = truth.makers()
@@ -130,7 +130,7 @@ def test_two_models_of_a_script_keep_their_nodes_apart():
     loss = nn.BCEWithLogitsLoss()
     seen = Seen()
     truth = Truth({"generator": generator, "judge": judge, "BCEWithLogitsLoss": loss})
-    with Annotator(seen), truth.watching():
+    with LayerRangeAnnotator(seen), truth.watching():
         real = loss(judge(torch.rand(2, 4)), torch.ones(2, 1))
         fake = loss(judge(generator(torch.rand(2, 2)).detach()), torch.zeros(2, 1))
         rows = backward_places(real + fake, seen, truth)

@@ -48,7 +48,7 @@ def test_a_forward_that_raised_leaves_no_range_open_and_the_calls_as_they_were()
 
     call, seen = nn.Module.__call__, Seen()
     model = nn.Sequential(nn.Linear(3, 3), Broken())
-    with annotate.Annotator(seen, model):
+    with annotate.LayerRangeAnnotator(seen, model):
         assert nn.Module.__call__ is not call
         with pytest.raises(ValueError, match="broken"):
             model(torch.rand(2, 3))

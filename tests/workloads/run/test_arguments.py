@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.workloads.run.options import parse_arguments
-from perfctl.workloads.spec import Options, SpecError
+from perfctl.workloads.run.options import parse_workload_arguments
+from perfctl.workloads.spec import SpecError, WorkloadOptions
 from tests.workloads.started import start
 
 
 def test_defaults_are_those_of_options():
-    options, own = parse_arguments("mnist_cnn", ["--batch", "64"])
-    assert options == Options(
+    options, own = parse_workload_arguments("mnist_cnn", ["--batch", "64"])
+    assert options == WorkloadOptions(
         batch_size=64,
         mode="train",
         device="cpu",
@@ -35,8 +35,8 @@ def test_every_option_arrives_where_it_belongs():
         "--epochs 3 --threads 1 --data mnist --data-dir d --download --record r.json --annotate "
         "nvtx --window torch --trace t.json.gz --conv2 32,64,25,1"
     )
-    options, own = parse_arguments("mnist_cnn", line.split())
-    assert options == Options(
+    options, own = parse_workload_arguments("mnist_cnn", line.split())
+    assert options == WorkloadOptions(
         batch_size=16,
         device="cuda",
         precision="bf16",
@@ -107,7 +107,7 @@ def test_every_option_arrives_where_it_belongs():
 def test_a_request_that_makes_no_sense_is_one_clear_line(workload, line, problem):
     batch = "" if "--batch" in line or "--steps 1" in line else "--batch 8"
     with pytest.raises(SpecError) as caught:
-        parse_arguments(workload, f"{batch} {line}".split())
+        parse_workload_arguments(workload, f"{batch} {line}".split())
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT
-from perfctl.workloads.run.clock import CpuWait
+from perfctl.workloads.run.clock import CpuWaitMeter
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the scheduler of Linux counts it"
@@ -35,7 +35,7 @@ def test_two_programs_on_one_core_wait_for_each_other():
         try:
             os.sched_setaffinity(other.pid, core)
             os.sched_setaffinity(0, core)
-            wait = CpuWait()
+            wait = CpuWaitMeter()
             work(BUSY_S)
             found = {one.name: one.value for one in wait.summaries()}
         finally:
@@ -48,6 +48,6 @@ def test_two_programs_on_one_core_wait_for_each_other():
 
 
 def test_a_process_that_did_not_run_has_no_share(monkeypatch):
-    monkeypatch.setattr("perfctl.workloads.run.clock._thread_times", dict)
-    monkeypatch.setattr("perfctl.workloads.run.clock._cores", lambda: None)
-    assert CpuWait().summaries() == []
+    monkeypatch.setattr("perfctl.workloads.run.clock._read_thread_times", dict)
+    monkeypatch.setattr("perfctl.workloads.run.clock._read_core_seconds", lambda: None)
+    assert CpuWaitMeter().summaries() == []

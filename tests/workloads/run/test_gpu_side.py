@@ -12,7 +12,7 @@ import torch
 
 from perfctl.records.report import Device, MemoryFigure
 from perfctl.workloads.run import setup as run_setup
-from perfctl.workloads.run.clock import Timeline, make_clock, make_window
+from perfctl.workloads.run.clock import StepTimeline, make_clock, make_measured_window
 from perfctl.workloads.run.memory import MemoryWatch
 
 
@@ -36,7 +36,7 @@ def test_events_time_steps_in_nanoseconds_and_no_phase_waits(monkeypatch):
     waits: list[str] = []
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append("wait"))
-    timeline = Timeline(make_clock("cuda"))
+    timeline = StepTimeline(make_clock("cuda"))
     waits.clear()
     with timeline.time(0, "step"), timeline.time(0, "forward"):
         pass
@@ -50,7 +50,7 @@ def test_events_time_steps_in_nanoseconds_and_no_phase_waits(monkeypatch):
 
 
 def test_a_block_that_raises_leaves_no_row():
-    timeline = Timeline(make_clock("cpu"))
+    timeline = StepTimeline(make_clock("cpu"))
     with pytest.raises(ValueError, match="x"), timeline.time(0, "step"):
         raise ValueError("x")
     assert timeline.rows() == []
@@ -106,7 +106,7 @@ def test_the_cuda_window_opens_and_closes_with_the_device_idle(monkeypatch, fail
     monkeypatch.setattr(torch.cuda.profiler, "start", lambda: calls.append("start"))
     monkeypatch.setattr(torch.cuda.profiler, "stop", lambda: calls.append("stop"))
     try:
-        with make_window("cuda", "cuda", None):
+        with make_measured_window("cuda", "cuda", None):
             calls.append("steps")
             if fails:
                 raise ValueError
@@ -146,7 +146,7 @@ def test_a_gpu_is_described_in_base_units(monkeypatch, clocks, clock, bandwidth)
 def test_cudnn_versions_are_read(monkeypatch, number, text):
     monkeypatch.setattr(torch.version, "cuda", "12.1")
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: number)
-    assert run_setup.environment()["cudnn"] == text
+    assert run_setup.collect_environment()["cudnn"] == text
 
 
 @pytest.mark.parametrize(
@@ -165,11 +165,13 @@ def test_cudnn_versions_are_read(monkeypatch, number, text):
 )
 def test_a_processor_is_known_by_its_family_and_model(said, model, tmp_path, monkeypatch):
     (tmp_path / "cpuinfo").write_text(said)
-    read = run_setup.in_file
+    read = run_setup.find_in_file
     monkeypatch.setattr(
-        run_setup, "in_file", lambda path, pattern: read(str(tmp_path / Path(path).name), pattern)
+        run_setup,
+        "find_in_file",
+        lambda path, pattern: read(str(tmp_path / Path(path).name), pattern),
     )
-    found = run_setup.environment()
+    found = run_setup.collect_environment()
     assert found.get("cpu_model") == model
     assert found["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
 
@@ -177,17 +179,17 @@ def test_a_processor_is_known_by_its_family_and_model(said, model, tmp_path, mon
 def test_tf32_is_switched_in_both_libraries():
     try:
         run_setup.set_tf32("tf32")
-        assert run_setup.tf32_is_on() == (True, True)
+        assert run_setup.is_tf32_enabled() == (True, True)
         run_setup.set_tf32("bf16")
-        assert run_setup.tf32_is_on() == (False, False)
+        assert run_setup.is_tf32_enabled() == (False, False)
     finally:
         run_setup.set_tf32("fp32")
 
 
 def test_tf32_is_switched_in_a_torch_before_2_9(monkeypatch):
     matmul, cudnn = SimpleNamespace(allow_tf32=False), SimpleNamespace(allow_tf32=True)
-    monkeypatch.setattr(run_setup, "tf32_switches", lambda: (matmul, cudnn))
-    assert run_setup.tf32_is_on() == (False, True)
+    monkeypatch.setattr(run_setup, "get_tf32_switches", lambda: (matmul, cudnn))
+    assert run_setup.is_tf32_enabled() == (False, True)
     run_setup.set_tf32("fp32")
     assert (matmul.allow_tf32, cudnn.allow_tf32) == (False, False)
 
@@ -195,8 +197,8 @@ def test_tf32_is_switched_in_a_torch_before_2_9(monkeypatch):
 @pytest.mark.parametrize(("capability", "gaps"), [("7.0", 1), ("8.0", 0), ("10.0", 0)])
 def test_tf32_on_a_gpu_without_it_is_a_gap(capability, gaps):
     device = Device(name="X", kind="gpu", compute_capability=capability)
-    assert len(run_setup.precision_gaps("tf32", device)) == gaps
-    assert run_setup.precision_gaps("fp32", device) == []
+    assert len(run_setup.list_precision_gaps("tf32", device)) == gaps
+    assert run_setup.list_precision_gaps("fp32", device) == []
 
 
 def test_the_reason_torch_gives_for_having_no_gpu_is_passed_on(monkeypatch):
@@ -210,11 +212,11 @@ def test_the_reason_torch_gives_for_having_no_gpu_is_passed_on(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", is_available)
     monkeypatch.setattr(torch.version, "cuda", "12.1")
     with pytest.raises(RuntimeError, match=r"the driver is too old\. Set `device` to cpu"):
-        run_setup.require("cuda")
+        run_setup.require_device("cuda")
 
 
 def test_loss_scaling_is_for_fp16_alone():
     enabled: dict[str, Any] = {
-        kind: run_setup.make_scaler(kind, "cpu").is_enabled() for kind in ("fp32", "fp16")
+        kind: run_setup.make_loss_scaler(kind, "cpu").is_enabled() for kind in ("fp32", "fp16")
     }
     assert enabled == {"fp32": False, "fp16": True}

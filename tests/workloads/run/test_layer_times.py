@@ -9,19 +9,19 @@ import pytest
 
 from perfctl.parsers.own import workload_record
 from perfctl.workloads.models import families
-from perfctl.workloads.models.plan import plan
+from perfctl.workloads.models.plan import plan_model
 from perfctl.workloads.run import loop
-from perfctl.workloads.run.clock import Clock
+from perfctl.workloads.run.clock import DeviceClock
 from perfctl.workloads.run.loop import MODEL, TimedRanges
-from perfctl.workloads.run.record import Record
-from perfctl.workloads.spec import LEAST_STEPS, Options
+from perfctl.workloads.run.record import WorkloadRecord
+from perfctl.workloads.spec import LEAST_STEPS, WorkloadOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 
 MODEL_SPEC = "vgg:depth=5,stages=1,width=2,hidden=4,image=4"
 
 
-class Counting(Clock):
+class Counting(DeviceClock):
     """A clock that goes on by one with each mark."""
 
     now = 0
@@ -31,9 +31,9 @@ class Counting(Clock):
         return self.now
 
 
-def run(**changes: Any) -> Record:
-    options = Options(**{"batch_size": 2, "steps": 2, "warmup": 1} | changes)
-    return loop.run(families, options, families.Own(model=MODEL_SPEC, samples=4))
+def run(**changes: Any) -> WorkloadRecord:
+    options = WorkloadOptions(**{"batch_size": 2, "steps": 2, "warmup": 1} | changes)
+    return loop.run_workload(families, options, families.Own(model=MODEL_SPEC, samples=4))
 
 
 def test_a_range_counts_without_those_within_it_and_calls_of_one_name_add_up():
@@ -68,7 +68,7 @@ def test_each_layer_of_a_model_is_timed_in_both_directions_in_steps_of_its_own(t
     assert [row.phase for row in record.steps].count("step") == 2
     forward = {row.layer for row in record.layer_times if row.direction == "forward"}
     backward = {row.layer for row in record.layer_times if row.direction != "forward"}
-    layers = plan(MODEL_SPEC).layers
+    layers = plan_model(MODEL_SPEC).layers
     assert forward == {layer.name for layer in layers} | {MODEL}
     assert {
         layer.name

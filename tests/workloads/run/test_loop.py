@@ -14,13 +14,13 @@ import torch
 
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Device, Gap, MemoryFigure, Step
-from perfctl.workloads.interface import Parts
+from perfctl.workloads.interface import WorkloadParts
 from perfctl.workloads.models import mnist_cnn
 from perfctl.workloads.run import loop
 from perfctl.workloads.run.memory import MemoryWatch
-from perfctl.workloads.run.options import parse_arguments
-from perfctl.workloads.run.record import Record
-from perfctl.workloads.spec import Options, WorkloadError
+from perfctl.workloads.run.options import parse_workload_arguments
+from perfctl.workloads.run.record import WorkloadRecord
+from perfctl.workloads.spec import WorkloadError, WorkloadOptions
 from tests.workloads import small
 from tests.workloads.autograd_truth import Seen
 from tests.workloads.small import Small
@@ -53,7 +53,9 @@ KEYS = [
 ]
 
 
-def run(tmp_path: Path, workload: Any = None, **changes: Any) -> tuple[Record, dict[str, Any]]:
+def run(
+    tmp_path: Path, workload: Any = None, **changes: Any
+) -> tuple[WorkloadRecord, dict[str, Any]]:
     """(the record, what was written) of a short run."""
     record = small.run(tmp_path, workload, **changes)
     return record, json.loads((tmp_path / "record.json").read_text())
@@ -111,10 +113,14 @@ def test_inference_has_no_loss_and_one_phase_of_its_own(tmp_path):
 
 def test_a_seed_gives_the_same_losses_and_another_seed_others():
     def losses(seed: int) -> list[float | None]:
-        options, own = parse_arguments(
+        options, own = parse_workload_arguments(
             "mnist_cnn", f"--batch 8 --steps 2 --warmup 1 --seed {seed}".split()
         )
-        return [row.loss for row in loop.run(mnist_cnn, options, own).steps if row.phase == "step"]
+        return [
+            row.loss
+            for row in loop.run_workload(mnist_cnn, options, own).steps
+            if row.phase == "step"
+        ]
 
     first = losses(3)
     assert None not in first
@@ -125,7 +131,7 @@ def test_a_seed_gives_the_same_losses_and_another_seed_others():
 def test_the_losses_are_those_of_a_plain_training_loop(tmp_path):
     record, _ = run(tmp_path, annotate="record_function", seed=5)
     torch.manual_seed(5)
-    parts = Small().build(Options(batch_size=4), Small.Own())
+    parts = Small().build(WorkloadOptions(batch_size=4), Small.Own())
     dataset: Any = parts.train_data
     expected = []
     # two steps of warm-up, then three measured ones from the beginning
@@ -141,7 +147,7 @@ def test_the_losses_are_those_of_a_plain_training_loop(tmp_path):
 
 def test_only_measured_steps_are_marked(tmp_path, monkeypatch):
     seen = Seen()
-    monkeypatch.setattr("perfctl.workloads.run.setup.make_backend", lambda kind: seen)
+    monkeypatch.setattr("perfctl.workloads.run.setup.make_range_backend", lambda kind: seen)
     run(tmp_path, annotate="nvtx", epochs=1)
     inside = "perfctl:window / perfctl:step:2 / perfctl:phase"
     assert seen.paths[0] == "perfctl:window"
@@ -173,7 +179,7 @@ def test_only_measured_steps_lie_in_the_torch_trace(tmp_path):
 
 def test_the_mean_loss_weighs_a_short_last_batch_by_its_samples(tmp_path):
     class Frozen(Small):
-        def build(self, options: Options, own: Any) -> Parts:
+        def build(self, options: WorkloadOptions, own: Any) -> WorkloadParts:
             parts = super().build(options, own)
             parts.optimizer.param_groups[0]["lr"] = 0.0
             return parts
@@ -186,10 +192,10 @@ def test_the_mean_loss_weighs_a_short_last_batch_by_its_samples(tmp_path):
 
 
 def test_drawn_digits_can_be_learnt():
-    options, own = parse_arguments(
+    options, own = parse_workload_arguments(
         "mnist_cnn", ["--batch", "64", "--steps", "1", "--warmup", "1", "--epochs", "1"]
     )
-    record = loop.run(mnist_cnn, options, own)
+    record = loop.run_workload(mnist_cnn, options, own)
     (epoch,) = (row for row in record.steps if row.phase == "epoch")
     assert epoch.accuracy is not None
     assert epoch.accuracy > 0.5  # chance is 0.1
@@ -197,7 +203,7 @@ def test_drawn_digits_can_be_learnt():
 
 def test_a_process_that_is_killed_leaves_a_failed_record(tmp_path):
     class Looks(Small):
-        def build(self, options: Options, own: Any) -> Parts:
+        def build(self, options: WorkloadOptions, own: Any) -> WorkloadParts:
             self.found = json.loads((tmp_path / "record.json").read_text())
             return super().build(options, own)
 
@@ -209,7 +215,7 @@ def test_a_process_that_is_killed_leaves_a_failed_record(tmp_path):
 
 def test_a_loss_that_is_no_number_is_null_with_a_gap(tmp_path):
     class Diverges(Small):
-        def build(self, options: Options, own: Any) -> Parts:
+        def build(self, options: WorkloadOptions, own: Any) -> WorkloadParts:
             parts = super().build(options, own)
             return dataclasses.replace(parts, loss=lambda out, target: out.sum() * float("nan"))
 

@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.workloads.script.counting import PATIENCE, StepMarker
-from perfctl.workloads.script.options import Command, is_script, parse, read_command
+from perfctl.workloads.script.counting import PATIENCE, StepEndDetector
+from perfctl.workloads.script.options import (
+    ScriptCommand,
+    is_script_command_line,
+    parse_python_command,
+    parse_script_options,
+)
 from perfctl.workloads.spec import SpecError
 
 
@@ -45,8 +50,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_command_is_read_as_python_would_read_it(words, kind, target, arguments, flags):
-    command = read_command(words)
-    assert command == Command(kind, target, arguments, flags)
+    command = parse_python_command(words)
+    assert command == ScriptCommand(kind, target, arguments, flags)
 
 
 @pytest.mark.parametrize(
@@ -71,16 +76,16 @@ def test_a_command_is_read_as_python_would_read_it(words, kind, target, argument
 )
 def test_what_cannot_run_is_one_clear_line(words, says):
     with pytest.raises(SpecError) as caught:
-        parse(words if "--" in words else ["--", *words])
+        parse_script_options(words if "--" in words else ["--", *words])
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_name_before_the_dashes_is_a_workload_and_help_is_help():
-    assert is_script(["--", "train.py"])
-    assert is_script(["--batch", "4", "--", "mnist_cnn"])
-    assert not is_script(["mnist_cnn", "--batch", "4", "--"])
-    assert not is_script(["--help", "--", "train.py"])
+    assert is_script_command_line(["--", "train.py"])
+    assert is_script_command_line(["--batch", "4", "--", "mnist_cnn"])
+    assert not is_script_command_line(["mnist_cnn", "--batch", "4", "--"])
+    assert not is_script_command_line(["--help", "--", "train.py"])
 
 
 @pytest.mark.parametrize(
@@ -95,40 +100,43 @@ def test_a_name_before_the_dashes_is_a_workload_and_help_is_help():
     ],
 )
 def test_the_variant_has_the_batch_size_put_back(words, template):
-    assert parse(["--batch", "16", "--", "train.py", *words.split()]).template() == template
+    assert (
+        parse_script_options(["--batch", "16", "--", "train.py", *words.split()]).template()
+        == template
+    )
 
 
 def test_each_rank_has_files_of_its_own_and_the_first_the_plain_names():
-    options = parse(
+    options = parse_script_options(
         ["--window", "torch", "--trace", "out/t.json.gz", "--record", "r.json", "--", "train.py"]
     )
-    assert options.for_rank(0) == options
-    second = options.for_rank(1)
+    assert options.separate_rank_files(0) == options
+    second = options.separate_rank_files(1)
     assert (second.trace, second.record) == (Path("out/t.rank1.json.gz"), Path("r.rank1.json"))
 
 
 def test_a_rank_starts_itself_under_its_profiler_with_files_of_its_own():
     own = ["--record", "r.json", "--under", '["nsys", "--output=a b/report{rank}"]', "--steps", "2"]
-    options = parse([*own, "--", "train.py", "{rank}"])
+    options = parse_script_options([*own, "--", "train.py", "{rank}"])
     words = "-m perfctl.workloads --record r.json --steps 2 -- train.py {rank}"
     inner = (sys.executable, *words.split())
-    assert options.started_by_rank(0) == ("nsys", "--output=a b/report", *inner)
-    assert options.started_by_rank(1) == ("nsys", "--output=a b/report.rank1", *inner)
+    assert options.build_rank_command(0) == ("nsys", "--output=a b/report", *inner)
+    assert options.build_rank_command(1) == ("nsys", "--output=a b/report.rank1", *inner)
 
 
 def steps_of(
     events: str, kind: str = "auto", named: str | None = None, optimizers: int = 0
 ) -> list[int]:
     """After which events a step ended. D, G: optimizers; m, n: models; b: a backward pass."""
-    marker = StepMarker(kind, named, lambda: optimizers)
+    marker = StepEndDetector(kind, named, lambda: optimizers)
     ended = []
     for number, event in enumerate(events):
         if event.isupper():
-            ends = marker.optimizer_stepped(ord(event), event)
+            ends = marker.note_optimizer_step(ord(event), event)
         elif event == "b":
-            ends = marker.backward_ended()
+            ends = marker.note_backward_end()
         else:
-            ends = marker.model_called(ord(event)) | marker.module_called(event)
+            ends = marker.note_model_call(ord(event)) | marker.note_module_call(event)
         if ends:
             ended.append(number)
     return ended
@@ -152,32 +160,32 @@ def test_the_last_of_a_round_ends_a_step(events, optimizers, ended):
 
 
 def test_a_script_that_trains_without_an_optimizer_ends_its_steps_with_backward_passes():
-    marker = StepMarker("auto", None, lambda: 0)
+    marker = StepEndDetector("auto", None, lambda: 0)
     for _ in range(3):
-        marker.model_called(1)
-    assert marker.backward_ended()
-    assert (marker.steps, marker.in_words()) == (1, "a backward pass")
+        marker.note_model_call(1)
+    assert marker.note_backward_end()
+    assert (marker.steps, marker.describe_rule()) == (1, "a backward pass")
 
 
 def test_backward_passes_before_the_first_optimizer_was_made_are_no_steps():
-    marker = StepMarker("auto", None, lambda: len(made))
+    marker = StepEndDetector("auto", None, lambda: len(made))
     made: list[str] = []
-    assert marker.backward_ended()
+    assert marker.note_backward_end()
     made.append("D")
-    assert not marker.backward_ended()
-    assert marker.optimizer_stepped(7, "SGD")
-    assert (marker.steps, marker.in_words()) == (1, "the optimizer's step")
+    assert not marker.note_backward_end()
+    assert marker.note_optimizer_step(7, "SGD")
+    assert (marker.steps, marker.describe_rule()) == (1, "the optimizer's step")
 
 
 def test_calls_before_the_first_optimizer_was_made_are_no_steps():
     made: list[str] = []
-    marker = StepMarker("auto", None, lambda: len(made))
+    marker = StepEndDetector("auto", None, lambda: len(made))
     for _ in range(2):
-        marker.model_called(1)
+        marker.note_model_call(1)
     assert marker.steps > 0
     made.append("D")
-    marker.model_called(1)
-    assert (marker.optimizer_stepped(7, "SGD"), marker.steps) == (True, 1)
+    marker.note_model_call(1)
+    assert (marker.note_optimizer_step(7, "SGD"), marker.steps) == (True, 1)
 
 
 def test_the_marker_asked_for_overrides():
@@ -198,11 +206,11 @@ def test_steps_never_outnumber_the_events_of_what_ends_them():
 
 
 def test_a_recording_is_whole_when_what_ends_the_step_spoke_once():
-    marker = StepMarker("auto", None, lambda: 0)
+    marker = StepEndDetector("auto", None, lambda: 0)
     marker.listen()
-    marker.model_called(1)
-    assert marker.model_called(1)
+    marker.note_model_call(1)
+    assert marker.note_model_call(1)
     assert not marker.is_whole
     marker.listen()
-    assert marker.model_called(1)
+    assert marker.note_model_call(1)
     assert marker.is_whole

@@ -9,11 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from perfctl.workloads.run.clock import Clock  # noqa: E402
+from perfctl.workloads.run.clock import DeviceClock  # noqa: E402
 from perfctl.workloads.script import phases  # noqa: E402
-from perfctl.workloads.script.graphs import GraphCaptures  # noqa: E402
-from perfctl.workloads.script.options import Command, ScriptOptions  # noqa: E402
-from perfctl.workloads.tracing.layers import Names  # noqa: E402
+from perfctl.workloads.script.graphs import GraphCaptureWatch  # noqa: E402
+from perfctl.workloads.script.options import ScriptCommand, ScriptOptions  # noqa: E402
+from perfctl.workloads.tracing.layers import ModuleNames  # noqa: E402
 from tests.workloads.autograd_truth import Seen  # noqa: E402
 
 
@@ -40,9 +40,9 @@ class Watched:
         monkeypatch.setattr(torch.cuda.profiler, "start", lambda: self.started.append(1))
         self.ranges, self.is_open = Seen(), False
         options = ScriptOptions(
-            Command("script", "train.py", ()), (), window=window, annotate=annotate
+            ScriptCommand("script", "train.py", ()), (), window=window, annotate=annotate
         )
-        self.captures = GraphCaptures(options, self.ranges, Names(), lambda: self.is_open)
+        self.captures = GraphCaptureWatch(options, self.ranges, ModuleNames(), lambda: self.is_open)
         self.captures.start()
         self.model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
         self.graph = torch.cuda.CUDAGraph()
@@ -128,12 +128,12 @@ def test_a_phase_that_is_captured_has_a_range_and_no_time(monkeypatch):
     """An event that is recorded during the capture is a node of the graph: its time cannot be
     asked for."""
     ranges = Seen()
-    watched = phases.Phases(ranges, Clock())
+    watched = phases.PhaseRanges(ranges, DeviceClock())
     watched.begin("forward")
-    monkeypatch.setattr(phases, "is_capturing", lambda: True)
+    monkeypatch.setattr(phases, "is_capturing_cuda_graph", lambda: True)
     watched.begin("backward")
     watched.end()
-    monkeypatch.setattr(phases, "is_capturing", lambda: False)
+    monkeypatch.setattr(phases, "is_capturing_cuda_graph", lambda: False)
     watched.end()
     forward, backward = "perfctl:phase:forward", "perfctl:phase:backward"
     assert ranges.events == [f">{forward}", f">{backward}", f"<{backward}", f"<{forward}"]

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.profilers.nsys import BUSY, WINDOW, clear
-from perfctl.records.ranges import read_range_name
+from perfctl.orchestrator.launch.profilers.nsys import BUSY, WINDOW, remove_stale_lock
+from perfctl.records.ranges import parse_range_name
 from tests.forked import Forks
 from tests.launch.programs import run
 from tests.workloads.started import start
@@ -63,7 +63,7 @@ def under_nsys(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
         said = outcome.stderr.read_text()
         if not outcome.exit_code or not re.search(BUSY, said.encode()):
             break
-        clear()
+        remove_stale_lock()
     assert outcome.exit_code is not None
     export = "nsys export --type=sqlite --quiet=true --output=report.sqlite report.nsys-rep"
     start(folder, *export.split())
@@ -87,12 +87,12 @@ class Runs:
         folder = self._base / f"{name}-{how}"
         if folder not in self._done:
             folder.mkdir()
-            self._done[folder] = self._run(folder, name, how)
+            self._done[folder] = self._run_tool_command(folder, name, how)
         return self._done[folder], folder
 
-    def _run(self, folder: Path, name: str, how: str) -> Any:
+    def _run_tool_command(self, folder: Path, name: str, how: str) -> Any:
         if how == "nsys":
-            if tools.find("nsys") is None or not hasattr(torch._C, "_nvtx"):
+            if tools.find_program("nsys") is None or not hasattr(torch._C, "_nvtx"):
                 pytest.skip("nsys, or a torch that has NVTX, is not installed")
             return under_nsys(folder, name)
         argv = words(name) if how == "alone" else (*OWN, *TRACE, "python", *words(name))
@@ -180,7 +180,7 @@ def test_nsys_sees_forward_and_backward_of_every_layer(runs, name):
     with closing(sqlite3.connect(folder / "report.sqlite")) as connection:
         rows = connection.execute(query).fetchall()
     assert all(end is not None for _, end in rows)
-    names = [read_range_name(text) for text, _ in rows]
+    names = [parse_range_name(text) for text, _ in rows]
     forward = {found.layer for found in names if found.direction == "forward"}
     backward = {
         found.layer

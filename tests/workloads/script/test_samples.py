@@ -6,38 +6,38 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from perfctl.workloads.run.record import Record  # noqa: E402
-from perfctl.workloads.script.counting import Samples  # noqa: E402
-from perfctl.workloads.script.facts import Facts  # noqa: E402
+from perfctl.workloads.run.record import WorkloadRecord  # noqa: E402
+from perfctl.workloads.script.counting import SampleCounter  # noqa: E402
+from perfctl.workloads.script.facts import ScriptFacts  # noqa: E402
 
 
-def stated(samples: Samples, asked: int | None) -> tuple[dict[str, float | None], list[str]]:
-    record = Record("x.py", asked, None, None, None)
-    samples.fill(record)
+def stated(samples: SampleCounter, asked: int | None) -> tuple[dict[str, float | None], list[str]]:
+    record = WorkloadRecord("x.py", asked, None, None, None)
+    samples.fill_record(record)
     return {one.name: one.value for one in record.summaries}, [gap.quantity for gap in record.gaps]
 
 
 def train(
-    samples: Samples, given: list[list], passes: int, steps: int = 3, optimizers: int = 1
+    samples: SampleCounter, given: list[list], passes: int, steps: int = 3, optimizers: int = 1
 ) -> None:
     """``given``: for each step the inputs of its calls."""
     for step in range(steps):
         for x in given[step % len(given)]:
             samples.called([x], grad=True)
         for _ in range(passes):
-            samples.passed_backward()
+            samples.note_backward_pass()
         samples.step_ended(True, optimizers)
 
 
 @pytest.mark.parametrize("asked", [8, 3 * 8, None])
 def test_accumulated_batches_are_one_step_whichever_of_them_the_batch_size_means(asked):
-    samples = Samples()
+    samples = SampleCounter()
     train(samples, [[torch.ones(8, 4) for _ in range(3)] for _ in range(3)], passes=3)
     assert stated(samples, asked) == ({"samples_per_step": 24.0, "batches_per_step": 3.0}, [])
 
 
 def test_a_batch_size_that_fits_neither_makes_the_samples_unknown():
-    samples = Samples()
+    samples = SampleCounter()
     train(samples, [[torch.ones(8, 4) for _ in range(2)] for _ in range(3)], passes=2)
     assert stated(samples, 5) == (
         {"samples_per_step": None, "batches_per_step": 2.0},
@@ -48,7 +48,7 @@ def test_a_batch_size_that_fits_neither_makes_the_samples_unknown():
 def test_one_batch_a_step_states_nothing():
     # pairs, two losses, a GAN
     for passes, calls, optimizers in ((1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 2)):
-        samples = Samples()
+        samples = SampleCounter()
         train(
             samples,
             [[torch.ones(8, 4) for _ in range(calls)] for _ in range(3)],
@@ -59,10 +59,10 @@ def test_one_batch_a_step_states_nothing():
 
 
 def test_one_tensor_given_twice_in_a_step_is_one_batch_unless_every_step_has_the_same():
-    samples, steps = Samples(), [torch.ones(8, 4) for _ in range(3)]
+    samples, steps = SampleCounter(), [torch.ones(8, 4) for _ in range(3)]
     train(samples, [[x, x] for x in steps], passes=2)
     assert stated(samples, 8) == ({}, [])
-    samples, same = Samples(), torch.ones(8, 4)
+    samples, same = SampleCounter(), torch.ones(8, 4)
     samples.called([same], grad=True)
     samples.step_ended(False, 1)
     train(samples, [[same, same]], passes=2)
@@ -70,7 +70,7 @@ def test_one_tensor_given_twice_in_a_step_is_one_batch_unless_every_step_has_the
 
 
 def test_a_shorter_last_batch_lowers_the_mean():
-    samples = Samples()
+    samples = SampleCounter()
     train(samples, [[torch.ones(8, 4), torch.ones(size, 4)] for size in (8, 8, 2)], passes=2)
     assert stated(samples, None)[0] == {
         "samples_per_step": (16 + 16 + 10) / 3,
@@ -91,9 +91,9 @@ def test_a_shorter_last_batch_lowers_the_mean():
 def test_the_samples_of_a_step_are_those_that_the_model_received(
     shape, requested, samples, stated_shape
 ):
-    facts, record = Facts(), Record("x.py", requested, None, None, None)
+    facts, record = ScriptFacts(), WorkloadRecord("x.py", requested, None, None, None)
     facts.note_call(torch.nn.Linear(shape[-1], 2), (shape,), 0)
-    facts.fill(record)
+    facts.fill_record(record)
     assert {summary.name: summary.value for summary in record.summaries} == samples
     assert record.environment.get("input_shape") == stated_shape
     reasons = [gap.quantity for gap in record.gaps if gap.quantity == "batch_size"]

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT
-from perfctl.workloads.script.counting import IDLE_AFTER, Lead
+from perfctl.workloads.script.counting import IDLE_AFTER, LeadThread
 from tests.forked import PERFCTL, Forks
 from tests.workloads.script.ran import Ran, run_both
 
@@ -120,22 +120,22 @@ def test_what_other_threads_did_meanwhile_is_said(named):
 
 def test_the_thread_that_trains_leads_and_an_idle_or_ended_one_gives_way():
     taken: list[bool] = []
-    lead = Lead(taken.append)
+    lead = LeadThread(taken.append)
     answers: list[bool] = []
 
     def run(*events: dict[str, bool]) -> None:
         thread = threading.Thread(
-            target=lambda: answers.extend(lead.leads(**event) for event in events)
+            target=lambda: answers.extend(lead.counts_current_thread(**event) for event in events)
         )
         thread.start()
         thread.join()
 
     run({"called": True})
-    assert lead.leads(called=True)  # the first has ended
+    assert lead.counts_current_thread(called=True)  # the first has ended
     assert taken == [True]
     run(*[{"called": True}] * (IDLE_AFTER + 1))
     assert answers == [True, *[False] * IDLE_AFTER, True]
-    assert lead.leads(trains=True)
+    assert lead.counts_current_thread(trains=True)
     run({"called": True}, {"trains": True})
     assert answers[-2:] == [False, False]
     assert taken == [True, False, True]

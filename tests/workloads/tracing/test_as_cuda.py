@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from perfctl.orchestrator.estimate.memory import peak
-from perfctl.orchestrator.estimate.session import estimate, from_trace
-from perfctl.records.paper import MemoryTrace, OnGpu
-from perfctl.workloads.tracing.as_cuda import choose, scratch
-from perfctl.workloads.tracing.recorder import trace
+from perfctl.orchestrator.estimate.memory import find_memory_peak
+from perfctl.orchestrator.estimate.session import estimate, estimate_from_trace
+from perfctl.records.paper import GpuChoices, MemoryTrace
+from perfctl.workloads.tracing.as_cuda import choose_attention_kernel, count_scratch_bytes
+from perfctl.workloads.tracing.recorder import trace_step
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 A100, RTX3090, H100, V100 = (8, 0), (8, 6), (9, 0), (7, 0)
@@ -59,23 +59,30 @@ def test_the_kernel_of_attention_is_the_first_that_takes_the_tensors(
     key = tensor(2, given.get("heads", 4), given.get("keys", 16), size, dtype=dtype)
     mask = tensor(16, 16, dtype=dtype) if given.get("mask") else None
     rest = given.get("dropout", 0.0), given.get("causal", False), given.get("grouped", False)
-    found, why = choose(OnGpu(gpu), query, key, key, mask, *rest)
+    found, why = choose_attention_kernel(GpuChoices(gpu), query, key, key, mask, *rest)
     assert found == kernel
     assert bool(why) == (kernel != ("cudnn" if gpu == H100 else "flash"))
 
 
 def test_a_kernel_that_was_asked_for_gives_way_to_math_where_it_cannot_run():
     query = tensor(1, 1, 8, 8)
-    assert choose(OnGpu(attention="flash"), query, query, query, None, 0.0, False, False) == (
+    assert choose_attention_kernel(
+        GpuChoices(attention="flash"), query, query, query, None, 0.0, False, False
+    ) == (
         "math",
         "flash takes no fp32 here",
     )
     assert (
-        choose(OnGpu(attention="efficient"), query, query, query, None, 0.0, False, False)[0]
+        choose_attention_kernel(
+            GpuChoices(attention="efficient"), query, query, query, None, 0.0, False, False
+        )[0]
         == "efficient"
     )
     assert (
-        choose(OnGpu(attention="math"), query, query, query, None, 0.0, False, False)[0] == "math"
+        choose_attention_kernel(
+            GpuChoices(attention="math"), query, query, query, None, 0.0, False, False
+        )[0]
+        == "math"
     )
 
 
@@ -91,9 +98,9 @@ class Attention(nn.Module):
 
 
 def traced(
-    model: nn.Module, given: torch.Tensor, gpu: OnGpu | None = None, **settings: Any
+    model: nn.Module, given: torch.Tensor, gpu: GpuChoices | None = None, **settings: Any
 ) -> MemoryTrace:
-    found = trace(model, (given,), memory=True, gpu=gpu or OnGpu(), **settings)
+    found = trace_step(model, (given,), memory=True, gpu=gpu or GpuChoices(), **settings)
     assert found.problem is None and found.memory is not None
     return found.memory
 
@@ -113,7 +120,7 @@ def test_fused_attention_keeps_its_output_and_a_number_a_row_and_math_the_scores
     found = traced(Attention(dtype, *shape), tensor(1))
     random = 8 + 8 if dtype == FP32 else 16 + 8  # seed and offset
     assert kept(found) == width * output + 4 * rows + random
-    by_math = traced(Attention(dtype, *shape), tensor(1), OnGpu(attention="math"))
+    by_math = traced(Attention(dtype, *shape), tensor(1), GpuChoices(attention="math"))
     assert kept(by_math) >= width * output + width * scores
     assert found.assumed[0].startswith(
         "attention: efficient" if dtype == FP32 else "attention: flash"
@@ -124,14 +131,19 @@ def test_backward_of_fused_attention_takes_scratch_for_the_sums_of_gradients():
     batch, heads, length, size = 2, 3, 100, 40
     half, single = (tensor(batch, heads, length, size, dtype=dtype) for dtype in (BF16, FP32))
     flash = "aten._scaled_dot_product_flash_attention_backward"
-    assert scratch(flash, (half,) * 4) == 4 * batch * heads * 128 * (64 + 1)
+    assert count_scratch_bytes(flash, (half,) * 4) == 4 * batch * heads * 128 * (64 + 1)
     few = tensor(batch, 1, length, size, dtype=BF16)
     both = 2 * 2 * batch * heads * length * size
-    assert scratch(flash, (half, half, few, few)) == 4 * batch * heads * 128 * (64 + 1) + both
+    assert (
+        count_scratch_bytes(flash, (half, half, few, few))
+        == 4 * batch * heads * 128 * (64 + 1) + both
+    )
     efficient = "aten._scaled_dot_product_efficient_attention_backward"
-    assert scratch(efficient, (half,) * 4) == scratch(efficient, (single,) * 4)
-    assert scratch(efficient, (half,) * 4) == 4 * batch * heads * (length + 128 * 64)
-    assert scratch("aten.mm", (half, half)) == 0
+    assert count_scratch_bytes(efficient, (half,) * 4) == count_scratch_bytes(
+        efficient, (single,) * 4
+    )
+    assert count_scratch_bytes(efficient, (half,) * 4) == 4 * batch * heads * (length + 128 * 64)
+    assert count_scratch_bytes("aten.mm", (half, half)) == 0
 
 
 @pytest.mark.parametrize(
@@ -154,7 +166,9 @@ def test_the_update_of_a_gpu_takes_so_many_copies_of_the_parameters_at_its_peak(
     width, layers = 64, 12
     with torch.device("meta"):
         model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(layers)))
-    found = peak(traced(model, tensor(1, width), OnGpu(update=update), optimizer=optimizer))
+    found = find_memory_peak(
+        traced(model, tensor(1, width), GpuChoices(update=update), optimizer=optimizer)
+    )
     values = 4 * layers * width * width
     # the counters are on the GPU
     steps = 4 * layers if update == "fused" and optimizer == "adam" else 0
@@ -169,7 +183,9 @@ def test_the_loop_over_parameters_takes_no_copy_of_all_of_them():
     width, layers = 64, 12
     with torch.device("meta"):
         model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(layers)))
-    found = peak(traced(model, tensor(1, width), OnGpu(update="for-loop"), optimizer="adam")).bytes
+    found = find_memory_peak(
+        traced(model, tensor(1, width), GpuChoices(update="for-loop"), optimizer="adam")
+    ).bytes
     # Two of one layer, for its square roots, while Python still holds the layer before's; and
     # the input.
     assert found == 4 * (4 * layers + 3) * width * width + 4 * width
@@ -179,7 +195,7 @@ def test_dropout_keeps_a_byte_a_value_and_not_its_noise():
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(8, 1000, bias=False), nn.Dropout(0.5))
     assert kept(traced(model, tensor(3, 8))) == 3 * 1000 * (4 + 1)  # the output, and the mask
-    own = trace(model, (tensor(3, 8),), memory=True).memory
+    own = trace_step(model, (tensor(3, 8),), memory=True).memory
     assert own is not None and kept(own) == 3 * 1000 * (4 + 4)
 
 
@@ -198,14 +214,14 @@ def test_recurrent_layers_count_the_same_with_memory_and_keep_less_than_their_pr
         model = Recurrent()
     given = tensor(steps, batch, 16)
     gates = {"LSTM": 6, "GRU": 5, "RNN": 2}[kind.__name__]
-    found = trace(model, (given,), memory=True, gpu=OnGpu())
+    found = trace_step(model, (given,), memory=True, gpu=GpuChoices())
     assert found.memory is not None and found.problem is None
     reserve = 4 * gates * 24 * 2 * 2 * steps * batch
     assert reserve in [
         one.bytes for one in found.memory.allocations if one.category == "activation"
     ]
-    plain = from_trace(trace(model, (given,)))
-    mine = from_trace(found)
+    plain = estimate_from_trace(trace_step(model, (given,)))
+    mine = estimate_from_trace(found)
     assert (mine.forward, mine.backward) == (plain.forward, plain.backward)
 
 
@@ -236,7 +252,9 @@ def test_autocast_keeps_half_of_the_activations_and_a_cast_of_each_weight():
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(256, 256, bias=False), nn.Linear(256, 256, bias=False))
     single, half = (
-        trace(model, (tensor(64, 256),), memory=True, gpu=OnGpu(), precision=precision).memory
+        trace_step(
+            model, (tensor(64, 256),), memory=True, gpu=GpuChoices(), precision=precision
+        ).memory
         for precision in ("fp32", "bf16")
     )
     assert single is not None and half is not None

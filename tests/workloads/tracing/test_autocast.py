@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from perfctl.workloads.tracing import autocast
-from perfctl.workloads.tracing.autocast import Autocast
-from perfctl.workloads.tracing.recorder import trace
+from perfctl.workloads.tracing.autocast import TracedAutocast
+from perfctl.workloads.tracing.recorder import trace_step
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
@@ -89,7 +89,7 @@ def both(case: Case, dtype: torch.dtype) -> tuple[list[tuple[str, ...]], list[tu
             with torch.device(device):
                 function, inputs = case()
             if device == "meta":
-                ours = stack.enter_context(Autocast("meta", dtype))
+                ours = stack.enter_context(TracedAutocast("meta", dtype))
             stack.enter_context(cudas_own(dtype) if device == "cuda" else ours.region())
             with Types() as types:
                 function(*inputs)
@@ -226,7 +226,9 @@ def test_no_operator_that_torch_casts_on_cuda_is_left_out():
     # nms gives no floats
     ours |= {f"torchvision::{name}" for name in ("nms", *autocast.IN_FLOAT32_AND_BACK.split())}
     key = torch._C.DispatchKey.AutocastCUDA
-    cast = {name for name in torch._C._dispatch_get_all_op_names() if autocast._cast_on_cuda(name)}
+    cast = {
+        name for name in torch._C._dispatch_get_all_op_names() if autocast._is_cast_on_cuda(name)
+    }
     assert key and cast - ours <= {"aten::_cudnn_rnn"}  # here lstm, gru and rnn as a whole
 
 
@@ -241,7 +243,7 @@ def test_results_and_gradients_equal_torchs_autocast_where_cpu_and_cuda_agree():
         nn.Linear(8, 3),
     )
     x, found = torch.randn(5, 1, 8, 8), []
-    ours = Autocast("cpu", BF16)
+    ours = TracedAutocast("cpu", BF16)
     for region in (torch.autocast("cpu", BF16), None):
         model.zero_grad()
         with entered_if(ours, region is None):
@@ -257,7 +259,7 @@ def test_results_and_gradients_equal_torchs_autocast_where_cpu_and_cuda_agree():
 
 
 @contextmanager
-def entered_if(entered: Autocast, wanted: bool) -> Iterator[None]:
+def entered_if(entered: TracedAutocast, wanted: bool) -> Iterator[None]:
     with ExitStack() as stack:
         if wanted:
             stack.enter_context(entered)
@@ -266,7 +268,7 @@ def entered_if(entered: Autocast, wanted: bool) -> Iterator[None]:
 
 def test_nothing_is_left_behind():
     before = torch.autocast.__init__
-    trace(nn.Linear(8, 8).to("meta"), (torch.empty(4, 8, device="meta"),), precision="bf16")
+    trace_step(nn.Linear(8, 8).to("meta"), (torch.empty(4, 8, device="meta"),), precision="bf16")
     assert torch.autocast.__init__ is before and not torch.is_autocast_enabled("cuda")
     assert nn.Linear(8, 8).to("meta")(torch.empty(4, 8, device="meta")).dtype == torch.float32
     key = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
@@ -280,7 +282,7 @@ def test_fp8_products_of_whole_numbers_equal_those_of_float32():
         for parameter in layer.parameters():
             parameter.copy_(torch.randint(-1, 2, parameter.shape))
     x = torch.randint(-1, 2, (16, 16)).float().requires_grad_()
-    ours = Autocast("cpu", BF16, fp8=True)
+    ours = TracedAutocast("cpu", BF16, fp8=True)
     ours.in_linear = lambda: True
     found = []
     for fp8 in (False, True):

@@ -12,9 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from perfctl.workloads.run.annotate import Annotator
-from perfctl.workloads.tracing.composites import COMPILED, INSTALLED, watch_compile
-from perfctl.workloads.tracing.layers import Names
+from perfctl.workloads.run.annotate import LayerRangeAnnotator
+from perfctl.workloads.tracing.composites import (
+    COMPILED,
+    INSTALLED,
+    run_compiled_functions_as_regions,
+)
+from perfctl.workloads.tracing.layers import ModuleNames
 from perfctl.workloads.tracing.recorder import Recorder
 from tests.workloads.autograd_truth import Made, Seen
 
@@ -38,8 +42,8 @@ def counting() -> tuple[list[int], Any]:
 def test_a_compiled_model_is_one_range_and_is_compiled_once():
     compiles, backend = counting()
     model = torch.compile(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), backend=backend)
-    value, seen, names = torch.ones(3, 2), Seen(), Names()
-    annotator = Annotator(seen, names=names)
+    value, seen, names = torch.ones(3, 2), Seen(), ModuleNames()
+    annotator = LayerRangeAnnotator(seen, names=names)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="Using .torch.compile")
         with Recorder(names=names) as recorder:
@@ -56,7 +60,7 @@ def test_a_compiled_model_is_one_range_and_is_compiled_once():
 
 def test_a_scripted_model_is_one_range_with_its_backward():
     model, seen = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.Tanh())), Seen()
-    with Annotator(seen) as annotator:
+    with LayerRangeAnnotator(seen) as annotator:
         model(torch.ones(1, 2)).sum().backward()
     assert seen.count()["model:forward"] == 1
     assert {name.partition(":")[0].partition(".")[0] for name in seen.count()} == {"model"}
@@ -65,10 +69,10 @@ def test_a_scripted_model_is_one_range_with_its_backward():
 
 
 def test_a_wrapper_that_the_script_does_not_name_goes_by_the_model_it_wraps():
-    names = Names()
+    names = ModuleNames()
     model = nn.Sequential(nn.Linear(2, 2))
     seen = Seen()
-    with Annotator(seen, names=names):
+    with LayerRangeAnnotator(seen, names=names):
         [torch.compile(model, backend="eager")][0](torch.ones(1, 2))  # a call without a name
     assert list(seen.count()) == ["Sequential:forward"]
     assert names.name_of(model[0]) == "Sequential.0"
@@ -76,7 +80,7 @@ def test_a_wrapper_that_the_script_does_not_name_goes_by_the_model_it_wraps():
 
 def test_the_module_inside_a_parallel_wrapper_has_no_path_element_of_its_own():
     parallel = nn.DataParallel(nn.Sequential(nn.Linear(2, 2)))
-    holds, names = Made(lambda self, x: x, parallel=parallel, module=nn.Linear(2, 2)), Names()
+    holds, names = Made(lambda self, x: x, parallel=parallel, module=nn.Linear(2, 2)), ModuleNames()
     root = names.find(holds, None)
     assert names.name_of(holds.parallel.module[0]) == f"{root}.parallel.0"
     assert names.name_of(holds.module) == f"{root}.module"
@@ -85,7 +89,7 @@ def test_the_module_inside_a_parallel_wrapper_has_no_path_element_of_its_own():
 def test_a_name_that_profilers_would_change_is_written_so_that_none_does():
     odd, names = (
         nn.ModuleDict({'gr\u00f6\u00dfe "x"\n': nn.Linear(2, 2), "c:d@[e]": nn.Linear(2, 2)}),
-        Names(),
+        ModuleNames(),
     )
     root = names.find(odd, None)
     assert [names.name_of(module) for module in odd.values()] == [
@@ -96,17 +100,17 @@ def test_a_name_that_profilers_would_change_is_written_so_that_none_does():
 
 def test_a_module_compiled_in_place_is_one_range_compiled_once_and_others_keep_theirs():
     compiles, backend = counting()
-    undo = watch_compile()
+    undo = run_compiled_functions_as_regions()
     try:
         model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.Linear(2, 2))
         model[0].compile(backend=backend)
     finally:
         undo()
-    seen, names, value = Seen(), Names(), torch.ones(3, 2)
+    seen, names, value = Seen(), ModuleNames(), torch.ones(3, 2)
     with Recorder(names=names):
         model(value)
     model(value)
-    with Annotator(seen, names=names) as annotator:
+    with LayerRangeAnnotator(seen, names=names) as annotator:
         model(value)
     model(value)
     assert len(compiles) == 1
@@ -116,7 +120,7 @@ def test_a_module_compiled_in_place_is_one_range_compiled_once_and_others_keep_t
 
 
 def test_an_exception_in_a_compiled_function_leaves_the_hooks_in_place():
-    undo = watch_compile()
+    undo = run_compiled_functions_as_regions()
 
     @torch.compile(backend="eager")
     def fails(value: Tensor) -> Tensor:
@@ -124,7 +128,7 @@ def test_an_exception_in_a_compiled_function_leaves_the_hooks_in_place():
 
     undo()
     seen = Seen()
-    with Annotator(seen):
+    with LayerRangeAnnotator(seen):
         with pytest.raises(ValueError, match="no"):
             fails(torch.ones(1))
         nn.Linear(1, 1)(torch.ones(1))
@@ -144,7 +148,7 @@ def test_shapes_that_torch_works_out_without_computing_are_not_recorded():
 def test_several_hooks_together_mark_each_forward_once():
     """Steps, shapes and layers are watched at the same time in a script."""
     seen, model, calls = Seen(), nn.Linear(2, 2), nn.Module.__call__
-    with Annotator(seen, model), Recorder(model):
+    with LayerRangeAnnotator(seen, model), Recorder(model):
         model(torch.ones(1, 2))
     model(torch.ones(1, 2))
     assert seen.count()["Linear:forward"] == 1

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from perfctl.workloads.run.annotate import Annotator
-from perfctl.workloads.tracing.layers import Names
+from perfctl.workloads.run.annotate import LayerRangeAnnotator
+from perfctl.workloads.tracing.layers import ModuleNames
 from perfctl.workloads.tracing.recorder import Recorder
 from tests.workloads.autograd_truth import Seen
 
@@ -30,7 +30,7 @@ def forwards(seen: Seen) -> list[str]:
 
 def test_a_model_goes_by_what_the_script_calls_it():
     seen, netD = Seen(), nn.Sequential(nn.Linear(2, 2))
-    with Annotator(seen):
+    with LayerRangeAnnotator(seen):
         netD(torch.ones(1, 2)).sum()
     assert forwards(seen) == ["netD", "netD.0"]
 
@@ -53,14 +53,14 @@ class Trainer:
 )
 def test_an_attribute_loses_its_self_and_what_has_no_name_goes_by_its_class(call, names):
     seen = Seen()
-    with Annotator(seen):
+    with LayerRangeAnnotator(seen):
         call()
     assert forwards(seen) == names
 
 
 def test_two_models_with_one_name_are_numbered():
     seen, kept = Seen(), []
-    with Annotator(seen):
+    with LayerRangeAnnotator(seen):
         for size in (2, 3):
             model = nn.Linear(2, size)
             kept.append(model)
@@ -77,7 +77,7 @@ def test_a_layer_that_is_made_in_the_first_forward_has_its_path():
             return self.fc(x)
 
     seen, late = Seen(), Late()
-    with Annotator(seen):
+    with LayerRangeAnnotator(seen):
         late(torch.ones(1, 2)).sum().backward()
     assert forwards(seen) == ["late", "late.fc"]
     assert seen.count()["late.fc:grad_weight"] >= 1
@@ -85,13 +85,13 @@ def test_a_layer_that_is_made_in_the_first_forward_has_its_path():
 
 def test_a_replica_goes_by_its_originals_name():
     model = nn.Sequential(nn.Linear(2, 2))
-    names = Names(model)
+    names = ModuleNames(model)
     replica = model[0]._replicate_for_data_parallel()
     assert names.find(replica, None) == "0"
 
 
 def test_names_keep_nothing_of_the_script_alive():
-    names, model = Names(), nn.Linear(2, 2)
+    names, model = ModuleNames(), nn.Linear(2, 2)
     names.find(model, None)
     gone = weakref.ref(model)
     del model
@@ -100,14 +100,14 @@ def test_names_keep_nothing_of_the_script_alive():
 
 def test_shapes_and_ranges_have_the_same_names():
     judge, maker = nn.Sequential(nn.Linear(2, 1)), nn.Sequential(nn.Linear(3, 2), nn.ReLU())
-    seen, names = Seen(), Names()
+    seen, names = Seen(), ModuleNames()
 
     def step() -> None:
         nn.BCEWithLogitsLoss()(judge(maker(torch.ones(1, 3))), torch.ones(1, 1)).backward()
 
     with Recorder(names=names) as recorder:
         step()
-    with Annotator(seen, names=names):
+    with LayerRangeAnnotator(seen, names=names):
         step()
     shaped = {op.layer for op in recorder.ops if op.layer}
     assert shaped == {"judge.0", "maker.0", "maker.1", "BCEWithLogitsLoss"}
@@ -138,7 +138,7 @@ def test_training_is_the_same_to_the_bit(name, kind):
     from tests.workloads.run.test_annotate_autograd import MODELS
 
     make, value = MODELS[name]
-    around = {"ranges": lambda: Annotator(Seen()), "shapes": Recorder}[kind]
+    around = {"ranges": lambda: LayerRangeAnnotator(Seen()), "shapes": Recorder}[kind]
     results = []
     for way in (contextlib.nullcontext, around):
         torch.manual_seed(1)

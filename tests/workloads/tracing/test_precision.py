@@ -12,14 +12,14 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from perfctl.records.paper import Allocation, OpShape
-from perfctl.workloads.tracing.recorder import Traced, trace
+from perfctl.records.paper import OpShape, TensorAllocation
+from perfctl.workloads.tracing.recorder import TracedStep, trace_step
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
 
-def on_meta(model: nn.Module, *shape: int, **options: Any) -> Traced:
-    found = trace(model.to("meta"), (torch.empty(shape, device="meta"),), **options)
+def on_meta(model: nn.Module, *shape: int, **options: Any) -> TracedStep:
+    found = trace_step(model.to("meta"), (torch.empty(shape, device="meta"),), **options)
     assert found.problem is None
     return found
 
@@ -73,7 +73,7 @@ def test_casts_of_weights_live_until_forward_and_loss_end_or_backward_has_used_t
         )
         for layer, size in (("0", 8 * 16), ("2", 16 * 4))
     )
-    kept: list[Allocation] = [row for row in found.allocations if row.category == "gradient"]
+    kept: list[TensorAllocation] = [row for row in found.allocations if row.category == "gradient"]
     assert first.died is not None and second.died is not None
     if mode == "infer":
         assert found.ends >= first.died > second.born and second.died > second.born
@@ -116,7 +116,7 @@ def test_a_region_of_the_model_that_switches_autocast_off_is_obeyed_on_every_dev
             return self.layer(x)
 
     for device in ("meta", "cpu"):
-        found = trace(
+        found = trace_step(
             Careful().to(device),
             (torch.empty(4, 8, device=device),),
             precision="bf16",
@@ -145,7 +145,7 @@ def test_recurrent_layers_run_whole_in_the_type_of_autocast_with_their_weights_c
 def test_binary_cross_entropy_ends_the_step_as_it_does_on_a_gpu():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = trace(
+        found = trace_step(
             nn.Sequential(nn.Linear(4, 4), nn.Sigmoid()),
             (torch.empty(3, 4),),
             precision="bf16",

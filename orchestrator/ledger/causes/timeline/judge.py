@@ -11,23 +11,32 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from perfctl.orchestrator.estimate.flops.engine import parts_of
-from perfctl.orchestrator.ledger.causes.rule import amount, count_things, percent
+from perfctl.orchestrator.estimate.flops.engine import apply_formula
+from perfctl.orchestrator.ledger.causes.rule import (
+    format_share,
+    format_with_prefix,
+    pluralize_count,
+)
 from perfctl.orchestrator.ledger.causes.timeline.kernels import (
-    cast_storm,
-    chains,
-    unused_tensor_cores,
+    detect_cast_storm,
+    detect_kernel_chains,
+    detect_unused_tensor_cores,
 )
 from perfctl.orchestrator.ledger.causes.timeline.records import (
     RunVerdict,
     Timeline,
-    milliseconds,
-    timeline,
+    build_step_timeline,
+    format_ns,
 )
-from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of, is_timed, start_of
-from perfctl.orchestrator.ledger.usage.ranks import Activity
+from perfctl.orchestrator.ledger.usage.intervals import (
+    Intervals,
+    get_end_ns,
+    get_start_ns,
+    has_start_and_duration,
+)
+from perfctl.orchestrator.ledger.usage.ranks import RankActivity
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.orchestrator.ledger.usage.served import launched_by_graphs
+from perfctl.orchestrator.ledger.usage.served import select_graph_kernels
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import WAITS, Copy, OpCall
 from perfctl.records.run import Run
@@ -113,7 +122,7 @@ PINNED_TODO = "Copy to the GPU with non_blocking=True; the memory is already pin
 _OF_STREAMS = ("cudaStreamSynchronize", "cuStreamSynchronize", "hipStreamSynchronize")
 
 
-def recomputed(run: Run) -> RunVerdict | None:
+def detect_recomputed_operators(run: Run) -> RunVerdict | None:
     """Return operators of FORWARDS that ran in backward with the shapes of one in forward, with
     their estimated FLOPs (1 multiply-add = 2 FLOPs).
 
@@ -125,7 +134,7 @@ def recomputed(run: Run) -> RunVerdict | None:
     repeated_flops: dict[str, int] = defaultdict(int)
     once = 0
     for op in run.report.ops:
-        flops = 2 * op.calls * sum(part.macs or 0 for part in parts_of(op) or ())
+        flops = 2 * op.calls * sum(part.macs or 0 for part in apply_formula(op) or ())
         is_backward = op.direction in ("backward", "recompute")
         if is_backward and op.op in FORWARDS and (op.op, op.inputs) in shapes:
             repeated_flops[op.layer] += flops
@@ -137,7 +146,7 @@ def recomputed(run: Run) -> RunVerdict | None:
         return None
     text = (
         "Recomputation: operators of forward run again in backward with the same shapes, at "
-        f"least {amount(flops)}FLOP ({percent(share)} more than the estimate of forward and "
+        f"least {format_with_prefix(flops)}FLOP ({format_share(share)} more than the estimate of forward and "
         "backward without them), mostly in "
         f"{max(repeated_flops, key=lambda layer: repeated_flops[layer])}"
     )
@@ -150,7 +159,7 @@ def recomputed(run: Run) -> RunVerdict | None:
     )
 
 
-def exposed(timeline: Timeline) -> RunVerdict | None:
+def detect_exposed_communication(timeline: Timeline) -> RunVerdict | None:
     """Return the communication time while no other kernel ran, and its share of the step time. It
     includes waiting for other ranks."""
     report = timeline.run.report
@@ -165,7 +174,7 @@ def exposed(timeline: Timeline) -> RunVerdict | None:
     ]
     if not collectives:
         return None
-    activity = Activity(timeline.kernels, (), collectives)
+    activity = RankActivity(timeline.kernels, (), collectives)
     share = activity.exposed_ns / timeline.length
     # with no other kernel the report shows a part of the step
     if share < WORK_SHARE_MIN or not activity.computing:
@@ -175,9 +184,9 @@ def exposed(timeline: Timeline) -> RunVerdict | None:
         by_name[collective.name] += collective.exposed_ns or 0
     rank = "one rank" if report.rank is None else f"rank {report.rank}"
     text = (
-        f"Exposed communication ({rank}): for {percent(share)} of the "
-        f"{milliseconds(timeline.length)} of {timeline.extent}, the GPU runs only collectives "
-        f"({milliseconds(activity.exposed_ns)} of {milliseconds(activity.communication.length)} "
+        f"Exposed communication ({rank}): for {format_share(share)} of the "
+        f"{format_ns(timeline.length)} of {timeline.extent}, the GPU runs only collectives "
+        f"({format_ns(activity.exposed_ns)} of {format_ns(activity.communication.length)} "
         f"of collectives; mostly {max(by_name, key=lambda name: by_name[name])}). This includes "
         "waiting for other ranks"
     )
@@ -191,7 +200,7 @@ def exposed(timeline: Timeline) -> RunVerdict | None:
     )
 
 
-def launch_bound(timeline: Timeline) -> RunVerdict | None:
+def detect_launch_bound(timeline: Timeline) -> RunVerdict | None:
     """Return the idle time in short gaps between kernels of a step; None for steps whose kernels a
     graph launched.
 
@@ -199,7 +208,7 @@ def launch_bound(timeline: Timeline) -> RunVerdict | None:
     step time.
     """
     kernels = timeline.kernels
-    if 2 * len(launched_by_graphs(kernels)) >= len(kernels):
+    if 2 * len(select_graph_kernels(kernels)) >= len(kernels):
         return None
     gaps = _find_launch_gaps(timeline)
     idle, share = sum(gaps), sum(gaps) / timeline.length
@@ -207,11 +216,11 @@ def launch_bound(timeline: Timeline) -> RunVerdict | None:
     if share < LAUNCH_GAPS_SHARE_MIN or too_few:
         return None
     text = (
-        f"Launch bound: of the {milliseconds(timeline.length)} of {timeline.extent}, "
-        f"{milliseconds(idle)} ({percent(share)}) is idle in {len(gaps):,} gaps of "
+        f"Launch bound: of the {format_ns(timeline.length)} of {timeline.extent}, "
+        f"{format_ns(idle)} ({format_share(share)}) is idle in {len(gaps):,} gaps of "
         f"{QUEUED_NS / 1000:g} to {LAUNCH_NS / 1000:g} µs between {len(kernels):,} kernels, which "
         "suggests that each ends before the host launches the next. A CUDA graph would save at "
-        f"most {percent(share)}"
+        f"most {format_share(share)}"
     )
     if timeline.run.profiler != "none":
         text += ", less where the profiler itself slowed the launches"
@@ -228,15 +237,18 @@ def launch_bound(timeline: Timeline) -> RunVerdict | None:
 
 def _find_launch_gaps(timeline: Timeline) -> list[int]:
     """Return lengths of the gaps that are launches, in ns; what follows a copy to the host is the
-    wait of ``host_sync``."""
-    to_host = {end_of(copy) for copy in timeline.copies if copy.kind == "DtoH"}
+    wait of ``detect_host_syncs``."""
+    to_host = {get_end_ns(copy) for copy in timeline.copies if copy.kind == "DtoH"}
     gaps = []
-    copies = sorted(timeline.copies, key=start_of)
-    ends = list(accumulate(map(end_of, copies), max))
+    copies = sorted(timeline.copies, key=get_start_ns)
+    ends = list(accumulate(map(get_end_ns, copies), max))
     for piece in timeline.pieces:
         # those whose end is after the start of the piece, and whose start is before its end
-        first, last = bisect_right(ends, piece.start), bisect_left(copies, piece.end, key=start_of)
-        within = (copy for copy in copies[first:last] if end_of(copy) > piece.start)
+        first, last = (
+            bisect_right(ends, piece.start),
+            bisect_left(copies, piece.end, key=get_start_ns),
+        )
+        within = (copy for copy in copies[first:last] if get_end_ns(copy) > piece.start)
         busy = Intervals.of([*piece.kernels, *within])
         gaps += [
             end - start
@@ -246,7 +258,7 @@ def _find_launch_gaps(timeline: Timeline) -> list[int]:
     return gaps
 
 
-class Sync(NamedTuple):
+class SyncCall(NamedTuple):
     """One call that waited for the GPU; times in ns."""
 
     call: OpCall
@@ -257,21 +269,21 @@ class Sync(NamedTuple):
     """When the GPU had done what the host waited for."""
 
 
-def host_sync(timeline: Timeline) -> RunVerdict | None:
+def detect_host_syncs(timeline: Timeline) -> RunVerdict | None:
     """Return the calls inside the steps that contain a copy to the host, or whose name shows that
     they wait for the GPU.
 
     The share is the time after which the GPU had no kernel, of the step time: waiting costs
     nothing while the GPU works. If several calls precede one kernel, the last one counts.
     """
-    syncs = sorted(_find_syncs(timeline), key=lambda sync: sync.done)
-    gaps = _find_idle(timeline, syncs)
+    syncs = sorted(_find_sync_calls(timeline), key=lambda sync: sync.done)
+    gaps = _find_idle_by_sync(timeline, syncs)
     idle = sum(gaps.values())
     share = idle / timeline.length
     if share < HOST_WAIT_SHARE_MIN:
         return None
     most = Counter(sync.what for sync in syncs).most_common(2)
-    often = " and ".join(f"{name}, {count_things(count, 'time')}" for name, count in most)
+    often = " and ".join(f"{name}, {pluralize_count(count, 'time')}" for name, count in most)
     frames: dict[str, int] = defaultdict(int)
     for index, ns in gaps.items():
         if (frame := find_user_frame(syncs[index].call.stack)) is not None:
@@ -285,8 +297,8 @@ def host_sync(timeline: Timeline) -> RunVerdict | None:
     waited = sum(sync.call.duration_ns or 0 for sync in syncs)
     text = (
         f"Host sync: in {timeline.extent}, the host waits for the GPU in {often}, "
-        f"{milliseconds(waited)} in total. The GPU is then idle until the next launch, "
-        f"{milliseconds(idle)} in total, {percent(share)} of {milliseconds(timeline.length)}. "
+        f"{format_ns(waited)} in total. The GPU is then idle until the next launch, "
+        f"{format_ns(idle)} in total, {format_share(share)} of {format_ns(timeline.length)}. "
         f"{location}"
     )
     todos = dict.fromkeys(sync.todo for sync in syncs if sync.what in dict(most))
@@ -294,13 +306,13 @@ def host_sync(timeline: Timeline) -> RunVerdict | None:
     return RunVerdict("host sync", text, share, "the time of the steps", todo, step_share=share)
 
 
-def _find_idle(timeline: Timeline, syncs: Sequence[Sync]) -> dict[int, int]:
+def _find_idle_by_sync(timeline: Timeline, syncs: Sequence[SyncCall]) -> dict[int, int]:
     """Return index of a call, the last one before a kernel -> ns from the end of what it waited for
     to that kernel."""
     if not syncs:
         return {}
     kernels = timeline.kernels
-    starts, ends = sorted(map(start_of, kernels)), sorted(map(end_of, kernels))
+    starts, ends = sorted(map(get_start_ns, kernels)), sorted(map(get_end_ns, kernels))
     last: dict[int, int] = {}
     for index, sync in enumerate(syncs):
         following = bisect_right(starts, sync.done)
@@ -320,90 +332,96 @@ def find_user_frame(stack: str | None) -> str | None:
     return None
 
 
-def _find_syncs(timeline: Timeline) -> Iterator[Sync]:
+def _find_sync_calls(timeline: Timeline) -> Iterator[SyncCall]:
     """Yield one for each copy to the host, of the innermost call around it, and one for each wait
     outside of these calls."""
     steps = {piece.step for piece in timeline.pieces}
     calls = [
-        call for call in timeline.run.report.waiting_calls if is_timed(call) and call.step in steps
+        call
+        for call in timeline.run.report.waiting_calls
+        if has_start_and_duration(call) and call.step in steps
     ]
     if not calls:
         return
     operators = [call for call in calls if call.name in READING]
-    reads = _find_reads(timeline, operators)
+    reads = _match_host_copies(timeline, operators)
     for copy, call in reads:
-        yield Sync(call, READING[call.name], READ_TODO, end_of(copy))
-    ends = sorted([*map(end_of, timeline.kernels), *map(end_of, timeline.copies)])
-    copy_at = {end_of(copy): copy for copy in timeline.copies}
+        yield SyncCall(call, READING[call.name], READ_TODO, get_end_ns(copy))
+    ends = sorted([*map(get_end_ns, timeline.kernels), *map(get_end_ns, timeline.copies)])
+    copy_at = {get_end_ns(copy): copy for copy in timeline.copies}
     reading = {id(call) for _, call in reads}
-    by_thread = group_by(sorted(operators, key=start_of), lambda call: call.thread)
+    by_thread = group_by(sorted(operators, key=get_start_ns), lambda call: call.thread)
     for call in calls:
-        last = bisect_right(ends, end_of(call)) - 1
-        if call.name not in WAITS or last < 0 or ends[last] <= start_of(call):
+        last = bisect_right(ends, get_end_ns(call)) - 1
+        if call.name not in WAITS or last < 0 or ends[last] <= get_start_ns(call):
             continue  # the GPU had done all before: nothing to wait for
         of_thread = by_thread.get(call.thread, [])
-        index = bisect_right(of_thread, start_of(call), key=start_of) - 1
-        is_inside = index >= 0 and end_of(call) <= end_of(of_thread[index])
+        index = bisect_right(of_thread, get_start_ns(call), key=get_start_ns) - 1
+        is_inside = index >= 0 and get_end_ns(call) <= get_end_ns(of_thread[index])
         outer = of_thread[index] if is_inside else None
         if outer is None or id(outer) not in reading:
-            yield _wait(call, outer, copy_at.get(ends[last]), ends[last])
+            yield _build_sync_call(call, outer, copy_at.get(ends[last]), ends[last])
 
 
-def _find_reads(timeline: Timeline, operators: Iterable[OpCall]) -> list[tuple[Copy, OpCall]]:
+def _match_host_copies(
+    timeline: Timeline, operators: Iterable[OpCall]
+) -> list[tuple[Copy, OpCall]]:
     """Return copies to the host, each with the innermost operator around it."""
-    copies = sorted((copy for copy in timeline.copies if copy.kind == "DtoH"), key=start_of)
-    starts = [start_of(copy) for copy in copies]
+    copies = sorted((copy for copy in timeline.copies if copy.kind == "DtoH"), key=get_start_ns)
+    starts = [get_start_ns(copy) for copy in copies]
     enclosing_calls: dict[int, OpCall] = {}
     for call in operators:
-        index = bisect_left(starts, start_of(call))
-        if index < len(copies) and end_of(copies[index]) <= end_of(call):
-            enclosing_calls[index] = max(call, enclosing_calls.get(index, call), key=start_of)
+        index = bisect_left(starts, get_start_ns(call))
+        if index < len(copies) and get_end_ns(copies[index]) <= get_end_ns(call):
+            enclosing_calls[index] = max(call, enclosing_calls.get(index, call), key=get_start_ns)
     return [(copies[index], call) for index, call in enclosing_calls.items()]
 
 
-def _wait(call: OpCall, outer: OpCall | None, copy: Copy | None, done: int) -> Sync:
+def _build_sync_call(call: OpCall, outer: OpCall | None, copy: Copy | None, done: int) -> SyncCall:
     """Return a call that waits for the GPU by its name. ``outer``: the operator around it;
     ``copy``: the last work before its end, if that is a copy."""
     kind = copy.kind if copy is not None else None
     memory = copy.source_memory if copy is not None and kind == "HtoD" else None
     from_host_todo = PINNED_TODO if memory == "pinned" else PAGEABLE_TODO
     if outer is not None and outer.name == "aten::copy_":
-        return Sync(outer, FROM_HOST.get(memory, FROM_HOST[None]), from_host_todo, done)
+        return SyncCall(outer, FROM_HOST.get(memory, FROM_HOST[None]), from_host_todo, done)
     if outer is not None:
-        return Sync(outer, READING[outer.name], READ_TODO, done)
+        return SyncCall(outer, READING[outer.name], READ_TODO, done)
     description, todo = call.name, SYNC_TODO
     if call.name in _OF_STREAMS and kind == "DtoH":
         description, todo = f"{description} after a copy to the host", READ_TODO
     elif call.name in _OF_STREAMS and kind == "HtoD":
         source = "the host" if memory is None else f"{memory} memory"
         description, todo = f"{description} after a copy from {source}", from_host_todo
-    return Sync(call, description, todo, done)
+    return SyncCall(call, description, todo, done)
 
 
 TIMELINE_VERDICTS: tuple[Callable[[Timeline], RunVerdict | None], ...] = (
-    launch_bound,
-    host_sync,
-    exposed,
-    cast_storm,
-    chains,
-    unused_tensor_cores,
+    detect_launch_bound,
+    detect_host_syncs,
+    detect_exposed_communication,
+    detect_cast_storm,
+    detect_kernel_chains,
+    detect_unused_tensor_cores,
 )
 """All rules about kernels in time. A new one is a function and a name here."""
 
 
-def run_verdicts(usage: RunUsage) -> tuple[RunVerdict, ...]:
+def detect_run_verdicts(usage: RunUsage) -> tuple[RunVerdict, ...]:
     """Return the verdicts of one run, the largest share first; none under ncu, which runs kernels
     one by one, and of failed runs."""
     run = usage.run
     if run.status == "failed":
         return ()
-    of_run = timeline(usage)
+    of_run = build_step_timeline(usage)
     verdicts = [rule(of_run) for rule in TIMELINE_VERDICTS] if of_run is not None else []
-    fired = [verdict for verdict in (*verdicts, recomputed(run)) if verdict is not None]
+    fired = [
+        verdict for verdict in (*verdicts, detect_recomputed_operators(run)) if verdict is not None
+    ]
     return tuple(sorted(fired, key=lambda verdict: -verdict.share))
 
 
-def worst(runs: RunVerdicts) -> list[tuple[RunVerdict, Run]]:
+def pick_worst_verdicts(runs: RunVerdicts) -> list[tuple[RunVerdict, Run]]:
     """Return the verdict of each rule with the largest share, and its run."""
     largest: dict[str, tuple[RunVerdict, Run]] = {}
     for run, verdicts in runs:

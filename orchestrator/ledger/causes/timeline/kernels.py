@@ -16,16 +16,20 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from perfctl.orchestrator.counts.hardware import machines
-from perfctl.orchestrator.counts.kernels.names import family, recognise
-from perfctl.orchestrator.counts.kernels.short_names import shorten
-from perfctl.orchestrator.ledger.causes.rule import amount, count_things, percent
+from perfctl.orchestrator.counts.kernels.names import recognise_family, recognise_kernel
+from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names
+from perfctl.orchestrator.ledger.causes.rule import (
+    format_share,
+    format_with_prefix,
+    pluralize_count,
+)
 from perfctl.orchestrator.ledger.causes.timeline.records import (
     RunVerdict,
     Timeline,
-    milliseconds,
-    names_by_time,
+    format_ns,
+    sort_names_by_time,
 )
-from perfctl.orchestrator.ledger.usage.intervals import end_of, start_of, sum_ns
+from perfctl.orchestrator.ledger.usage.intervals import get_end_ns, get_start_ns, sum_durations_ns
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel, OpCall
 from perfctl.records.run import Run
@@ -99,7 +103,7 @@ CHAIN_TODO = (
 )
 
 
-def cast_storm(timeline: Timeline) -> RunVerdict | None:
+def detect_cast_storm(timeline: Timeline) -> RunVerdict | None:
     """Return casts between floating-point types: from the types and shapes of aten::copy_ if the
     run recorded them, otherwise from kernel names.
 
@@ -110,7 +114,7 @@ def cast_storm(timeline: Timeline) -> RunVerdict | None:
         cast
         for call in timeline.run.report.waiting_calls
         if call.name == "aten::copy_" and call.device_ns and call.step in steps
-        if (cast := read_cast(call)) is not None
+        if (cast := parse_cast(call)) is not None
     ]
     names = tuple(
         name
@@ -118,15 +122,15 @@ def cast_storm(timeline: Timeline) -> RunVerdict | None:
         if _CASTS.search(name)
     )
     kernels = [kernel for kernel in timeline.kernels if kernel.name in names]
-    by_name = sum_ns(kernels)
+    by_name = sum_durations_ns(kernels)
     by_call = sum(cast.took for cast in casts)
     took, count = (by_call, len(casts)) if by_call > by_name else (by_name, len(kernels))
     share = took / timeline.kernel_ns
     if share < PASSES_SHARE_MIN:
         return None
     text = (
-        f"Casts: {percent(share)} of the kernel time ({milliseconds(took)}, "
-        f"{count_things(count, 'kernel')}) "
+        f"Casts: {format_share(share)} of the kernel time ({format_ns(took)}, "
+        f"{pluralize_count(count, 'kernel')}) "
         "only converts between floating-point types"
     )
     if by_call > by_name:
@@ -134,7 +138,7 @@ def cast_storm(timeline: Timeline) -> RunVerdict | None:
         for cast in casts:
             pairs[f"{cast.source} to {cast.target}"] += cast.took
         text += (
-            f" and moves {amount(sum(cast.moved for cast in casts))}B, most of it "
+            f" and moves {format_with_prefix(sum(cast.moved for cast in casts))}B, most of it "
             f"{max(pairs, key=lambda pair: pairs[pair])}"
         )
     return RunVerdict(
@@ -148,7 +152,7 @@ def cast_storm(timeline: Timeline) -> RunVerdict | None:
     )
 
 
-class Cast(NamedTuple):
+class TypeCast(NamedTuple):
     source: str
     target: str
     moved: int
@@ -157,7 +161,7 @@ class Cast(NamedTuple):
     """ns on the GPU."""
 
 
-def read_cast(call: OpCall) -> Cast | None:
+def parse_cast(call: OpCall) -> TypeCast | None:
     """Return what a call of aten::copy_(target, source) converts; None if both have one type, or
     one is no float type."""
     try:
@@ -169,10 +173,10 @@ def read_cast(call: OpCall) -> Cast | None:
     if source == target or source not in SIZES or target not in SIZES:
         return None
     before, after = (name.removeprefix("c10::").lower() for name in (source, target))
-    return Cast(before, after, elements * (SIZES[source] + SIZES[target]), call.device_ns or 0)
+    return TypeCast(before, after, elements * (SIZES[source] + SIZES[target]), call.device_ns or 0)
 
 
-def chains(timeline: Timeline) -> RunVerdict | None:
+def detect_kernel_chains(timeline: Timeline) -> RunVerdict | None:
     """Return consecutive kernels of a stream that are elementwise, casts or normalization and work
     on the same number of elements.
 
@@ -180,10 +184,10 @@ def chains(timeline: Timeline) -> RunVerdict | None:
     write and a read. The share is an upper bound: the time of a chain without its longest kernel,
     over the kernel time.
     """
-    fused = list(_find_chains(timeline))
+    fused = list(_list_kernel_chains(timeline))
     kernels = [kernel for chain in fused for kernel in chain]
     longest = sum(max(kernel.duration_ns or 0 for kernel in chain) for chain in fused)
-    took = sum_ns(kernels)
+    took = sum_durations_ns(kernels)
     share = (took - longest) / timeline.kernel_ns
     if share < PASSES_SHARE_MIN:
         return None
@@ -192,72 +196,72 @@ def chains(timeline: Timeline) -> RunVerdict | None:
         size
         for chain in fused
         for kernel in chain[:-1]
-        if (size := count_bytes(kernel)) is not None
+        if (size := bound_written_bytes(kernel)) is not None
     ]
     text = (
-        f"Memory-bound chains: {count_things(len(fused), 'chain')} of {len(kernels):,} "
+        f"Memory-bound chains: {pluralize_count(len(fused), 'chain')} of {len(kernels):,} "
         "elementwise and "
-        f"normalization kernels take {percent(took / timeline.kernel_ns)} of the kernel time "
-        f"({milliseconds(took)}). Each kernel may read the output of the previous one. Fusion "
-        f"would save {count_things(passes, 'pass')} over memory"
+        f"normalization kernels take {format_share(took / timeline.kernel_ns)} of the kernel time "
+        f"({format_ns(took)}). Each kernel may read the output of the previous one. Fusion "
+        f"would save {pluralize_count(passes, 'pass')} over memory"
     )
     if sizes:
         which = "" if len(sizes) == passes else f" ({len(sizes):,} of known size)"
-        text += f": at least {amount(2 * sum(sizes))}B less traffic{which}"
+        text += f": at least {format_with_prefix(2 * sum(sizes))}B less traffic{which}"
     return RunVerdict(
         "memory-bound chain",
-        f"{text}, and at most {percent(share)} of the kernel time",
+        f"{text}, and at most {format_share(share)} of the kernel time",
         share,
         "the kernel time",
         f"{CHAIN_TODO}.",
         "plausible",
-        names_by_time(kernels),
+        sort_names_by_time(kernels),
         (took - longest) / timeline.length,
     )
 
 
-def _find_chains(timeline: Timeline) -> Iterator[list[Kernel]]:
+def _list_kernel_chains(timeline: Timeline) -> Iterator[list[Kernel]]:
     copied: dict[int | None, list[int]] = {}
     for piece in timeline.pieces:
         for stream, kernels in group_by(piece.kernels, attrgetter("stream")).items():
             chain: list[Kernel] = []
             if stream not in copied:
                 copies = (copy for copy in timeline.copies if copy.stream in (None, stream))
-                copied[stream] = sorted(map(start_of, copies))
+                copied[stream] = sorted(map(get_start_ns, copies))
             for kernel in kernels:
-                if chain and not _follows(chain[-1], kernel, copied[stream]):
+                if chain and not _can_read_output(chain[-1], kernel, copied[stream]):
                     if len(chain) > 1:
                         yield chain
                     chain = []
                 is_long = (kernel.duration_ns or 0) >= SMALL_NS
-                if is_long and _is_link(kernel.name) and kernel.direction != "optimizer":
+                if is_long and _can_join_chain(kernel.name) and kernel.direction != "optimizer":
                     chain.append(kernel)
             if len(chain) > 1:
                 yield chain
 
 
 @lru_cache(maxsize=16384)
-def _is_link(name: str) -> bool:
-    return family(name) in _LINKS and not _NO_LINK.search(name)
+def _can_join_chain(name: str) -> bool:
+    return recognise_family(name) in _LINKS and not _NO_LINK.search(name)
 
 
-def _follows(before: Kernel, after: Kernel, copies: Sequence[int]) -> bool:
+def _can_read_output(before: Kernel, after: Kernel, copies: Sequence[int]) -> bool:
     """Return whether ``after`` may read what ``before`` wrote, by their sizes; if a grid states
     none, by their times. Not if the stream waited longer than a launch takes, or a copy started in
     between. ``copies``: when those of the stream started, ascending."""
-    if not _is_link(after.name) or (after.duration_ns or 0) < SMALL_NS:
+    if not _can_join_chain(after.name) or (after.duration_ns or 0) < SMALL_NS:
         return False
-    end, start = end_of(before), start_of(after)
+    end, start = get_end_ns(before), get_start_ns(after)
     if start - end > WAIT_NS or bisect_left(copies, end) < bisect_left(copies, start):
         return False
     low, high = sorted((before.duration_ns or 1, after.duration_ns or 1))
     if high > ALIKE * low:
         return False
-    sizes = count_elements(before), count_elements(after)
+    sizes = bound_elements(before), bound_elements(after)
     return None in sizes or sizes[0] == sizes[1]
 
 
-def count_elements(kernel: Kernel) -> int | None:
+def bound_elements(kernel: Kernel) -> int | None:
     """Return the most elements that the blocks of an elementwise kernel of PyTorch hold at 4 per
     thread (newer versions: up to 16); None for other kernels."""
     if kernel.grid_x is None or "elementwise_kernel" not in kernel.name:
@@ -267,17 +271,17 @@ def count_elements(kernel: Kernel) -> int | None:
     return kernel.grid_x * (kernel.grid_y or 1) * (kernel.grid_z or 1) * of_block
 
 
-def count_bytes(kernel: Kernel) -> int | None:
+def bound_written_bytes(kernel: Kernel) -> int | None:
     """Return the bytes that an elementwise kernel of PyTorch writes, at least: all blocks but the
     last, in the smallest type that its name has; None for other kernels."""
-    elements, types = count_elements(kernel), _TYPE.findall(kernel.name)
+    elements, types = bound_elements(kernel), _TYPE.findall(kernel.name)
     if elements is None or not types or kernel.grid_x is None:
         return None
     of_block = elements // (kernel.grid_x * (kernel.grid_y or 1) * (kernel.grid_z or 1))
     return (elements - of_block) * min(_TYPE_BYTES[name] for name in types)
 
 
-class TensorCores(NamedTuple):
+class TensorCoreGain(NamedTuple):
     """The tensor cores that a product could use."""
 
     device: str
@@ -291,7 +295,7 @@ class TensorCores(NamedTuple):
     known."""
 
 
-def unused_tensor_cores(timeline: Timeline) -> RunVerdict | None:
+def detect_unused_tensor_cores(timeline: Timeline) -> RunVerdict | None:
     """Return fp32 and fp16 GEMMs of at least 5 µs whose kernel names show that they run on the CUDA
     cores.
 
@@ -303,20 +307,20 @@ def unused_tensor_cores(timeline: Timeline) -> RunVerdict | None:
         kernels = [
             kernel
             for kernel in timeline.kernels
-            if (kernel.duration_ns or 0) >= SMALL_NS and _is_plain(kernel.name, math)
+            if (kernel.duration_ns or 0) >= SMALL_NS and _is_cuda_core_product(kernel.name, math)
         ]
-        took = sum_ns(kernels)
+        took = sum_durations_ns(kernels)
         if took / timeline.kernel_ns >= CUDA_CORES_SHARE_MIN:
-            tensor = find_tensor_cores(timeline.run, timeline.device, math)
+            tensor = find_faster_tensor_cores(timeline.run, timeline.device, math)
             if tensor is not None:
-                return _unused(timeline, math, kernels, took, tensor)
+                return _build_unused_verdict(timeline, math, kernels, took, tensor)
     return None
 
 
 @lru_cache(maxsize=16384)
-def _is_plain(kernel: str, math: str) -> bool:
+def _is_cuda_core_product(kernel: str, math: str) -> bool:
     """Return whether a kernel computes a product of that type on the CUDA cores, by its name."""
-    name = recognise(kernel)
+    name = recognise_kernel(kernel)
     return (
         name.family in _FAMILIES
         and name.role == "main"
@@ -326,11 +330,11 @@ def _is_plain(kernel: str, math: str) -> bool:
     )
 
 
-def _unused(
-    timeline: Timeline, math: str, kernels: Sequence[Kernel], took: float, tensor: TensorCores
+def _build_unused_verdict(
+    timeline: Timeline, math: str, kernels: Sequence[Kernel], took: float, tensor: TensorCoreGain
 ) -> RunVerdict:
     share = took / timeline.kernel_ns
-    names = names_by_time(kernels)
+    names = sort_names_by_time(kernels)
     kind = "TF32" if tensor.precision == "tf32" else tensor.precision
     peaks = ""
     if tensor.peaks is not None:
@@ -338,11 +342,11 @@ def _unused(
         peaks = f" ({fast / 1e12:.3g} TFLOP/s against {plain / 1e12:.3g})"
     text = (
         f"Unused tensor cores: GEMMs in {math} on the CUDA cores of the {tensor.device} take "
-        f"{percent(share)} of the kernel time ({milliseconds(took)}, "
-        f"{count_things(len(kernels), 'launch')}), "
-        f"mostly in {shorten(names[:1])[names[0]]}. Its tensor cores have {tensor.ratio:.3g} "
+        f"{format_share(share)} of the kernel time ({format_ns(took)}, "
+        f"{pluralize_count(len(kernels), 'launch')}), "
+        f"mostly in {shorten_kernel_names(names[:1])[names[0]]}. Its tensor cores have {tensor.ratio:.3g} "
         f"times that peak in {kind}{peaks}, which would save at most "
-        f"{percent(share * (1 - 1 / tensor.ratio))} of the kernel time"
+        f"{format_share(share * (1 - 1 / tensor.ratio))} of the kernel time"
     )
     environment = timeline.run.report.environment
     flags = [name for name in ("tf32_matmul", "tf32_conv") if environment.get(name) == "off"]
@@ -360,7 +364,7 @@ def _unused(
     )
 
 
-def find_tensor_cores(run: Run, index: int, math: str) -> TensorCores | None:
+def find_faster_tensor_cores(run: Run, index: int, math: str) -> TensorCoreGain | None:
     """Return the first of tf32, bf16, fp16 that is faster than the CUDA cores of the device by
     :data:`FASTER`; None without one."""
     device = next(
@@ -369,15 +373,15 @@ def find_tensor_cores(run: Run, index: int, math: str) -> TensorCores | None:
     )
     if device is None or device.name is None:
         return None
-    gpu = machines.find(device.name)
+    gpu = machines.find_gpu_product(device.name)
     rates: Mapping[str, float | None]
     if gpu is not None and not gpu.capability.startswith("gfx"):
-        by_path = machines.flops_per_second(gpu)
+        by_path = machines.compute_peak_flops(gpu)
         plain = by_path.get(math)
         rates = {precision: by_path.get(f"tensor {precision}") for precision in _TODO}
     else:
         capability = device.compute_capability or ""
-        chip = machines.architecture(device.compute_capability)
+        chip = machines.find_architecture(device.compute_capability)
         # of compute capability 7.5 are chips without tensor cores (GTX 16)
         if gpu is not None or chip is None or capability == "7.5" or capability.startswith("gfx"):
             return None
@@ -387,5 +391,5 @@ def find_tensor_cores(run: Run, index: int, math: str) -> TensorCores | None:
         rate = rates[precision]
         if rate and plain and rate / plain >= FASTER:
             peaks = (rate, plain) if gpu is not None else None
-            return TensorCores(device.name, precision, rate / plain, peaks)
+            return TensorCoreGain(device.name, precision, rate / plain, peaks)
     return None

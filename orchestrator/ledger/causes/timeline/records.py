@@ -8,7 +8,12 @@ from functools import cached_property
 from operator import attrgetter
 
 from perfctl.orchestrator.ledger.causes.rule import Confidence
-from perfctl.orchestrator.ledger.usage.intervals import end_of, is_timed, start_of, sum_ns
+from perfctl.orchestrator.ledger.usage.intervals import (
+    get_end_ns,
+    get_start_ns,
+    has_start_and_duration,
+    sum_durations_ns,
+)
 from perfctl.orchestrator.ledger.usage.run_usage import CAPTURE, RunUsage
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Copy, Kernel
@@ -39,7 +44,7 @@ class RunVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TimelineStep:
     """A measured step on one GPU; the whole capture where the report has no steps. Times in ns on
     the report's clock."""
 
@@ -57,7 +62,7 @@ class Timeline:
 
     run: Run
     device: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TimelineStep, ...]
     copies: tuple[Copy, ...]
     """Of this GPU, those with times."""
     window_ns: int = 0
@@ -76,7 +81,7 @@ class Timeline:
     @cached_property
     def kernel_ns(self) -> float:
         """Durations of all kernels, added up; never 0."""
-        return sum_ns(self.kernels) or 1.0
+        return sum_durations_ns(self.kernels) or 1.0
 
     @property
     def extent(self) -> str:
@@ -85,7 +90,7 @@ class Timeline:
         return f"{steps} steps" if steps > 1 else "the step" if steps else "the capture"
 
 
-def timeline(usage: RunUsage) -> Timeline | None:
+def build_step_timeline(usage: RunUsage) -> Timeline | None:
     """Return the kernels of the GPU that has the most; None under ncu, and where a kernel has no
     start or no duration.
 
@@ -96,33 +101,35 @@ def timeline(usage: RunUsage) -> Timeline | None:
     device = max(by_device, key=lambda number: len(by_device[number]), default=None)
     if device is None:
         return None
-    kernels = sorted(by_device[device], key=start_of)
+    kernels = sorted(by_device[device], key=get_start_ns)
     is_numbered = any(kernel.step is not None for kernel in kernels)
     in_steps = (kernel for kernel in kernels if kernel.step is not None or not is_numbered)
     return Timeline(
         run=run,
         device=device,
         pieces=tuple(
-            Piece(step, tuple(of_step), start_of(of_step[0]), max(map(end_of, of_step)))
+            TimelineStep(
+                step, tuple(of_step), get_start_ns(of_step[0]), max(map(get_end_ns, of_step))
+            )
             for step, of_step in group_by(in_steps, attrgetter("step")).items()
         ),
         copies=tuple(
             copy
             for copy in run.report.copies
-            if copy.device_index in (None, device) and is_timed(copy)
+            if copy.device_index in (None, device) and has_start_and_duration(copy)
         ),
         window_ns=0 if window.words == CAPTURE else window.length,
     )
 
 
-def milliseconds(nanoseconds: float) -> str:
+def format_ns(nanoseconds: float) -> str:
     """Return a time as text, as report.numbers.time does: 1234567 -> "1.23 ms", 420 -> "420 ns"."""
     sizes = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns"))
     size, unit = next((item for item in sizes if nanoseconds >= 0.9995 * item[0]), sizes[-1])
     return f"{f'{nanoseconds / size:#.3g}'.rstrip('.')} {unit}"
 
 
-def names_by_time(kernels: Iterable[Kernel]) -> tuple[str, ...]:
+def sort_names_by_time(kernels: Iterable[Kernel]) -> tuple[str, ...]:
     """Return the names of the kernels, those with the most time first."""
     by_name = group_by(kernels, attrgetter("name"))
-    return tuple(sorted(by_name, key=lambda name: -sum_ns(by_name[name])))
+    return tuple(sorted(by_name, key=lambda name: -sum_durations_ns(by_name[name])))

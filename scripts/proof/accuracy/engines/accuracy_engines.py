@@ -29,7 +29,7 @@ from publish_engines import LeftOut, all_left_out, chip, learn, product, spread_
 
 from perfctl.orchestrator.counts.hardware.machines import find_device
 from perfctl.orchestrator.predict import generation
-from perfctl.orchestrator.predict.cost import Span, over_link
+from perfctl.orchestrator.predict.cost import Span, compute_step_over_link
 
 FILE = "datasets/neusight/summary/summary.csv"
 AIM = 0.15
@@ -158,12 +158,12 @@ def generated() -> bool:
 def _inside(every: Sequence[Row], given: Sequence[Row], found: LeftOut, name: str) -> str:
     """Of a device left out: rows inside the range that the errors of the other devices give one
     that was not measured."""
-    fit, predicted = generation.load_engines(), found.device
+    fit, predicted = generation.load_engine_fit(), found.device
     spread = spread_of([row for row in every if product(row) != name], found)
     rest = replace(fit, devices=tuple(one for one in fit.devices if one != name), spread=spread)
     held = 0
     for row in given:
-        width = generation.width_of(rest, row.machine, row.kind == "first")
+        width = generation.compute_engine_interval(rest, row.machine, row.kind == "first")
         held += row.seconds / width <= predicted[row.id] <= row.seconds * width
     return f"{held} of {len(given)}"
 
@@ -177,7 +177,7 @@ def whole_steps(shared: Path, traces: Path | None) -> bool:
     from published_rows import rows as step_rows
 
     from perfctl.orchestrator.predict import published
-    from perfctl.orchestrator.predict.step_parts import floor_of_step
+    from perfctl.orchestrator.predict.step_parts import compute_step_floor
 
     every = step_rows(shared, traces or KEPT)
     with (shared / FILE).open(encoding="utf-8", newline="") as file:
@@ -188,7 +188,7 @@ def whole_steps(shared: Path, traces: Path | None) -> bool:
         rest = [row for row in taught if chip_of(row) != name]
         fit = as_published(learn_steps(rest, made), rest, {}, NO_SPREAD)
         new |= {
-            id(row): published.gpu_seconds(fit, row.case, row.machine)
+            id(row): published.predict_gpu_seconds(fit, row.case, row.machine)
             for row in mine
             if chip_of(row) == name
         }
@@ -207,7 +207,7 @@ def whole_steps(shared: Path, traces: Path | None) -> bool:
         given = [row for row in mine if chosen(row)]
         measured = [row.seconds for row in given]
         others = (
-            errors([floor_of_step(row.case, row.machine) for row in given], measured),
+            errors([compute_step_floor(row.case, row.machine) for row in given], measured),
             gmacs([row.case.macs for row in given], measured),
             errors([row.neusight or 0.0 for row in given], measured),
             _known(errors([by_seconds[row.seconds] for row in given], measured)),
@@ -249,7 +249,7 @@ def _data_parallel(
         ]
         if row["option"] == "dp4" and alike and machine.board is not None:
             step, gpu = new[id(alike[0])], machine.board.gpu
-            whole = over_link(
+            whole = compute_step_over_link(
                 Span(step, step, step), alike[0].case.parameters, 4, gpu.link_gbs, gpu.link
             )
             predicted.append(whole.step.value)
@@ -298,7 +298,9 @@ def trained(traces: Path | None) -> None:
                     facts["parameters"],
                 )
                 one, seconds = (
-                    published.predict(published.load("gpu"), case, machine),
+                    published.predict_published_step(
+                        published.load_shipped_fit("gpu"), case, machine
+                    ),
                     1024 * batch / float(row["value"]),
                 )
                 ratios.append(one.seconds / seconds)

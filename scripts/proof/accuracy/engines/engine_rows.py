@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from perfctl.orchestrator.counts.hardware.machines import Machine, find_device
 from perfctl.orchestrator.predict import generation
-from perfctl.orchestrator.predict.generation import StepWork
+from perfctl.orchestrator.predict.generation import GenerationStepWork
 
 FILE = Path(__file__).resolve().parents[1] / "published.csv"
 MAY_FIT = ("Apache-2.0", "BSD-3-Clause", "MIT")
@@ -67,12 +67,14 @@ SHAPES = {
 a download."""
 
 
-def step(shape: Shape, batch: int, tokens: int, context: float, precision: str) -> StepWork:
+def step(
+    shape: Shape, batch: int, tokens: int, context: float, precision: str
+) -> GenerationStepWork:
     """What a step does; ``tokens`` of each sequence go in, the last of which meets
     ``context`` tokens."""
-    item, prefill = generation.item_bytes(precision), tokens > 1
+    item, prefill = generation.get_weight_bytes(precision), tokens > 1
     kept = batch * shape.layers * 2 * shape.cached * item
-    return StepWork(
+    return GenerationStepWork(
         prefill,
         batch,
         2.0 * batch * tokens * shape.layers * shape.each,
@@ -115,7 +117,7 @@ class Row:
         """A time to the first token that includes the queue of a server."""
         return self.kind == "first" and not self.stated
 
-    def steps(self) -> tuple[StepWork, StepWork]:
+    def steps(self) -> tuple[GenerationStepWork, GenerationStepWork]:
         """Prefill, and the mean step of decode."""
         one, work = self.shape, self.precision
         return (
@@ -127,14 +129,17 @@ class Row:
         """Seconds, as the row counts them."""
         return self._sum(
             *(
-                generation.engine_seconds(costs, work, self.precision, self.machine)
+                generation.predict_engine_seconds(costs, work, self.precision, self.machine)
                 for work in self.steps()
             )
         )
 
     def floor(self) -> float:
         return self._sum(
-            *(generation.engine_floor(work, self.precision, self.machine) for work in self.steps())
+            *(
+                generation.compute_engine_floor(work, self.precision, self.machine)
+                for work in self.steps()
+            )
         )
 
     def _sum(self, first: float, following: float) -> float:
@@ -196,7 +201,7 @@ def _row(row: dict[str, str]) -> Row:
 
 def at_once(shape: Shape, precision: str, machine: Machine, tokens: int) -> int:
     """Sequences of ``tokens`` that the memory takes beside the weights."""
-    item = generation.item_bytes(precision)
+    item = generation.get_weight_bytes(precision)
     weights = shape.layers * shape.each * item + 2 * shape.width * shape.vocabulary * 2
     room = IN_USE * ((machine.memory_bytes or 0.0) - weights - RESERVED)
     return max(1, min(MOST, int(room / (tokens * shape.layers * 2 * shape.cached * item))))

@@ -19,7 +19,7 @@ from engine_rows import Row, rows
 from scipy.optimize import least_squares
 
 from perfctl.orchestrator.predict.generation import COSTS, ENGINES_COVER, FILE, FORMAT
-from perfctl.orchestrator.predict.published import product_of
+from perfctl.orchestrator.predict.published import strip_memory_size
 
 GUESS = (1.5, 1.15, 1.0, 1.2, 1.2, 1.5e-5, 5e-6, 3e-6)
 """In the order of COSTS: two thirds of the peak; causal attention needs half of the square, at half
@@ -68,7 +68,7 @@ def learn(given: Sequence[Row]) -> dict[str, float]:
 
 
 def product(row: Row) -> str:
-    return product_of(row.machine.name)
+    return strip_memory_size(row.machine.name)
 
 
 def chip(row: Row) -> str:
