@@ -80,8 +80,11 @@ def _read_each_run(
     return runs
 
 
-def load_sweep_runs(store: Path, names: Sequence[str], *, latest_of_each: bool = True) -> list[Run]:
-    """Return the newest run of each kind, or every run, of these sweeps, whole, oldest sweep first.
+def load_sweep_runs(
+    store: Path, names: Sequence[str], *, latest_of_each: bool = True, folder: str = ""
+) -> list[Run]:
+    """Return the newest run of each kind, or every run, of these sweeps, whole, oldest sweep first;
+    without those whose reports lie outside of ``folder`` (a path as the database has them).
 
     A sweep has no runs of its own if all its reports are in the store already, as runs of another
     sweep.
@@ -90,7 +93,9 @@ def load_sweep_runs(store: Path, names: Sequence[str], *, latest_of_each: bool =
         numbers = {row["name"]: row["id"] for row in reversed(read.list_sweeps(connection))}
         chosen = sorted(numbers[name] for name in names if name in numbers)
         ids = (
-            read.list_run_ids(connection, sweep=number, latest_of_each=latest_of_each)
+            read.list_run_ids(
+                connection, sweep=number, latest_of_each=latest_of_each, folder=folder
+            )
             for number in chosen
         )
         return load_readable_runs(connection, chain.from_iterable(ids))

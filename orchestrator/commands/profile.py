@@ -384,14 +384,16 @@ def raise_if_model_failed(result: list[ModelSwept] | list[ModelCommand], events:
 
 def build_sweep_summary(done: Swept) -> View:
     """Return the findings and the table of a sweep, where everything is, and what to type next."""
+    from perfctl.orchestrator.ingest.reports import make_path_relative
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.stored_runs import load_sweep_runs
 
     store = done.request.store_path
     requested = [setting.parameters for setting in done.request.settings]
+    folder = f"{make_path_relative(done.folder, store)}/"
     runs = [
         run
-        for run in load_sweep_runs(store, [done.name])
+        for run in load_sweep_runs(store, [done.name], folder=folder)
         if {parameter.name: parameter.value for parameter in run.parameters} in requested
     ]
     first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]

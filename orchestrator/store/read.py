@@ -142,31 +142,40 @@ _LISTS = (
     *("compiled_kernels", "kernel_parts", "served_steps", "graph_launches", "counter_samples"),
 )
 """Fields of a report that are lists when it is read."""
+_COMPLETENESS = {"ok": 2, "partial": 1}
+"""run.status -> how much of the run there is, 0 for a failed one."""
 SHAPE_COLUMNS = ("position", "layer", "op", "direction")
 """Fields of OpShape that are columns; the others are in one record."""
 
 
 def list_run_ids(
-    connection: sqlite3.Connection, *, sweep: int | None = None, latest_of_each: bool = False
+    connection: sqlite3.Connection,
+    *,
+    sweep: int | None = None,
+    folder: str = "",
+    latest_of_each: bool = False,
 ) -> list[int]:
-    """Ids of runs, oldest first; only of one sweep where it is given.
+    """Ids of runs, oldest first; only of one sweep where it is given, without the runs whose
+    reports lie outside of ``folder`` (a path as the database has them).
 
-    ``latest_of_each`` leaves out runs that a later whole one of the same profiler, workload,
-    variant, parameters, mode, precision and device has replaced. Runs of unknown workload or
-    without any parameter are never left out.
+    ``latest_of_each`` leaves out runs that a later one of the same profiler, workload, variant,
+    parameters, mode, precision and device has replaced; a partial run replaces no complete one,
+    and a failed run neither. Runs of unknown workload or without any parameter are never left out.
     """
     rows = connection.execute(
         f"SELECT id, profiler, workload, {PARAMETERS}, mode, precision, device_id, variant, "
-        "status FROM run WHERE :sweep IS NULL OR sweep_id = :sweep ORDER BY id",
-        {"sweep": sweep},
+        "status FROM run WHERE (:sweep IS NULL OR sweep_id = :sweep) "
+        "AND (artifact IS NULL OR substr(artifact, 1, length(:folder)) = :folder) ORDER BY id",
+        {"sweep": sweep, "folder": folder},
     )
-    newest: dict[tuple[Any, ...], int] = {}
+    newest: dict[tuple[Any, ...], tuple[int, int]] = {}
     for number, *key, status in rows:
         has_identity = latest_of_each and None not in key[1:3]
         kind = tuple(key) if has_identity else (number,)
-        if kind not in newest or status == "ok":
-            newest[kind] = number
-    return sorted(newest.values())
+        completeness = _COMPLETENESS.get(status, 0)
+        if kind not in newest or completeness >= newest[kind][0]:
+            newest[kind] = (completeness, number)
+    return sorted(number for _, number in newest.values())
 
 
 def list_repeat_ids(connection: sqlite3.Connection, run_id: int) -> list[int]:

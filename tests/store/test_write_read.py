@@ -188,6 +188,19 @@ def test_the_newest_run_of_each_kind_stands_for_the_older_ones(writing):
     assert read.list_run_ids(writing)[:2] == [old, new]
 
 
+def test_a_later_run_replaces_one_that_is_no_more_complete(writing):
+    newest = []
+    for number, (folder, status) in enumerate(
+        (("a", "failed"), ("a", "partial"), ("b", "partial"), ("a", "ok"), ("b", "partial"))
+    ):
+        facts = {"status": status, "reason": None if status == "ok" else "stopped"}
+        path = f"{folder}/b16/report.sqlite"
+        run = write(writing, full_report(), artifact=path, artifact_sha256=str(number), **facts)
+        newest += [run.run_id] if number != 4 else []
+        assert read.list_run_ids(writing, latest_of_each=True) == [newest[-1]]
+    assert read.list_run_ids(writing, folder="b/", latest_of_each=True) == [run.run_id]
+
+
 def _write_many(path: Path, mark: str) -> None:
     with database.open_store_for_writing(path) as connection:
         for number in range(10):

@@ -57,14 +57,10 @@ def read_log_tail(path: Path) -> str:
 
 
 def read_last_log_line(path: Path) -> str | None:
-    """The last non-empty line of a log, without control characters, shortened; None when there
-    is none."""
-    return next(
-        filter(
-            None, map(_make_line_printable, reversed(re.split(r"[\r\n]+", read_log_tail(path))))
-        ),
-        None,
-    )
+    """The last line of a log that has a letter or digit, without control characters, shortened;
+    None when there is none. mpirun ends its errors with a line of dashes."""
+    lines = map(_make_line_printable, reversed(re.split(r"[\r\n]+", read_log_tail(path))))
+    return next((line for line in lines if any(map(str.isalnum, line))), None)
 
 
 def read_last_output_line(outcome: ProcessOutcome) -> str | None:

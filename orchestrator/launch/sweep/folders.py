@@ -27,6 +27,8 @@ LAUNCHES = "launches.json"
 """File of the first pass in the folder of a run: what the plain step launched."""
 RECORD_NAME = "recorded-run.json"
 """New name of the recorded run.json, because the sweep writes its own."""
+_RANK_VARIABLES = {"OMPI_COMM_WORLD_RANK": "mpirun", "PMI_RANK": "mpiexec", "SLURM_PROCID": "srun"}
+"""Variable that tells a process its rank -> the launcher that sets it."""
 Text = str | None
 Number = Annotated[int, Meta(ge=1 - 2**63, le=2**63 - 1)] | None
 FileName = Annotated[str, Meta(pattern=r"^(?!\.\.?$)[^/\0]+$")] | None
@@ -251,9 +253,15 @@ def lock_sweep(folder: Path, setting: SweepSetting | None = None) -> Iterator[No
     same time."""
 
     def make_busy_error(work: str) -> UsageError:
+        launcher = next(
+            (_RANK_VARIABLES[name] for name in _RANK_VARIABLES if name in os.environ), None
+        )
+        once = (
+            f"Start perfctl once, before {launcher} (perfctl nsys -- {launcher} -n 2 ./program). "
+        )
         return UsageError(
             f"another perfctl is running {work} in {folder}",
-            "Wait until it ends, or choose another folder for `out`",
+            f"{once if launcher else ''}Wait until it ends, or choose another folder for `out`",
         )
 
     kind = fcntl.LOCK_EX if setting is None else fcntl.LOCK_SH
