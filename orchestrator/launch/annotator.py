@@ -46,6 +46,7 @@ MODULES = (
             "gradients",
             "layers",
             "memory",
+            "notes",
             "operations",
             "versions",
             "watch",

@@ -70,9 +70,9 @@ def make_optimizer(planned: Plan, model: nn.Module) -> torch.optim.Optimizer:
 def build_planned_model(planned: Plan) -> nn.Module:
     """Input: batch x channels x height x width; output: batch x classes. Modules have the names of
     the plan's layers."""
-    from perfctl.workloads.models.planned import PlannedModel
+    from perfctl.workloads.models.planned import Planned
 
-    return PlannedModel(planned)
+    return Planned(planned)
 
 
 def _draw_samples_by_class(planned: Plan, count: int, generator: torch.Generator) -> Any:

@@ -39,11 +39,11 @@ from perfctl.workloads.run.clock import (
 from perfctl.workloads.run.record import WorkloadRecord, write_record_around
 from perfctl.workloads.run.setup import WorkloadSetup, make_autocast, prepare_workload
 from perfctl.workloads.spec import LEAST_STEPS, WorkloadOptions
-from perfctl.workloads.tracing.recorder import Recorder
+from perfctl.workloads.tracing.watch import Recorder
 
 Batch = tuple[Tensor, Tensor]
 """Inputs and targets, on the host."""
-Phase = Callable[[str], AbstractContextManager[None]]
+Phase = Callable[[str], AbstractContextManager[object]]
 """Context of one phase of a step: data, copy, forward, backward, optimizer or inference."""
 REST = "rest"
 """Phase of the last, smaller batch: outside of the window, and its phases are not timed."""
@@ -51,14 +51,7 @@ MODEL = "(model)"
 """Name of the model itself among its layers."""
 
 
-def skip_phase_marking(name: str) -> AbstractContextManager[None]:
-    """A phase without ranges or times."""
-    return nullcontext()
-
-
-def run_step(
-    setup: WorkloadSetup, batch: Batch, phase: Phase = skip_phase_marking
-) -> Tensor | None:
+def run_step(setup: WorkloadSetup, batch: Batch, phase: Phase = nullcontext) -> Tensor | None:
     """One training step, which returns its loss, or one inference step, which returns None."""
     if setup.options.mode == "infer":
         run_inference(setup, batch[0], phase)
@@ -66,9 +59,7 @@ def run_step(
     return run_training_step(setup, batch, phase)
 
 
-def run_training_step(
-    setup: WorkloadSetup, batch: Batch, phase: Phase = skip_phase_marking
-) -> Tensor:
+def run_training_step(setup: WorkloadSetup, batch: Batch, phase: Phase = nullcontext) -> Tensor:
     """Forward, backward, optimizer. The loss stays on the device, to avoid waiting for it."""
     options, parts = setup.options, setup.parts
     assert parts.optimizer is not None
@@ -85,7 +76,7 @@ def run_training_step(
     return loss.detach()
 
 
-def run_inference(setup: WorkloadSetup, inputs: Tensor, phase: Phase = skip_phase_marking) -> Any:
+def run_inference(setup: WorkloadSetup, inputs: Tensor, phase: Phase = nullcontext) -> Any:
     """The model's outputs, without gradients; does not change the model's mode (train or eval)."""
     options = setup.options
     with torch.inference_mode():
@@ -95,9 +86,7 @@ def run_inference(setup: WorkloadSetup, inputs: Tensor, phase: Phase = skip_phas
             return setup.parts.model(inputs)
 
 
-def run_inference_and_wait(
-    setup: WorkloadSetup, inputs: Tensor, phase: Phase = skip_phase_marking
-) -> Any:
+def run_inference_and_wait(setup: WorkloadSetup, inputs: Tensor, phase: Phase = nullcontext) -> Any:
     """Outputs that are on the host (classifiers), or complete on the device (other models)."""
     outputs = run_inference(setup, inputs, phase)
     if isinstance(outputs, Tensor):

@@ -96,24 +96,16 @@ class ScriptOptions:
     """Distinguishes this command from others of the same script; None: derived from
     its arguments."""
 
-    @property
-    def marker(self) -> str:
-        """Return the kind of event that ends a step."""
-        return self.step_marker.partition(":")[0]
-
-    @property
-    def marker_class(self) -> str | None:
-        """Return the only class whose events count; None for any."""
-        return self.step_marker.partition(":")[2] or None
-
     def separate_rank_files(self, rank: int) -> ScriptOptions:
-        """The options with separate files per rank; rank 0 keeps the names."""
+        """Return the options with separate files per rank, whose paths are absolute, because the
+        script may change the working directory; rank 0 keeps the names."""
 
         def ranked(path: Path | None) -> Path | None:
-            if path is None or rank == 0:
-                return path
+            if path is None:
+                return None
             stem, dot, suffix = path.name.partition(".")
-            return path.with_name(f"{stem}.rank{rank}{dot}{suffix}")
+            mark = f".rank{rank}" if rank else ""
+            return path.absolute().with_name(f"{stem}{mark}{dot}{suffix}")
 
         return replace(self, record=ranked(self.record), trace=ranked(self.trace))
 
@@ -130,14 +122,6 @@ class ScriptOptions:
             *options,
             "--",
             *self.command.argv,
-        )
-
-    def make_paths_absolute(self) -> ScriptOptions:
-        """The options with absolute paths, because the script may change the working directory."""
-        return replace(
-            self,
-            record=self.record and self.record.absolute(),
-            trace=self.trace and self.trace.absolute(),
         )
 
     def template(self) -> str | None:

@@ -180,7 +180,7 @@ def run_script(arguments: Sequence[str]) -> int:
         rank = int(text) if text.isdecimal() else 0
         if options.under and options.under_rank in (None, rank):
             replace_process_by_profiler(options, rank)
-        options = options.separate_rank_files(rank).make_paths_absolute()
+        options = options.separate_rank_files(rank)
         keeper = ScriptRecordWriter(options)
         keeper.write()
     except (SpecError, WorkloadError) as error:

@@ -40,7 +40,7 @@ from perfctl.workloads.script.facts import (
 )
 from perfctl.workloads.script.graphs import GraphCaptureWatch
 from perfctl.workloads.script.options import ScriptOptions
-from perfctl.workloads.script.phases import OptimizerWatch, PhaseRanges, call_after
+from perfctl.workloads.script.phases import OptimizerWatch, PhaseRanges
 from perfctl.workloads.script.record import ScriptRecordWriter, explain_fewer_steps, print_to_stderr
 from perfctl.workloads.script.shapes import StepShapeRecorder, list_tensor_shapes
 from perfctl.workloads.spec import STOPPED_AFTER, WorkloadError, get_first_error_line
@@ -54,6 +54,7 @@ from perfctl.workloads.tracing.composites import (
 from perfctl.workloads.tracing.gradients import iterate_tensors
 from perfctl.workloads.tracing.layers import ModuleNames
 from perfctl.workloads.tracing.versions import (
+    call_after,
     current_task,
     is_capturing_cuda_graph,
     is_compiling,
@@ -217,9 +218,8 @@ class ScriptWatch:
         """Why perfctl stopped watching before its time; None as long as it did not."""
 
     def _make_step_marker(self) -> StepEndDetector:
-        return StepEndDetector(
-            self._options.marker, self._options.marker_class, self._optimizers.count
-        )
+        kind, _, named = self._options.step_marker.partition(":")
+        return StepEndDetector(kind, named or None, self._optimizers.count)
 
     def start(self, *optimizers: torch.optim.Optimizer) -> None:
         """Called when torch was imported, before the script continues. ``optimizers``: those that

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -21,8 +21,10 @@ from math import prod
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from perfctl.records.paper import GpuChoices, OpShape
+from perfctl.workloads.tracing.versions import Args, replace_attribute
 
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
@@ -46,7 +48,7 @@ _GATES = {"lstm": 6, "gru": 5, "rnn_tanh": 2, "rnn_relu": 2}
 and states."""
 
 
-def get_dtype_name(tensor: torch.Tensor) -> str:
+def get_dtype_name(tensor: Tensor) -> str:
     return KINDS.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
 
 
@@ -86,18 +88,25 @@ class GpuKernelChoices:
         functional, vf = torch.nn.functional, torch._VF
         self.attention.clear()
         self.dropouts = self.recurrent = 0
-        before, dropout = functional.scaled_dot_product_attention, torch.dropout
-        functional.scaled_dot_product_attention = partial(_run_gpu_attention, self, before)
-        vf.dropout = torch.dropout = partial(_run_gpu_dropout, self, dropout)
-        for mode in _GATES:
-            setattr(vf, mode, partial(_run_cudnn_recurrent, self, mode, getattr(vf, mode)))
-        try:
+        attention = functional.scaled_dot_product_attention
+        dropout = partial(_run_gpu_dropout, self, torch.dropout)
+        replacements = (
+            (
+                functional,
+                "scaled_dot_product_attention",
+                partial(_run_gpu_attention, self, attention),
+            ),
+            (torch, "dropout", dropout),
+            (vf, "dropout", dropout),
+            *(
+                (vf, mode, partial(_run_cudnn_recurrent, self, mode, getattr(vf, mode)))
+                for mode in _GATES
+            ),
+        )
+        with ExitStack() as stack:
+            for replacement in replacements:
+                stack.callback(replace_attribute(*replacement))
             yield
-        finally:
-            functional.scaled_dot_product_attention = before
-            torch.dropout = dropout
-            for name in ("dropout", *_GATES):
-                delattr(vf, name)
 
 
 def _run_gpu_attention(
@@ -121,7 +130,7 @@ def _run_gpu_attention(
         enable_gqa=enable_gqa,
     )
     tensors = [query, key, value, attn_mask]
-    if any(isinstance(item, torch.Tensor) and item.is_nested for item in tensors):
+    if any(isinstance(item, Tensor) and item.is_nested for item in tensors):
         kernels.attention["of nested tensors, as this device runs it"] += 1
         return run(*tensors)
     query, key, value, attn_mask = tensors = _cast_to_autocast_type(*tensors)
@@ -173,9 +182,7 @@ def _cast_to_autocast_type(*tensors: Any) -> list[Any]:
     to = torch.get_autocast_dtype("cuda")
     return [
         item.to(to)
-        if isinstance(item, torch.Tensor)
-        and item.is_floating_point()
-        and item.dtype != torch.float64
+        if isinstance(item, Tensor) and item.is_floating_point() and item.dtype != torch.float64
         else item
         for item in tensors
     ]
@@ -305,7 +312,7 @@ def _explain_no_cudnn(
     )
 
 
-def count_scratch_bytes(name: str, args: tuple[Any, ...]) -> int:
+def count_scratch_bytes(name: str, args: Args) -> int:
     """Bytes that a kernel takes while it runs, beside what it returns; 0 for all others.
 
     cuDNN's attention does not publish its own; it also adds up the queries' gradient in fp32, so

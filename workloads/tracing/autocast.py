@@ -30,6 +30,7 @@ import torch.utils.checkpoint
 from torch import Tensor
 
 from perfctl.workloads.tracing.gradients import iterate_tensors
+from perfctl.workloads.tracing.versions import Args, Kwargs
 
 MULTIPLE = 16
 """Of rows, inputs and outputs of a layer; others are left in the type of autocast."""
@@ -80,7 +81,7 @@ IN_FLOAT32_AND_BACK = "roi_align roi_pool ps_roi_align ps_roi_pool deform_conv2d
 _KEY = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
 _KEYS = torch._C.DispatchKeySet(_KEY)
 _Op = Callable[..., Any]
-_Kernel = Callable[[_Op, tuple[Any, ...], dict[str, Any]], Any]
+_Kernel = Callable[[_Op, Args, Kwargs], Any]
 
 
 def can_multiply_in_fp8(data: Tensor, weight: Tensor) -> bool:
@@ -231,7 +232,7 @@ class TracedAutocast:
 
         return run
 
-    def _run_in_lower_type(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_in_lower_type(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         if self._scale is not None and op is torch.ops.aten.linear.default and self.in_linear():
             data, weight = args[:2]
             bias = args[2] if len(args) > 2 else kwargs.get("bias")
@@ -242,15 +243,13 @@ class TracedAutocast:
             **self._cast_tensors_in(kwargs, self._get_lower_type()),
         )
 
-    def _run_in_float32(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_in_float32(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         return op(
             *self._cast_tensors_in(args, torch.float32),
             **self._cast_tensors_in(kwargs, torch.float32),
         )
 
-    def _run_with_float32_result(
-        self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _run_with_float32_result(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         if not self._is_castable(args[0]):
             return op(*args, **kwargs)
         name = op.name()  # type: ignore[attr-defined]
@@ -284,7 +283,7 @@ class TracedAutocast:
             kwargs = {**kwargs, "dtype": torch.float32}
         return op(*args, **kwargs)
 
-    def _run_in_widest_type(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_in_widest_type(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         lower = self._get_lower_type()
         types = {
             tensor.dtype
@@ -296,18 +295,16 @@ class TracedAutocast:
         to = torch.float32 if torch.float32 in types else lower
         return op(*self._cast_tensors_in(args, to), **self._cast_tensors_in(kwargs, to))
 
-    def _run_recurrent_layer(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_recurrent_layer(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         return op(
             *self._cast_tensors_in(args, self._get_lower_type(), cache=False),
             **self._cast_tensors_in(kwargs, self._get_lower_type(), cache=False),
         )
 
-    def _run_in_float32_and_cast_back(
-        self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _run_in_float32_and_cast_back(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         return self._cast_tensor(self._run_in_float32(op, args, kwargs), args[0].dtype, cache=False)
 
-    def _refuse_operator(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _refuse_operator(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         raise AutocastRefused(
             "binary_cross_entropy is unsafe under autocast and raises an error there; "
             "use binary_cross_entropy_with_logits (BCEWithLogitsLoss)"

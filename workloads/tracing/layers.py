@@ -14,13 +14,13 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, islice
 from types import FrameType
 from typing import Any, Callable, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from perfctl.workloads.tracing.composites import (
@@ -193,7 +193,7 @@ class ModuleNames:
         name = self.name_of(module)
         return name is not None and name not in self._roots
 
-    def find_layer_of_parameter(self, parameter: torch.Tensor) -> str | None:
+    def find_layer_of_parameter(self, parameter: Tensor) -> str | None:
         entry = self._holders.get(id(parameter))
         if entry is None:
             return None
@@ -317,7 +317,7 @@ class LayerFrame:
     recompute: bool = False
     """The call runs during backward, repeated by activation checkpointing."""
     call: CompositeCall | None = None
-    module: torch.nn.Module | None = None
+    module: nn.Module | None = None
     """The innermost running module with a name."""
 
 
@@ -334,9 +334,8 @@ class LayerStack:
         self.stack: list[LayerFrame] = [self.outside]
         self.starts: list[int] = [0]
         self.made_by: list[LayerFrame] = [self.outside]
-        self.task_grad: dict[int, bool] = {}
 
-    def learn(self, name: str, module: torch.nn.Module) -> None:
+    def learn(self, name: str, module: nn.Module) -> None:
         self.frames_of.setdefault(name, _make_layer_frame(name, module))
         if is_recurrent(module):
             self.recurrent.add(name)
@@ -362,7 +361,7 @@ class LayerStack:
         self.mark(self.stack[-1])
         return frame
 
-    def make_frame(self, module: torch.nn.Module) -> LayerFrame:
+    def make_frame(self, module: nn.Module) -> LayerFrame:
         above = self.top
         if above.call is not None:
             return above
@@ -393,27 +392,20 @@ class LayerStack:
         node: Any = current_node()
         if node is None or self.top.recompute:
             return self.top, "forward", None
-        grad = torch.is_grad_enabled()
-        is_repeated = grad and not self.task_grad.setdefault(current_task(), grad)
         number = node._sequence_nr()
         if number == LEAF:
             layer = self.names.find_layer_of_parameter(node.variable) or ""
             return self.frames_of.get(layer, self.outside), "backward", None
-        frame = self.made_by[bisect_right(self.starts, number) - 1]
-        return (
-            (replace(frame, recompute=True), "forward", None)
-            if is_repeated
-            else (frame, "backward", number)
-        )
+        return self.made_by[bisect_right(self.starts, number) - 1], "backward", number
 
 
-def _make_layer_frame(name: str, module: torch.nn.Module, recompute: bool = False) -> LayerFrame:
+def _make_layer_frame(name: str, module: nn.Module, recompute: bool = False) -> LayerFrame:
     return LayerFrame(
         name, get_layer_class_name(module), is_single_layer(module), recompute, None, module
     )
 
 
-def is_single_layer(module: torch.nn.Module) -> bool:
+def is_single_layer(module: nn.Module) -> bool:
     """Whether it is a single layer: torch's own forward, without submodules (attention may have its
     projections)."""
     if isinstance(module, torch.jit.ScriptModule):  # its class has no forward to ask for
@@ -421,4 +413,4 @@ def is_single_layer(module: torch.nn.Module) -> bool:
     forward = getattr(type(module).forward, "__module__", "") or ""
     if not forward.startswith("torch.nn.modules."):
         return False
-    return isinstance(module, torch.nn.MultiheadAttention) or next(module.children(), None) is None
+    return isinstance(module, nn.MultiheadAttention) or next(module.children(), None) is None

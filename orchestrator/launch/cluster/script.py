@@ -155,16 +155,19 @@ def render_array_script(
 def render_gather_script(
     plan: JobArrayPlan, site: SlurmSiteSettings, setting: JobScriptContext
 ) -> str:
-    """Return the text of gather.sbatch. Raises UsageError like ``render_array_script``."""
+    """Return the text of gather.sbatch. Raises UsageError like ``array_script``."""
     gather, folders = _quote_and_wrap(("slurm", "gather", str(plan.folder))), setting.folders
     if setting.outputs is not None:
         store, page = setting.outputs
         options = _quote_and_wrap(("--store", str(store), "--page", str(page)))
         gather = _ShellCode(f"{gather} \\\n    {options}")
         folders = (store.parent, page.parent)
+    modules = site.gather_module
+    if modules is None:  # CUDA's fail on nodes without GPUs
+        modules = tuple(name for name in site.module or () if not _GPU_MODULE.match(name))
     context = {
         **_build_common_context(plan, site, setting),
-        "modules": _require_single_lines("`module`", _choose_gather_modules(site)),
+        "modules": _require_single_lines("`module`", modules),
         "directives": [
             *_build_job_directives("gather-", plan, "gather.log"),
             *_format_sbatch_options(
@@ -197,7 +200,7 @@ def render_ingest_script(
     plan: JobArrayPlan, site: SlurmSiteSettings, setting: JobScriptContext, options: Sequence[str]
 ) -> str:
     """Return the text of array.sbatch of an array of ingests. ``options``: words of each. Raises
-    UsageError like ``render_array_script``."""
+    UsageError like ``array_script``."""
     job_lines = _build_array_directives(plan, site, 60)
     context = {
         **_build_common_context(plan, site, setting),
@@ -211,14 +214,6 @@ def render_ingest_script(
         "options": options,
     }
     return render_template(None, "slurm_ingest.sh.j2", context)
-
-
-def _choose_gather_modules(site: SlurmSiteSettings) -> tuple[str, ...]:
-    """Return the modules of the gather job: those of the tasks without CUDA's, which fail on nodes
-    without GPUs."""
-    if site.gather_module is not None:
-        return site.gather_module
-    return tuple(name for name in site.module or () if not _GPU_MODULE.match(name))
 
 
 def _build_common_context(

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -107,7 +106,12 @@ def render_image_definition(image: ImageRecipe, out: Path, *, version: str, comm
     bootstrap, base = parse_base_image(image.base)
     usual = [name for name in EXTRAS if name != "torch" or not base.startswith(NGC)]
     extras = usual if image.extras is None else image.extras
-    check_package_extras(extras)
+    every = metadata.metadata("perfctl").get_all("Provides-Extra") or ()
+    extras_known = [name for name in every if name not in ("test", "dev", "fuzz")]
+    if unknown := [extra for extra in extras if extra not in extras_known]:
+        raise UsageError(
+            f"`extra`: perfctl has no extra '{unknown[0]}'", f"Known: {', '.join(extras_known)}"
+        )
     files, requirement = _list_image_files(
         image, f"[{','.join(extras)}]" if extras else "", version
     )
@@ -155,16 +159,6 @@ def parse_base_image(base: str) -> tuple[str, str]:
     if base.endswith((".sif", ".img")) or base.startswith(("/", ".", "~")) or not base:
         raise UsageError(f"`base`: '{base}' does not exist", example)
     return "docker", base
-
-
-def check_package_extras(extras: Iterable[str]) -> None:
-    """Raises UsageError for an extra that perfctl lacks, or that is for its developers."""
-    every = metadata.metadata("perfctl").get_all("Provides-Extra") or ()
-    extras_known = [name for name in every if name not in ("test", "dev", "fuzz")]
-    if unknown := [extra for extra in extras if extra not in extras_known]:
-        raise UsageError(
-            f"`extra`: perfctl has no extra '{unknown[0]}'", f"Known: {', '.join(extras_known)}"
-        )
 
 
 def find_perfctl_source() -> Path | None:

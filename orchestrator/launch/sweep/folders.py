@@ -269,15 +269,6 @@ def lock_sweep(folder: Path, setting: SweepSetting | None = None) -> Iterator[No
         yield
 
 
-def _open_lock_file(path: str, mode: int) -> int:
-    try:
-        return _open_without_following_links(path, os.O_CREAT | os.O_RDWR, mode)
-    except PermissionError:
-        return _open_without_following_links(
-            path, os.O_RDONLY | os.O_NONBLOCK
-        )  # a pipe in its place must not block
-
-
 @contextmanager
 def lock_file(
     path: Path, kind: int, refuse: Callable[[int], UsageError], mode: int = 0o644
@@ -285,7 +276,10 @@ def lock_file(
     """Hold a lock on a file, whose handle is given. Raises what ``refuse`` makes of the handle when
     another holds it. Another user's file in a shared folder can be locked, but not written
     (fs.protected_regular)."""
-    handle = _open_lock_file(str(path), mode)
+    try:
+        handle = _open_without_following_links(str(path), os.O_CREAT | os.O_RDWR, mode)
+    except PermissionError:  # a pipe in its place must not block
+        handle = _open_without_following_links(str(path), os.O_RDONLY | os.O_NONBLOCK)
     try:
         try:
             fcntl.flock(handle, kind | fcntl.LOCK_NB)

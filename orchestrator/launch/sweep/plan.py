@@ -368,21 +368,19 @@ def plan_inference(
             argv = ["--batch", str(batch), "--model", models[0], *arguments]
             of_every, workload_options = parse_workload_arguments(INFERENCE, argv)
             if sweep_options.image is None:  # inside an image only the workload itself can look
-                _check_weights_and_data(workload_options.weights, of_every.data_dir)
+                weights, data_dir = workload_options.weights, of_every.data_dir
+                if weights not in ("default", "none") and not Path(weights).is_file():
+                    raise UsageError(
+                        f"`weights` {weights}: file not found; use default, none, or a checkpoint"
+                    )
+                if data_dir is not None and not data_dir.is_dir():
+                    raise UsageError(f"`data_dir` {data_dir}: folder not found")
         if sweep_options.image is None and not only_planned:
             from perfctl.workloads.models.torchvision import find_torchvision_family
 
             for model in models:
                 find_torchvision_family(model)
     return requests
-
-
-def _check_weights_and_data(weights: str, data_dir: Path | None) -> None:
-    """Raises UsageError if a file of weights or a folder of data is named and not there."""
-    if weights not in ("default", "none") and not Path(weights).is_file():
-        raise UsageError(f"`weights` {weights}: file not found; use default, none, or a checkpoint")
-    if data_dir is not None and not data_dir.is_dir():
-        raise UsageError(f"`data_dir` {data_dir}: folder not found")
 
 
 def find_profiler(

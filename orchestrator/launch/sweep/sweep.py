@@ -161,19 +161,14 @@ def _run_setting_if_needed(
         else:
             result = _run_and_record(request.select_run(setting, len(complete) + 1), listener)
             result = replace(result, repeat=repeat)
-            if setting == request.setting and repeat == 1:
-                report_early_stop(result.folder, listener)
+            record = read_json_object(result.folder / "workload.json") or {}
+            steps = record.get("environment", {}).get(STOPPED_AFTER)
+            if steps is not None and setting == request.setting and repeat == 1:
+                listener.noted(
+                    f"{record['workload']} stopped after {steps} steps; --to-end runs on"
+                )
         listener.finished(result)
     return result
-
-
-def report_early_stop(folder: Path, listener: SweepListener) -> None:
-    """Tell the listener if the program of a run stopped after its measured steps."""
-    record = read_json_object(folder / "workload.json") or {}
-    steps = record.get("environment", {}).get(STOPPED_AFTER)
-    if steps is not None:
-        name = record["workload"]
-        listener.noted(f"{name} stopped after {steps} steps; --to-end runs on")
 
 
 def _run_and_record(request: SweepRequest, listener: SweepListener) -> RunResult:
