@@ -91,8 +91,8 @@ def check_program_interpreter(
         )
     if interpreter.python < OLDEST_PYTHON:
         raise ToolMissing(
-            f"{python} is Python {_format_version(interpreter.python)}: layers are marked in Python "
-            f"{_format_version(OLDEST_PYTHON)} and later",
+            f"{python} is Python {_format_version(interpreter.python)}: layers are marked in "
+            f"Python {_format_version(OLDEST_PYTHON)} and later",
             remedy,
         )
     if interpreter.torch is None:

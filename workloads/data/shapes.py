@@ -90,7 +90,8 @@ def _open_resized_image(file: Path, mode: str | None, side: int, resampling: Any
             return torch.from_numpy(numpy.array(converted.resize((side, side), resampling)))
     except (OSError, ValueError, SyntaxError, TypeError) as error:
         raise WorkloadError(
-            f"{file} cannot be read as an image ({get_first_error_line(error)}). Remove or replace it"
+            f"{file} cannot be read as an image ({get_first_error_line(error)}). Remove or "
+            "replace it"
         ) from error
 
 

@@ -196,7 +196,8 @@ def _load_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except MODEL_ERRORS as error:
-        text = f"module {name} cannot be imported ({type(error).__name__}: {get_first_error_line(error)})"
+        problem = f"{type(error).__name__}: {get_first_error_line(error)}"
+        text = f"module {name} cannot be imported ({problem})"
         raise ModelError(text, "Check the name and the environment", True) from error
 
 

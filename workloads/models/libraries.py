@@ -174,7 +174,8 @@ def _look_up_lazy_part(package: Any, look: Callable[[], Any]) -> Any:
         first: BaseException = error
         while first.__cause__ is not None:
             first = first.__cause__
-        text = f"{package.__name__} {package.__version__} cannot import it ({_format_error_line(first)})"
+        reason = _format_error_line(first)
+        text = f"{package.__name__} {package.__version__} cannot import it ({reason})"
         raise ModelError(
             text, "Install what is missing, or remove the package that does not fit", True
         ) from error

@@ -196,8 +196,8 @@ def _make_image_feed(
         problem = dataset.problem
     if count_samples(dataset) < count:
         reason = (
-            f"{options.data_dir} has only {count_samples(dataset)} of the {count} requested images; all "
-            "were used"
+            f"{options.data_dir} has only {count_samples(dataset)} of the {count} requested "
+            "images; all were used"
         )
         notes.append(Gap("images", "not_available", reason))
     if count_samples(dataset) < options.batch_size:
@@ -231,7 +231,8 @@ def find_torchvision_family(name: str) -> str:
     try:
         from torchvision import models
     except ImportError as error:
-        text = f"torchvision cannot be imported ({get_first_error_line(error)}): pip install 'perfctl[torch]'"
+        reason = get_first_error_line(error)
+        text = f"torchvision cannot be imported ({reason}): pip install 'perfctl[torch]'"
         raise WorkloadError(text) from error
     modules = (models, models.segmentation, models.detection, models.video)
     names = {
@@ -353,10 +354,11 @@ def _load_published_weights(name: str, published: Any, folder: Path | None) -> t
         if isinstance(error, torch.OutOfMemoryError):
             raise
         problem = (
-            f"{folder / file} cannot be read ({get_first_error_line(error)}). Remove it and download it "
-            "again, or set `weights` to none"
+            f"{folder / file} cannot be read ({get_first_error_line(error)}). Remove it and "
+            "download it again, or set `weights` to none"
             if exists
-            else f"{file} is not in {folder} and cannot be downloaded ({get_first_error_line(error)}). Put "
+            else f"{file} is not in {folder} and cannot be downloaded "
+            f"({get_first_error_line(error)}). Put "
             f"{published.url} there, set `weights_dir`, or set `weights` to a file or none"
         )
         raise WorkloadError(f"{name}: {problem}") from error

@@ -121,7 +121,10 @@ def add_run_summaries(setup: WorkloadSetup, record: WorkloadRecord) -> None:
         name, value = f"latency_p{percent}", compute_percentile(list(latency.values()), percent)
         record.summaries.append(Summary(name, value, "ns"))
         if value is None:
-            reason = f"{len(latency)} full batches were timed; at least {count_needed_values(percent)} are needed"
+            reason = (
+                f"{len(latency)} full batches were timed; at least {count_needed_values(percent)} "
+                "are needed"
+            )
             record.gaps.append(Gap(name, "not_available", reason))
 
 

@@ -171,7 +171,8 @@ class StepShapeRecorder:
         self, best: Step, own_steps: list[int], other_steps: list[int]
     ) -> str:
         listed = "; ".join(
-            f"{_format_number_ranges([n for n in other_steps if self._measured[n] == step])}: {_format_step_shapes(step)}"
+            f"{_format_number_ranges([n for n in other_steps if self._measured[n] == step])}: "
+            f"{_format_step_shapes(step)}"
             for step in list(dict.fromkeys(self._measured[n] for n in other_steps))[:MOST]
         )
         never = (
@@ -182,8 +183,8 @@ class StepShapeRecorder:
         inputs = f"with inputs {_format_step_shapes(best)}"
         if own_steps:
             return (
-                f"the estimate is for measured steps {_format_number_ranges(own_steps)} {inputs}; others had "
-                f"other inputs{never}: {listed}"
+                f"the estimate is for measured steps {_format_number_ranges(own_steps)} {inputs}; "
+                f"others had other inputs{never}: {listed}"
             )
         return (
             f"the estimate is for a step {inputs}, which no measured step had{never}: {listed}. "

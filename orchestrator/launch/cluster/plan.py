@@ -97,6 +97,9 @@ class JobArrayPlan:
     """The words after ``perfctl`` of what the gather job runs last, when ``perfctl slurm gather``
     has named what is missing; empty for sweeps, whose store and page that command writes."""
 
+    expect: tuple[str, ...] = ()
+    """The user's formulas of kernels, which gathering stores with the runs."""
+
     @property
     def array(self) -> Path:
         """The script of the array's job, to read, edit, keep and submit."""

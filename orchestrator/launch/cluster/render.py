@@ -58,6 +58,7 @@ def render_sweep_jobs(
     site: SlurmSiteSettings,
     device: str,
     outputs: tuple[Path, Path],
+    expect: tuple[str, ...] = (),
 ) -> RenderedJobScripts:
     """Return the job scripts of sweeps: each setting of each profiler is a task.
 
@@ -93,7 +94,7 @@ def render_sweep_jobs(
     folder = (
         runs_folder / f"slurm-{make_safe_file_name(workload)}-{_hash_tasks(runs_folder, names)}"
     )
-    plan = JobArrayPlan(folder, workload, tasks, first.command_line, first.host)
+    plan = JobArrayPlan(folder, workload, tasks, first.command_line, first.host, expect=expect)
     setting = script.JobScriptContext(device, tuple(folders), outputs)
     parents = tuple(path.parent for path in outputs)
     return RenderedJobScripts(plan, _render_job_scripts(plan, site, setting), parents, requests)
@@ -130,8 +131,8 @@ def render_study_jobs(
         raise UsageError(f"{name} has no part, or a part without a command")
     tasks = tuple(Task(number, *part) for number, part in enumerate(study.parts))
     folder = (
-        out_folder
-        / f"slurm-{make_safe_file_name(name)}-{_hash_tasks(out_folder, [task.arguments for task in tasks])}"
+        out_folder / f"slurm-{make_safe_file_name(name)}-"
+        f"{_hash_tasks(out_folder, [task.arguments for task in tasks])}"
     )
     plan = JobArrayPlan(folder, name, tasks, command, platform.node(), runs_folder, study.finish)
     setting = script.JobScriptContext(study.device, (out_folder, *sees))

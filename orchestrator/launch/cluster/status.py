@@ -230,7 +230,11 @@ def _run_slurm_tool(*argv: str) -> list[str]:
                 f"{argv[0]} did not reach a Slurm controller",
                 "Run this on a machine of the cluster",
             )
-        raise PerfctlError(f"{argv[0]} failed: {text or f'exit code {code}'}")
+        remedy = "sinfo lists partitions. Correct array.sbatch, or render it again"
+        raise PerfctlError(
+            f"{argv[0]} failed: {text or f'exit code {code}'}",
+            remedy if argv[0] == "sbatch" else None,
+        )
     return output
 
 

@@ -302,6 +302,15 @@ class Nsys(ToolProfiler):
         start = ("--capture-range=cudaProfilerApi",) if on_gpu else by_range
         return (*graphs, *start, "--capture-range-end=stop")
 
+    @property
+    def time_limit_note(self) -> str:
+        if not (tools.query_program_version("nsys") or "").startswith("2022."):
+            return ""
+        return (
+            ". With nsys 2022.4, a multiprocessing pool that spawns its workers can hang: use "
+            "fork, or a newer nsys"
+        )
+
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".sqlite")
 

@@ -261,6 +261,11 @@ class ToolProfiler(ABC):
         """Return the tools that this profiler needs and this machine lacks."""
         return tools.list_missing_tools()
 
+    @property
+    def time_limit_note(self) -> str:
+        """Return why a program of the user's may not have ended in time under this profiler."""
+        return ""
+
     @abstractmethod
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Return what to start for one run, in order. Raises UsageError."""
@@ -284,6 +289,8 @@ class ToolProfiler(ABC):
     def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
         """Return the verdict from exit codes, logs and the report together."""
         failure = explain_program_failure(request, outcomes[0], self.exit_codes)
+        if failure is not None and outcomes[0].timed_out and request.program is not None:
+            failure += self.time_limit_note
         if problem := self.check_report(request, outcomes):
             is_tools = problem.is_of_tool or failure is None
             return RunStatus("failed", problem.text if is_tools else failure)
