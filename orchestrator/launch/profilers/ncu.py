@@ -338,7 +338,7 @@ class Ncu(ToolProfiler):
             "What to measure",
             names=("--ranks",),
             metavar="RANKS",
-            parse=all_ranks,
+            parse=parse_all_or_rank_zero,
             write=lambda is_all: "all" if is_all else "0",
         ),
     ] = False
