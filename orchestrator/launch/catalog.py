@@ -18,7 +18,7 @@ from perfctl.version import __version__
 def require_profiler_tools(
     profiler: Profiler, device: str = "cpu", *, but: tuple[str, ...] = ()
 ) -> None:
-    """Raises ToolMissing when this machine lacks something that ``profiler`` needs: what, why, how
+    """Raise ToolMissing when this machine lacks something that ``profiler`` needs: what, why, how
     to get it.
 
     ``but`` names tools that are not needed here, because the program has its own interpreter.

@@ -77,7 +77,8 @@ def run_training_step(setup: WorkloadSetup, batch: Batch, phase: Phase = nullcon
 
 
 def run_inference(setup: WorkloadSetup, inputs: Tensor, phase: Phase = nullcontext) -> Any:
-    """The model's outputs, without gradients; does not change the model's mode (train or eval)."""
+    """Return the model's outputs, without gradients; does not change the model's mode (train or
+    eval)."""
     options = setup.options
     with torch.inference_mode():
         with phase("copy"):
@@ -219,7 +220,7 @@ def _train_epoch(setup: WorkloadSetup, shuffle: torch.Generator) -> Tensor:
 
 
 def evaluate_on_test_data(setup: WorkloadSetup) -> tuple[Tensor, float, float | None]:
-    """(mean loss, accuracy 0..1, Dice 0..1 of masks) over the test data; the model's mode
+    """Return (mean loss, accuracy 0..1, Dice 0..1 of masks) over the test data; the model's mode
     is restored.
 
     Accuracy counts every target, images or pixels. Dice is None when outputs are not masks.
@@ -376,7 +377,7 @@ def _run_measured_steps(setup: WorkloadSetup, record: WorkloadRecord) -> None:
 
 
 def _estimate_steps_within(setup: WorkloadSetup, seconds: float) -> int:
-    """How many measured steps fit into the time, estimated from one extra step."""
+    """Return how many measured steps fit into the time, estimated from one extra step."""
     setup.clock.wait()
     began = time.monotonic()
     _run_unmeasured_steps(setup, _repeat_batches(setup, 1), 1)
@@ -414,7 +415,7 @@ def _measure_step(
 def _describe_variant(
     workload: Workload, model_options: Any, options: WorkloadOptions
 ) -> str | None:
-    """Options not at their default, such as "conv2=32,128,5,1": runs that differ here have
+    """Return options not at their default, such as "conv2=32,128,5,1": runs that differ here have
     different models."""
     same_network = getattr(workload, "SAME_NETWORK", ())
     settings = [

@@ -109,7 +109,7 @@ class ScriptFacts:
     def _judge_precision(
         self, kind: str | None, ops: Sequence[OpShape]
     ) -> tuple[str | None, str | None]:
-        """(precision, why it is unknown)."""
+        """Return (precision, why it is unknown)."""
         precisions = {
             _NAMES.get(getattr(torch, op.dtypes[0]), "other")
             for op in ops
@@ -136,7 +136,7 @@ class ScriptFacts:
 
 
 def read_launcher_ranks() -> dict[str, str]:
-    """The rank and world size that a launcher set; empty without one."""
+    """Return the rank and world size that a launcher set; empty without one."""
     values = {key: os.environ.get(key.upper(), "") for key in ("rank", "world_size")}
     return {key: text for key, text in values.items() if text.isdecimal()}
 

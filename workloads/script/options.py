@@ -146,7 +146,7 @@ class ScriptOptions:
 
 
 def is_script_command_line(arguments: Sequence[str]) -> bool:
-    """Whether there is a ``--`` without the name of a workload before it, so that a user's
+    """Return whether there is a ``--`` without the name of a workload before it, so that a user's
     program follows."""
     flags = set(arguments[: arguments.index("--")]) if "--" in arguments else {"--help"}
     return arguments[0].startswith("-") and not {"-h", "--help"} & flags
@@ -169,8 +169,8 @@ def parse_script_options(arguments: Sequence[str]) -> ScriptOptions:
 
 
 def parse_python_command(argv: Sequence[str]) -> ScriptCommand:
-    """The command in words such as ``python -u train.py``, ``-m package``, ``torchrun train.py``.
-    Raises SpecError."""
+    """Return the command in words such as ``python -u train.py``, ``-m package``, ``torchrun
+    train.py``. Raises SpecError."""
     flags: tuple[str, ...] = ()
     if argv and is_python_interpreter(argv[0]):
         count = spec.count_python_options(argv[1:])

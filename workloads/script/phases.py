@@ -85,7 +85,7 @@ class PhaseRanges:
         return sort_steps_by_start(Step(*key, first, total) for key, (first, total) in sums.items())
 
     def wrap(self, on_gpu: bool, counts_here: Callable[[], bool]) -> None:
-        """Wrap torch's functions. ``mine``: whether the calling thread counts."""
+        """Wrap torch's functions. ``counts_here``: whether the calling thread counts."""
         copies = [(Tensor, name, "copy") for name in _COPIES] if on_gpu else []
         for owner, name, phase in (*_WRAPPED, *copies):
             wrapped = self._wrap_in_phase(getattr(owner, name), phase, counts_here)
@@ -117,7 +117,8 @@ class PhaseRanges:
 
 
 def _copies_to_gpu(args: Args, kwargs: Kwargs) -> bool:
-    """Whether Tensor.to, cuda or copy_ with these arguments copies from the host to a GPU."""
+    """Return whether Tensor.to, cuda or copy_ with these arguments copies from the host to a
+    GPU."""
     first, arguments = args[0], args[1:]
     if first.device.type == "cuda":
         # copy_
@@ -149,8 +150,8 @@ class OptimizerWatch:
         on_leave: Callable[[], None],
         on_end: Callable[[int, str], None],
     ) -> None:
-        """Calls ``began`` before a step, ``left`` after it even if it raised, then ``ended`` with
-        the optimizer's id and class."""
+        """Call ``on_begin`` before a step, ``on_leave`` after it even if it raised, then
+        ``on_end`` with the optimizer's id and class."""
         self._began, self._left, self._ended = on_begin, on_leave, on_end
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._inner: weakref.WeakSet[Optimizer] = weakref.WeakSet()
@@ -185,7 +186,7 @@ class OptimizerWatch:
         self._undo.close()
 
     def count(self) -> int:
-        """Number of live optimizers that are not stepped by another one."""
+        """Return number of live optimizers that are not stepped by another one."""
         return len(self._made) - len(self._inner) + self._exist
 
     def _wrap_step(self, inner: Callable[..., Any]) -> Callable[..., Any]:

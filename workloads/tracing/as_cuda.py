@@ -198,8 +198,8 @@ def choose_attention_kernel(
     causal: bool,
     grouped: bool,
 ) -> tuple[str, str]:
-    """(kernel that a GPU takes for dense tensors, why not an earlier one; "" for the first one that
-    PyTorch tries)."""
+    """Return (kernel that a GPU takes for dense tensors, why not an earlier one; "" for the first
+    one that PyTorch tries)."""
     refused = {
         "cudnn": _explain_no_cudnn(gpu, query, key, value, mask, dropout, grouped),
         "flash": _explain_no_flash(gpu, query, key, value, mask, dropout, causal, grouped),
@@ -226,7 +226,7 @@ def choose_attention_kernel(
 def _explain_no_fused_kernel(
     query: Any, key: Any, value: Any, grouped: bool, types: tuple[Any, ...]
 ) -> str:
-    """What keeps every fused kernel from running."""
+    """Return what keeps every fused kernel from running."""
     if not query.dim() == key.dim() == value.dim() == 4:
         return "needs 4 dimensions"
     if not query.dtype == key.dtype == value.dtype or query.dtype not in types:
@@ -313,7 +313,7 @@ def _explain_no_cudnn(
 
 
 def count_scratch_bytes(name: str, args: Args) -> int:
-    """Bytes that a kernel takes while it runs, beside what it returns; 0 for all others.
+    """Return bytes that a kernel takes while it runs, beside what it returns; 0 for all others.
 
     cuDNN's attention does not publish its own; it also adds up the queries' gradient in fp32, so
     flash's is taken.
@@ -351,8 +351,8 @@ def _run_gpu_dropout(
 
 
 def undo_gpu_dropout_operations(ops: tuple[OpShape, ...]) -> tuple[OpShape, ...]:
-    """The operations with dropout as other devices run it: counts do not depend on whether memory
-    was asked for."""
+    """Return the operations, with dropout as other devices run it: counts do not depend on whether
+    memory was asked for."""
     counted: list[OpShape] = []
     for op in ops:
         if op.op == "aten.native_dropout":
@@ -435,7 +435,7 @@ class _CudnnRecurrent(torch.autograd.Function):
 def choose_optimizer_update(
     kind: type, settings: dict[str, Any], update: str
 ) -> tuple[dict[str, Any], str]:
-    """(settings of an optimizer, which way they make it update on a GPU). ``update``: one of
+    """Return (settings of an optimizer, which way they make it update on a GPU). ``update``: one of
     UPDATES, as far as it has it."""
     if settings.get("fused") or settings.get("foreach") is not None:
         return settings, "fused" if settings.get("fused") else "foreach" if settings[

@@ -85,14 +85,14 @@ _Kernel = Callable[[_Op, Args, Kwargs], Any]
 
 
 def can_multiply_in_fp8(data: Tensor, weight: Tensor) -> bool:
-    """Whether the product can run in FP8."""
+    """Return whether the product can run in FP8."""
     width = data.shape[-1] if data.dim() else 0
     sizes = (*weight.shape, width, data.numel() // max(width, 1))
     return weight.dim() == 2 and all(size and size % MULTIPLE == 0 for size in sizes)
 
 
 def cast_and_transpose(matrix: Tensor, dtype: torch.dtype) -> Tensor:
-    """A cast copy whose columns became rows."""
+    """Return a cast copy whose columns became rows."""
     return matrix.t().to(dtype, memory_format=torch.contiguous_format)
 
 
@@ -191,7 +191,7 @@ class TracedAutocast:
         return bool(torch.is_autocast_enabled("cuda"))
 
     def convert_dtypes(self, dtypes: tuple[str, ...]) -> tuple[str, ...]:
-        """The types of the tensors of an operation that runs in the type of autocast, after
+        """Return the types of the tensors of an operation that runs in the type of autocast, after
         the casts."""
         if not self.on:
             return dtypes
@@ -224,7 +224,7 @@ class TracedAutocast:
                     )
 
     def _make_operator_kernel(self, op: _Op, kernel: _Kernel) -> _Op:
-        """The kernel of one operator; what it calls passes no autocast again."""
+        """Return the kernel of one operator; what it calls passes no autocast again."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
             with torch._C._ExcludeDispatchKeyGuard(_KEYS):
@@ -313,7 +313,7 @@ class TracedAutocast:
     def _multiply_in_fp8(
         self, data: Tensor, weight: Tensor, bias: Tensor | None, scale: Tensor
     ) -> Tensor:
-        """The weight is cast to FP8 once a step, the input each time."""
+        """Return a product in FP8: the weight is cast once per step, the input each time."""
         rows = self._cast_tensor(data, self._get_lower_type(), cache=True).reshape(
             -1, data.shape[-1]
         )
@@ -355,7 +355,7 @@ class TracedAutocast:
         )
 
     def _cast_tensor(self, tensor: Tensor, dtype: torch.dtype, cache: bool) -> Tensor:
-        """The tensor in this type. Weights that need a gradient are cast once in a region
+        """Return the tensor in this type. Weights that need a gradient are cast once in a region
         (``cached_cast`` of autocast_mode.cpp)."""
         if not self._is_castable(tensor) or tensor.dtype == dtype:
             return tensor
@@ -381,8 +381,8 @@ class TracedAutocast:
         return cast_tensor
 
     def _list_torch_patches(self) -> Iterator[tuple[str, Any, Any]]:
-        """(name, where, replacement): regions of every device are regions of CUDA, with or without
-        a GPU."""
+        """Yield (name, owner, replacement): regions of every device are regions of CUDA, with or
+        without a GPU."""
         enter, enabled_on, dtype_on = (
             torch.autocast.__init__,
             torch.is_autocast_enabled,
@@ -433,7 +433,7 @@ class TracedAutocast:
 
 
 def _is_cast_on_cuda(name: str) -> bool:
-    """Whether the installed torch registers the operator for CUDA's autocast."""
+    """Return whether the installed torch registers the operator for CUDA's autocast."""
     try:
         return bool(
             torch._C._dispatch_has_kernel_for_dispatch_key(name, torch._C.DispatchKey.AutocastCUDA)

@@ -75,7 +75,7 @@ class CompositeCall:
 
 
 def is_recurrent(module: nn.Module) -> bool:
-    """Whether the module's forward is torch's own LSTM, GRU or RNN."""
+    """Return whether the module's forward is torch's own LSTM, GRU or RNN."""
     return isinstance(module, nn.RNNBase)
 
 
@@ -216,7 +216,8 @@ def fill_vecdot_call(
 
 
 def is_compiled_region(module: nn.Module) -> bool:
-    """Whether the module's forward is one region: compiled in place, by a wrapper, or scripted."""
+    """Return whether the module's forward is one region: compiled in place, by a wrapper, or
+    scripted."""
     in_place = module.__dict__.get("_compiled_call_impl") is not None
     return (
         in_place
@@ -226,7 +227,7 @@ def is_compiled_region(module: nn.Module) -> bool:
 
 
 def is_torch_compile_wrapper(module: nn.Module) -> bool:
-    """Whether it is the result of ``torch.compile(model)``."""
+    """Return whether it is the result of ``torch.compile(model)``."""
     return "_orig_mod" in module.__dict__.get("_modules", ())
 
 
@@ -260,7 +261,7 @@ def run_without_compilation() -> Iterator[None]:
 
 
 def holds_only_packed_parameters(module: nn.Module) -> bool:
-    """Whether it only holds packed parameters of the quantized module above it."""
+    """Return whether it only holds packed parameters of the quantized module above it."""
     if isinstance(module, nn.ModuleList):
         return len(module) > 0 and all(map(holds_only_packed_parameters, module))
     return type(module).__name__ in _PACKED and ".quantized" in type(module).__module__
@@ -349,7 +350,7 @@ class GlobalModuleHooks:
         self._end = [wrapper.register_forward_hook(self._restore_after_forward, **how)]
 
     def restore_hidden_hooks(self) -> None:
-        """Undo ``_take_away``, unless the hooks were removed or installed since."""
+        """Undo ``_remove_handles``, unless the hooks were removed or installed since."""
         if self._wanted and self not in INSTALLED:
             self.install()
 

@@ -45,8 +45,8 @@ class GenerationStepTracer:
         )
 
     def at(self, context: int) -> StepTrace:
-        """The step whose token is number ``context`` of the decoder: those before it are in the
-        cache, or are run again."""
+        """Return the step whose token is number ``context`` of the decoder: those before it are in
+        the cache, or are run again."""
         generator, device = self.generator, self.device
         try:
             before = context - 1 if self.cached else 1
@@ -112,8 +112,8 @@ class _MetaRunningMode(TorchDispatchMode):
 
 
 def iterate_cache_tensors(cache: Any) -> Iterator[tuple[str, Tensor]]:
-    """(Place, tensor) of every tensor of a cache that holds values: in tuples, lists, dictionaries
-    and objects."""
+    """Yield (Place, tensor) of every tensor of a cache that holds values: in tuples, lists,
+    dictionaries and objects."""
     yield from _iterate_tensors(cache, "", set())
 
 

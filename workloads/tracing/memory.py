@@ -18,7 +18,8 @@ from perfctl.records.paper import MemoryTrace, TensorAllocation
 
 
 def get_storage(tensor: Tensor) -> Any:
-    """The tensor's storage; None for a sparse or wrapping tensor, which has none of its own."""
+    """Return the tensor's storage; None for a sparse or wrapping tensor, which has none of its
+    own."""
     if tensor.layout is not torch.strided:
         return None
     try:

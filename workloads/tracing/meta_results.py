@@ -61,7 +61,7 @@ _shapes: dict[TensorRecipe, int] = {}
 
 
 def run(func: Any, args: Args, kwargs: Kwargs) -> Any:
-    """The operator's result, kept or computed."""
+    """Return the operator's result, kept or computed."""
     kind = _kinds.get(func)
     if kind is None:
         kind = _kinds[func] = _classify_operator(func)

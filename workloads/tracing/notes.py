@@ -67,13 +67,13 @@ class OperationNotes:
         to one."""
 
     def _is_recorded_here(self) -> bool:
-        """Whether this is the recorded thread, or autograd's, which repeats forward work of
+        """Return whether this is the recorded thread, or autograd's, which repeats forward work of
         checkpointing."""
         return self._thread.entered or current_task() != -1
 
     def _leaves_torch(self, tensor: Tensor) -> bool:
-        """Whether numbers to compute with cross the border of torch in a forward or a backward.
-        Integers are sizes and indices; a single number may only be logged."""
+        """Return whether numbers to compute with cross the border of torch in a forward or a
+        backward. Integers are sizes and indices; a single number may only be logged."""
         inside = len(self.places.stack) > 1 or current_task() != -1
         return (
             inside
@@ -227,7 +227,7 @@ class OperationNotes:
             self._nodes[number] = (name, weights)
 
     def get_running_layer(self) -> tuple[str, str]:
-        """(layer, direction) of the running code, for the memory trace."""
+        """Return (layer, direction) of the running code, for the memory trace."""
         if self._optimizing:
             return "", "optimizer"
         frame, direction, _ = self.places.now()
@@ -271,7 +271,7 @@ class OperationNotes:
         self._add_composite_call(frame, call)
 
     def _is_autocast_cast(self, name: str, key: int | None) -> bool:
-        """Whether the operator is a cast of autocast, or its gradient, and so no part of a
+        """Return whether the operator is a cast of autocast, or its gradient, and so no part of a
         composite call."""
         if self._autocast is None or name != _CAST:
             return False
@@ -306,15 +306,15 @@ class OperationNotes:
                 self._remember_storage(self._weights, value)
 
     def _remember_storage(self, storages: dict[int, Any], tensor: Tensor) -> None:
-        """Keep the tensor's storage among ``known`` while it lives."""
+        """Keep the tensor's storage among ``storages`` while it lives."""
         storage = get_storage(tensor)
         if storage is not None and storage._cdata not in storages:
             key = storage._cdata
             storages[key] = weakref.ref(storage, lambda _: storages.pop(key, None))
 
     def _find_backward_role(self, key: int | None, name: str, weights: bool) -> tuple[str, str]:
-        """(forward operator, direction) of a backward operator, from the operator that created its
-        autograd node."""
+        """Return (forward operator, direction) of a backward operator, from the operator that
+        created its autograd node."""
         if key is None:
             return name, "grad_weight"
         forward, had_weight = self._nodes.get(key, (name, False))

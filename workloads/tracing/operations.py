@@ -126,7 +126,7 @@ _DYNAMIC = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_o
 
 
 def plan_operator(func: Any) -> OperatorPlan:
-    """The plan for a ``torch._ops.OpOverload``; callers cache it."""
+    """Return the plan for a ``torch._ops.OpOverload``; callers cache it."""
     namespace = func.namespace
     name = f"{namespace}.{func._schema.name.partition('::')[2]}"
     free = namespace in BOOKKEEPING or name in FREE or bool(func.is_view)
@@ -159,8 +159,8 @@ def _can_decompose(func: Any) -> bool:
 
 
 def has_own_dispatch(types: Iterable[Any]) -> bool:
-    """Whether one of the tensors is of a class that runs other operators for each (jagged, DTensor,
-    quantized weights)."""
+    """Return whether one of the tensors is of a class that runs other operators for each (jagged,
+    DTensor, quantized weights)."""
     disabled = torch._C._disabled_torch_dispatch_impl
     return any(kind not in _PLAIN and kind.__torch_dispatch__ is not disabled for kind in types)
 
@@ -170,7 +170,7 @@ def is_nested(value: Any) -> bool:
 
 
 def _list_nested_shapes(value: Tensor) -> list[tuple[int, ...]]:
-    """The shapes inside a nested tensor."""
+    """Return the shapes inside a nested tensor."""
     return [tuple(map(int, row)) for row in value._nested_tensor_size().tolist()]
 
 
@@ -193,8 +193,8 @@ def get_shape(value: Tensor) -> tuple[int, ...]:
 def split_into_products(
     name: str, args: Args, result: Any, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> list[tuple[_Shapes, _Shapes]]:
-    """(inputs, outputs) of each product that one operator runs: several for two nested tensors,
-    else one."""
+    """Return (inputs, outputs) of each product that one operator runs: several for two nested
+    tensors, else one."""
     backward = name == "aten.matmul_backward"
     if (name not in _PAIRED and not backward) or not all(map(is_nested, args[: 2 + backward])):
         return [(tuple(inputs), tuple(outputs))]
@@ -210,7 +210,7 @@ def split_into_products(
 
 
 def count_stored_values(args: Args) -> Attributes:
-    """How many values each sparse tensor stores, and of two, how many pairs of them meet; ()
+    """Return how many values each sparse tensor stores, and of two, how many pairs of them meet; ()
     without a sparse tensor."""
     tensors = [
         value if isinstance(value, Tensor) and value.layout not in _DENSE else None
@@ -248,8 +248,8 @@ def _run_or_reuse_result(func: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def run(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
-    """The operator's result; on meta, also of those few that torch has no meta kernel for, or one
-    that refuses types.
+    """Return the operator's result; on meta, also of those few that torch has no meta kernel for,
+    or one that refuses types.
 
     A tensor that the model made on the CPU is taken for one on meta where it meets others there.
     """
@@ -291,8 +291,8 @@ def _make_lstsq_result(left: Tensor, right: Tensor, *_: Any, **__: Any) -> tuple
 
 
 def _compare_or_false(left: Tensor, right: Tensor) -> bool:
-    """Whether tensors are equal; on meta only where istft asks whether its windows vanish somewhere
-    (torch 2.14): they do not."""
+    """Return whether tensors are equal; on meta only where istft asks whether its windows vanish
+    somewhere (torch 2.14): they do not."""
     if left.dim() or left.dtype is not torch.bool:
         return bool(torch.ops.aten.equal.default(left, right))
     return False
@@ -336,8 +336,8 @@ def _get_argument(args: Args, index: int) -> Any:
 
 
 def _count_matrix_exp_products(args: Args, kwargs: Kwargs) -> Attributes:
-    """How many products matrix_exp takes for all its matrices, from their norms, as torch's CPU and
-    CUDA kernels do.
+    """Return how many products matrix_exp takes for all its matrices, from their norms, as torch's
+    CPU and CUDA kernels do.
 
     Seen in torch 2.14 (aten/src/ATen/native/LinearAlgebra.cpp, mexp): a Taylor polynomial with 0 to
     5 products, always the largest for several matrices, and of a matrix halved s times s squarings
@@ -360,7 +360,7 @@ def _count_matrix_exp_products(args: Args, kwargs: Kwargs) -> Attributes:
 
 
 def has_data_dependent_size(name: str, args: Args) -> bool:
-    """Whether the size of the result depends on values: of indexing only where an index is
+    """Return whether the size of the result depends on values: of indexing only where an index is
     a mask."""
     if name not in ("aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_impl_"):
         return True
@@ -382,7 +382,8 @@ def _mark_pointwise(args: Args, kwargs: Kwargs) -> Attributes:
 
 
 def _make_argument_extractor(*names: str) -> Extractor:
-    """An extractor of arguments with plain values, named in positional order; "" skips one."""
+    """Return an extractor of arguments with plain values, named in positional order; "" skips
+    one."""
 
     def extract_arguments(args: Args, kwargs: Kwargs) -> Attributes:
         values = {
@@ -411,7 +412,7 @@ _EFFICIENT = _make_argument_extractor("", "", "", "", "", "dropout_p", "is_causa
 
 
 def _make_attention_extractor(name: str) -> Extractor:
-    """An extractor of the scores of an operator of OPERATORS, with the lengths of its packed
+    """Return an extractor of the scores of an operator of OPERATORS, with the lengths of its packed
     sequences."""
     places = OPERATORS[name]
 
@@ -510,7 +511,7 @@ attributes: hashable."""
 def build_op_shapes(
     recorded: Mapping[Note, list[int]], parameters: Mapping[str, int]
 ) -> tuple[OpShape, ...]:
-    """``seen``: note -> [order of the first, calls]; ``parameters``: dotted path -> elements of
+    """``recorded``: note -> [order of the first, calls]; ``parameters``: dotted path -> elements of
     its own.
 
     Parameters of modules that did not run count for the nearest module above that did.
@@ -554,7 +555,7 @@ def _convert_to_json_value(value: Any) -> Any:
 def list_seen_modules(
     modules: Iterable[tuple[str, nn.Module]], outputs: Mapping[str, tuple[int, ...] | None]
 ) -> tuple[TracedModule, ...]:
-    """A row per named module; ``outputs``: output shapes of those that ran."""
+    """Return a row per named module; ``outputs``: output shapes of those that ran."""
     counted: set[int] = set()
     rows = []
     for path, module in modules:

@@ -58,7 +58,7 @@ _PASSED_ON = ("run_as_one", "flex_attend", "read_out", "run")
 
 
 def copy_with_data(model: nn.Module) -> nn.Module:
-    """A copy of ``model`` with its values; ``model`` does not change."""
+    """Return a copy of ``model`` with its values; ``model`` does not change."""
     return copy.deepcopy(model, _replace_lazy_tensors(model, None))
 
 
@@ -75,7 +75,8 @@ def _replace_lazy_tensors(model: nn.Module, device: str | None) -> dict[int, Any
 
 
 def copy_to_meta(model: nn.Module) -> nn.Module:
-    """A copy of ``model`` on meta, made without copying parameters; ``model`` does not change."""
+    """Return a copy of ``model`` on meta, made without copying parameters; ``model`` does not
+    change."""
     memo = _replace_lazy_tensors(model, "meta")
     for parameter in model.parameters():
         if id(parameter) not in memo:
@@ -99,7 +100,7 @@ def copy_to_meta(model: nn.Module) -> nn.Module:
 
 
 def needs_real_values(model: nn.Module, inputs: Any) -> bool:
-    """Whether something given has no form without values: sparse and strided nested tensors,
+    """Return whether something given has no form without values: sparse and strided nested tensors,
     quantized layers."""
     attributes = (vars(module).values() for module in model.modules())
     tensors = [
@@ -118,8 +119,8 @@ def needs_real_values(model: nn.Module, inputs: Any) -> bool:
 
 
 def has_jagged_input(inputs: Any) -> bool:
-    """Whether a jagged nested tensor with values is among the inputs: some of its operators exist
-    with values only."""
+    """Return whether a jagged nested tensor with values is among the inputs: some of its operators
+    exist with values only."""
     return any(
         tensor.layout is torch.jagged and tensor.device.type != "meta"
         for tensor in iterate_tensors(inputs)
@@ -173,8 +174,8 @@ def make_optimizer(
     optimizer: str | tuple[str, dict[str, Any]] | None,
     kernels: GpuKernelChoices | None = None,
 ) -> Any:
-    """An optimizer for the model's trainable parameters; None for none. ``kernels``: it updates
-    them as this GPU does."""
+    """Return an optimizer for the model's trainable parameters; None for none. ``kernels``: it
+    updates them as this GPU does."""
     if optimizer is None:
         return None
     name, settings = OPTIMIZERS[optimizer] if isinstance(optimizer, str) else optimizer
@@ -256,8 +257,8 @@ def trace_step(
 
 
 def cast_inputs(inputs: Any, dtype: str | None) -> Any:
-    """The inputs of a model that was cast whole: those of float32 are cast, too. None leaves them
-    as they are."""
+    """Return the inputs of a model that was cast whole: those of float32 are cast, too. None leaves
+    them as they are."""
     if dtype is None:
         return inputs
     if isinstance(inputs, Tensor) and inputs.dtype == torch.float32:
@@ -332,7 +333,7 @@ def _record_step(
     kernels: GpuKernelChoices | None = None,
     watch: ReadTrafficCounter | None = None,
 ) -> tuple[Recorder, str | None]:
-    """(recorder, where and why the step ended early)."""
+    """Return (recorder, where and why the step ended early)."""
     recorder = Recorder(model, live, uncompiled=True, autocast=autocast)
     recorder.watch = watch
     try:

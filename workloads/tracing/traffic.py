@@ -87,7 +87,7 @@ class ReadTrafficCounter:
             self._first.setdefault(storage._cdata, layer)
 
     def first(self, tensor: Tensor) -> str | None:
-        """The layer that read the tensor first."""
+        """Return the layer that read the tensor first."""
         storage = get_storage(tensor)
         return self._first.get(storage._cdata) if storage is not None else None
 

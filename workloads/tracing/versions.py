@@ -54,7 +54,7 @@ is_compiling: Callable[[], bool] = getattr(
 """Whether torch.compile is tracing the caller (torch 2.1 and later can tell)."""
 current_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", _get_backward_task)
 """Number of this thread's current backward pass; -1 outside of backward. Before torch 2.0: see
-``watch_backward``."""
+``track_backward_passes``."""
 next_number: Callable[[], int] = getattr(_autograd, "_get_sequence_nr", _return_no_number)
 """The sequence number of this thread's next autograd node; always 0 before torch 2.1."""
 HAS_NUMBERS = next_number is not _return_no_number
@@ -130,7 +130,7 @@ def register_prehook(node: Any, hook: Callable[[Any], None]) -> None:
 
 
 def get_autocast_dtype(device: str) -> Any:
-    """The dtype of autocast on a kind of device; None when autocast is off there."""
+    """Return the dtype of autocast on a kind of device; None when autocast is off there."""
     if hasattr(torch, "get_autocast_dtype"):  # torch 2.4 and later
         return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     if device == "cuda":
@@ -141,7 +141,7 @@ def get_autocast_dtype(device: str) -> Any:
 
 
 def is_capturing_cuda_graph() -> bool:
-    """Whether a CUDA graph is being captured, when waiting and measuring are impossible."""
+    """Return whether a CUDA graph is being captured, when waiting and measuring are impossible."""
     return (
         torch.cuda.is_initialized()
         and getattr(torch.cuda, "is_current_stream_capturing", _return_false)()
@@ -149,7 +149,7 @@ def is_capturing_cuda_graph() -> bool:
 
 
 def read_free_and_total_memory() -> tuple[int | None, int | None]:
-    """Bytes of the current GPU that are free, and all of them; None where torch cannot tell
+    """Return bytes of the current GPU that are free, and all of them; None where torch cannot tell
     (before 1.11)."""
     return torch.cuda.mem_get_info() if hasattr(torch.cuda, "mem_get_info") else (None, None)
 

@@ -147,7 +147,7 @@ class OperatorDispatchMode(TorchDispatchMode):
         return result
 
     def _make_visible(self, value: Any) -> Any:
-        """A function that runs in this mode; anything else unchanged."""
+        """Return a function that runs in this mode; anything else unchanged."""
         if not callable(value):
             return value
 
@@ -402,7 +402,8 @@ class Recorder(OperationNotes):
                 self._hooks.hide_during_forward(module)
 
     def leave(self, module: nn.Module, args: Any, *hook_arguments: Any) -> None:
-        """Global forward hook; ``rest``: (kwargs, output), or (None,) after an exception."""
+        """Global forward hook; ``hook_arguments``: (kwargs, output), or (None,) after an
+        exception."""
         if is_compiling():
             return
         if not self._is_recorded_here():

@@ -127,7 +127,7 @@ class JobArrayPlan:
         return self.folder.parent / name
 
     def sweeps(self) -> tuple[str, ...]:
-        """Names of the sweeps that its tasks fill, without duplicates."""
+        """Return names of the sweeps that its tasks fill, without duplicates."""
         return tuple(dict.fromkeys(task.runs.sweep for task in self.tasks if task.runs))
 
     def runs(self, task: Task) -> list[Path]:
@@ -147,7 +147,7 @@ class JobArrayPlan:
 
 
 def holds_job_array(folder: Path) -> bool:
-    """Whether the folder holds the files of an array."""
+    """Return whether the folder holds the files of an array."""
     return (folder / _RECORD).is_file()
 
 
@@ -300,7 +300,7 @@ class SlurmSiteSettings:
 
 
 def fill_site_from_config(site: SlurmSiteSettings, folders: tuple[Path, ...]) -> SlurmSiteSettings:
-    """Return ``asked``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``;
+    """Return ``site``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``;
     earlier ones win. Raises UsageError for a file that cannot be read, an unknown key, or a value
     of the wrong type."""
     for path in (folder / "perfctl.toml" for folder in folders):

@@ -35,7 +35,8 @@ class ProfilerTaskCommand:
     """The words after --; empty for a built-in workload."""
 
     def words(self, setting: SweepSetting) -> tuple[str, ...]:
-        """The words after perfctl that run one setting into its own folder, without a store."""
+        """Return the words after perfctl that run one setting into its own folder, without a
+        store."""
         program = ("--", *self.program) if self.program else ()
         return (*self.options, *setting.words, "--no-store", *program)
 
@@ -119,8 +120,8 @@ def render_study_jobs(
     - The same words again skip what is complete, because a task is requeued, and submitted again.
     - Exit code 0 is complete, 4 is partial, all others are failures. It ends soon after SIGTERM
       and keeps its report.
-    - A profiler stands first in its words: ``script.seconds_to_stop_before`` gives it minutes to
-      write its report.
+    - A profiler stands first in its words: ``script.choose_stop_before_seconds`` gives it minutes
+      to write its report.
 
     After the array, whatever its outcome, the gather job runs ``perfctl slurm gather FOLDER`` and
     then ``finish``, which must take what exists. Raises UsageError if there is no part, a part has

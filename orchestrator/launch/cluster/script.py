@@ -155,7 +155,7 @@ def render_array_script(
 def render_gather_script(
     plan: JobArrayPlan, site: SlurmSiteSettings, setting: JobScriptContext
 ) -> str:
-    """Return the text of gather.sbatch. Raises UsageError like ``array_script``."""
+    """Return the text of gather.sbatch. Raises UsageError like ``render_array_script``."""
     gather, folders = _quote_and_wrap(("slurm", "gather", str(plan.folder))), setting.folders
     if setting.outputs is not None:
         store, page = setting.outputs
@@ -200,7 +200,7 @@ def render_ingest_script(
     plan: JobArrayPlan, site: SlurmSiteSettings, setting: JobScriptContext, options: Sequence[str]
 ) -> str:
     """Return the text of array.sbatch of an array of ingests. ``options``: words of each. Raises
-    UsageError like ``array_script``."""
+    UsageError like ``render_array_script``."""
     job_lines = _build_array_directives(plan, site, 60)
     context = {
         **_build_common_context(plan, site, setting),
@@ -277,8 +277,8 @@ def _quote_and_wrap(arguments: Iterable[str], indent: int = 4) -> _ShellCode:
 
 
 def _build_task_calls(plan: JobArrayPlan, grace_s: int) -> dict[str, Any]:
-    """What the tasks run, for the template: ``choices``, the line of ``case`` for each; ``call``,
-    the words after perfctl, where tasks of one profiler differ in nothing but $batch, or
+    """Return what the tasks run, for the template: ``choices``, the line of ``case`` for each;
+    ``call``, the words after perfctl, where tasks of one profiler differ in nothing but $batch, or
     "${values[@]}" of other parameters; else these are "${arguments[@]}", set by ``choices`` or (of
     ``several`` profilers) by a second ``case``."""
     runs = [task.runs for task in plan.tasks if task.runs]
@@ -385,8 +385,8 @@ def _build_array_directives(
 
 
 def _build_job_directives(kind: str, plan: JobArrayPlan, log: str, **array: str) -> list[str]:
-    """The output's path is absolute, because jobs may start anywhere; % is doubled, because sbatch
-    expands it."""
+    """Return the options of a job. The output's path is absolute, because jobs may start anywhere;
+    % is doubled, because sbatch expands it."""
     output = str(plan.folder).replace("%", "%%") + f"/{log}"
     options = _format_sbatch_options(
         job_name=f"perfctl-{kind}{plan.folder.name}", **array, output=output

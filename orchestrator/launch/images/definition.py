@@ -101,8 +101,8 @@ def write_definition_file(
 
 
 def render_image_definition(image: ImageRecipe, out: Path, *, version: str, command: str) -> str:
-    """The text of the definition ``out``. Raises UsageError for a base, source or extra that does
-    not exist."""
+    """Return the text of the definition ``out``. Raises UsageError for a base, source or extra that
+    does not exist."""
     bootstrap, base = parse_base_image(image.base)
     usual = [name for name in EXTRAS if name != "torch" or not base.startswith(NGC)]
     extras = usual if image.extras is None else image.extras
@@ -134,7 +134,8 @@ def render_image_definition(image: ImageRecipe, out: Path, *, version: str, comm
 
 
 def make_image_build_command(out: Path) -> tuple[str, ...]:
-    """The command that builds it with the installed runtime; --fakeroot for anybody but root."""
+    """Return the command that builds it with the installed runtime; --fakeroot for anybody but
+    root."""
     runtime = next((name for name in RUNTIMES if tools.find_program(name)), RUNTIMES[0])
     return (
         runtime,
@@ -146,7 +147,7 @@ def make_image_build_command(out: Path) -> tuple[str, ...]:
 
 
 def parse_base_image(base: str) -> tuple[str, str]:
-    """(Bootstrap, From) of a base image: a path is a local image, a bare name one from
+    """Return (Bootstrap, From) of a base image: a path is a local image, a bare name one from
     Docker Hub."""
     example = "Use docker://NAME:TAG, NAME:TAG, FILE.sif or FOLDER"
     scheme, separator, address = base.partition("://")
@@ -162,8 +163,8 @@ def parse_base_image(base: str) -> tuple[str, str]:
 
 
 def find_perfctl_source() -> Path | None:
-    """The checkout or wheel that this perfctl comes from; None for a release from a package index.
-    Raises UsageError when it came from elsewhere, such as a wheel that is gone."""
+    """Return the checkout or wheel that this perfctl comes from; None for a release from a package
+    index. Raises UsageError when it came from elsewhere, such as a wheel that is gone."""
     if (_CHECKOUT / "pyproject.toml").is_file():
         return _CHECKOUT
     try:
@@ -186,7 +187,7 @@ def find_perfctl_source() -> Path | None:
 def _list_image_files(
     definition: ImageRecipe, extras: str, version: str
 ) -> tuple[list[tuple[Path, str]], str]:
-    """([(source, target inside the image)], the requirement for pip)."""
+    """Return ([(source, target inside the image)], the requirement for pip)."""
     files: list[tuple[Path, str]] = []
     if definition.wheels is not None:
         if not definition.wheels.is_dir():
@@ -205,8 +206,8 @@ def _list_image_files(
 
 
 def list_checkout_build_files(source: Path) -> list[Path]:
-    """The files and folders of a checkout that building perfctl needs. Raises UsageError when it is
-    none of perfctl."""
+    """Return the files and folders of a checkout that building perfctl needs. Raises UsageError
+    when it is none of perfctl."""
     try:
         project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))
         folders = sorted(set(project["tool"]["setuptools"]["package-dir"].values()))
@@ -219,7 +220,7 @@ def list_checkout_build_files(source: Path) -> list[Path]:
 
 
 def _quote_files_path(path: Path) -> str:
-    """A path as %files reads it. Raises UsageError for one that %files cannot express."""
+    """Return a path as %files reads it. Raises UsageError for one that %files cannot express."""
     text = require_one_line("a path", str(path), _REMEDY)
     if '"' in text:
         raise UsageError(

@@ -24,7 +24,7 @@ ASKED = "threads_asked"
 
 
 def run_peaks_measurement(device: str, *, threads: int | None = None) -> dict[str, Any]:
-    """The record that ``perfctl.workloads.run.peaks`` prints for ``device`` (cpu or cuda).
+    """Return the record that ``perfctl.workloads.run.peaks`` prints for ``device`` (cpu or cuda).
     ``threads``: of a CPU; None for torch's default. Raises PerfctlError with the last line of
     its stderr."""
     argv = [sys.executable, "-m", "perfctl.workloads.run.peaks", "--device", device, "--json"]

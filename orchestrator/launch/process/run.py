@@ -193,8 +193,8 @@ _TIME_IS_UP, _STUCK = "the time limit was reached", "stuck"
 def _make_stall_check(
     stall: StallRule | None, moved: FileActivity, logs: tuple[Path, Path]
 ) -> Callable[[], bool]:
-    """Whether nothing has moved for as long as ``stall`` allows, counted from where its pattern
-    first appears."""
+    """Return whether nothing has moved for as long as ``stall`` allows, counted from where its
+    pattern first appears."""
     if stall is None:
         return lambda: False
     watch, armed = stall, False
@@ -213,7 +213,7 @@ def _make_stall_check(
 def _choose_end_wait(
     command: Command, grace_s: float | None, moved: FileActivity, *, running: bool
 ) -> tuple[float, Callable[[], bool]]:
-    """(seconds for the run's processes to end, whether to wait longer than that)."""
+    """Return (seconds for the run's processes to end, whether to wait longer than that)."""
     if not running:
         return LINGER_S, lambda: False
     if grace_s is not None:

@@ -110,7 +110,7 @@ class DLProf(ToolProfiler):
         return (Command(argv, "profile"),)
 
     def artifact(self, paths: RunPaths) -> Path:
-        """A folder of CSV files, ``dlprof_summary.csv`` among them."""
+        """Return a folder of CSV files, ``dlprof_summary.csv`` among them."""
         return paths.report(".dlprof")
 
     def check_report(

@@ -151,7 +151,7 @@ def remove_stale_lock(folder: Path = FOLDER, processes: Path = Path("/proc")) ->
 
 
 def _is_recording_nsys(process: Path) -> bool:
-    """Whether it is an nsys that records, or may: not a zombie, and not one that only reads
+    """Return whether it is an nsys that records, or may: not a zombie, and not one that only reads
     a report."""
     try:
         name, stat, argv = (

@@ -128,7 +128,7 @@ class NvmlReader:
             return
 
     def read(self, pids: Collection[int]) -> list[GpuReading]:
-        """All GPUs now; ``pids`` are the run's processes."""
+        """Return all GPUs now; ``pids`` are the run's processes."""
         with_processes = self._turn % PROCESSES_EVERY == 0
         self._turn += 1
         return [
@@ -309,9 +309,9 @@ class HostLoadReader:
         return frozenset(self._known)
 
     def read(self) -> tuple[float, int] | None:
-        """(cores busy since the last reading, resident bytes); None when no process has memory any
-        more. A new process counts from the scan that found it; its CPU time before that is
-        left out."""
+        """Return (cores busy since the last reading, resident bytes); None when no process has
+        memory any more. A new process counts from the scan that found it; its CPU time before that
+        is left out."""
         self.scan_s = 0.0
         self._scan_processes()
         now = time.monotonic()
@@ -380,7 +380,7 @@ class SamplingSettings:
 
 
 def parse_sampling_interval(text: str) -> float | None:
-    """Seconds from text such as "50ms" or "0.1s"; None for "off". Raises UsageError for
+    """Return seconds from text such as "50ms" or "0.1s"; None for "off". Raises UsageError for
     anything else."""
     lower = text.strip().lower()
     if lower == "off":
@@ -478,7 +478,7 @@ def _write_samples(
 
 
 def _open_gpu_source(sampling: SamplingSettings) -> tuple[NvmlReader | NvidiaSmiLog | None, str]:
-    """(what reads the GPUs, its description)."""
+    """Return (what reads the GPUs, its description)."""
     if not sampling.gpu:
         return None, "none, the run used no GPU"
     try:

@@ -74,9 +74,8 @@ def plan_sweep(
 ) -> SweepRequest:
     """Return the request, checked. Raises UsageError for whatever makes no sense, in one line.
 
-    ``rest`` are words for the workload, ``command`` is a program of the user's (None for a built-in
-    workload), ``origin`` is measured or recorded.
-    """
+    ``arguments_typed`` are words for the workload, ``command`` is a program of the user's (None for
+    a built-in workload), ``origin`` is measured or recorded."""
     parameters = parse_sweep_parameters(options)
     if typed := parameters.pop("batch", None):
         batches = parse_batches(",".join(typed), "sweep")
@@ -212,7 +211,7 @@ def _is_run_unannotated(profiler: Profiler, options: SweepOptions) -> bool | Non
 
 
 def _make_workload_flag(field: str) -> str:
-    """The option of ``python -m perfctl.workloads`` for a field."""
+    """Return the option of ``python -m perfctl.workloads`` for a field."""
     return f"--{field.replace('_', '-')}"
 
 
@@ -386,7 +385,7 @@ def plan_inference(
 def find_profiler(
     name: str, choices: Sequence[str] = ("nsys", "ncu", "torch", "dlprof", "none")
 ) -> ToolProfiler:
-    """Return a profiler by its name, which is one of ``known``. Raises UsageError for another."""
+    """Return a profiler by its name, which is one of ``choices``. Raises UsageError for another."""
     if name not in choices:
         raise UsageError(f"invalid value '{name}' for `profiler`", f"Choose {', '.join(choices)}")
     return RECORDERS[name]()

@@ -216,8 +216,8 @@ def _run_and_record(request: SweepRequest, listener: SweepListener) -> RunResult
 def _adjust_status_for_stop(
     verdict: RunStatus, stop: process_run.StoppedBySignal | None
 ) -> RunStatus:
-    """The verdict on a run that was stopped: ok with all steps, partial with a report, failed
-    without."""
+    """Return the verdict on a run that was stopped: ok with all steps, partial with a report,
+    failed without."""
     if stop is None or verdict.status == "ok":
         return verdict
     reason = f"{stop.message} (time limit, or a canceled or preempted job)"
