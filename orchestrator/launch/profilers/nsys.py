@@ -168,6 +168,7 @@ class Nsys(ToolProfiler):
     """Nsight Systems: time of every range, kernel and copy."""
 
     name: ClassVar[str] = "nsys"
+    tool: ClassVar[RequiredTool] = TOOL
     trace: Annotated[
         str | None,
         Option(
@@ -228,9 +229,6 @@ class Nsys(ToolProfiler):
                 f"`cuda_graph_trace` must be graph or node, got {self.cuda_graph_trace}"
             )
         base.reject_reserved_options("nsys", self.extra, RESERVED)
-
-    def missing(self) -> tuple[RequiredTool, ...]:
-        return tools.list_missing_tools(TOOL)
 
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Every rank of a launcher gets its own report: in a shared one, the first rank's end would

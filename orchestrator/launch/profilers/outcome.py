@@ -256,12 +256,14 @@ class ToolProfiler(ABC):
     """The value of ``run.profiler``."""
     partial_note: ClassVar[str] = "The profiler report covers the run up to then"
     """What the report of a program that failed still holds."""
+    tool: ClassVar[RequiredTool | None] = None
+    """What it needs beside torch."""
     exit_codes: ClassVar[Mapping[int, str]] = {}
     """Exit codes to which the profiler gives another meaning: ncu returns bare signal numbers."""
 
     def missing(self) -> tuple[RequiredTool, ...]:
         """Return the tools that this profiler needs and this machine lacks."""
-        return tools.list_missing_tools()
+        return tools.list_missing_tools(self.tool)
 
     @property
     def time_limit_note(self) -> str:

@@ -184,7 +184,7 @@ def test_two_users_of_one_gpu_meet_at_its_lock(tmp_path, monkeypatch):
 def test_a_forked_process_does_not_keep_what_its_dead_parent_wrote(tmp_path):
     die = (
         "import os, sys, time; from pathlib import Path; from perfctl.orchestrator import files\n"
-        "with files.scratch(Path(sys.argv[1]), 'work'):\n"
+        "with files.make_scratch_folder(Path(sys.argv[1]), 'work'):\n"
         "    read, write = os.pipe()\n"
         "    if os.fork() == 0:\n"
         "        os.write(write, b'begun')\n"
