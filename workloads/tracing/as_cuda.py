@@ -18,7 +18,7 @@ from functools import partial
 from importlib import import_module
 from inspect import signature
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -137,9 +137,8 @@ def _run_gpu_attention(
     if not query.is_meta:
         kernels.attention["as this device runs it, because it has data"] += 1
         return run(*tensors)
-    kernel, reason = choose_attention_kernel(
-        kernels.gpu, query, key, value, attn_mask, dropout_p, is_causal, enable_gqa
-    )
+    call = AttentionCall(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+    kernel, reason = choose_attention_kernel(kernels.gpu, call)
     text = f"{kernel} kernel{f' ({reason})' if reason else ''}, {get_dtype_name(query)}"
     kernels.attention[f"{text}, head size {query.shape[-1]}"] += 1
     scale = query.shape[-1] ** -0.5 if scale is None else scale
@@ -188,22 +187,26 @@ def _cast_to_autocast_type(*tensors: Any) -> list[Any]:
     ]
 
 
-def choose_attention_kernel(
-    gpu: GpuChoices,
-    query: Any,
-    key: Any,
-    value: Any,
-    mask: Any,
-    dropout: float,
-    causal: bool,
-    grouped: bool,
-) -> tuple[str, str]:
+class AttentionCall(NamedTuple):
+    """What a kernel of attention must take: dense tensors and settings."""
+
+    query: Any
+    key: Any
+    value: Any
+    mask: Any
+    dropout: float
+    causal: bool
+    grouped: bool
+    """Whether several heads of queries share one of keys."""
+
+
+def choose_attention_kernel(gpu: GpuChoices, call: AttentionCall) -> tuple[str, str]:
     """Return (kernel that a GPU takes for dense tensors, why not an earlier one; "" for the first
     one that PyTorch tries)."""
     refused = {
-        "cudnn": _explain_no_cudnn(gpu, query, key, value, mask, dropout, grouped),
-        "flash": _explain_no_flash(gpu, query, key, value, mask, dropout, causal, grouped),
-        "efficient": _explain_no_efficient(gpu, query, key, value, grouped),
+        "cudnn": _explain_no_cudnn(gpu, call),
+        "flash": _explain_no_flash(gpu, call),
+        "efficient": _explain_no_efficient(gpu, call),
         "math": "",
     }
     if gpu.attention != "auto":
@@ -223,10 +226,9 @@ def choose_attention_kernel(
     raise AssertionError("math always runs")
 
 
-def _explain_no_fused_kernel(
-    query: Any, key: Any, value: Any, grouped: bool, types: tuple[Any, ...]
-) -> str:
+def _explain_no_fused_kernel(call: AttentionCall, types: tuple[Any, ...]) -> str:
     """Return what keeps every fused kernel from running."""
+    query, key, value, *_, grouped = call
     if not query.dim() == key.dim() == value.dim() == 4:
         return "needs 4 dimensions"
     if not query.dtype == key.dtype == value.dtype or query.dtype not in types:
@@ -243,22 +245,14 @@ def _explain_no_fused_kernel(
     return ""
 
 
-def _explain_no_flash(
-    gpu: GpuChoices,
-    query: Any,
-    key: Any,
-    value: Any,
-    mask: Any,
-    dropout: float,
-    causal: bool,
-    grouped: bool,
-) -> str:
+def _explain_no_flash(gpu: GpuChoices, call: AttentionCall) -> str:
+    query, key, value, mask, dropout, causal, _ = call
     size = query.shape[-1]
     if mask is not None:
         return "takes no mask"
     if gpu.capability < (8, 0):
         return "needs sm_80"
-    if refused := _explain_no_fused_kernel(query, key, value, grouped, HALF):
+    if refused := _explain_no_fused_kernel(call, HALF):
         return refused
     if not size == key.shape[-1] == value.shape[-1] or size > 256:
         return f"takes no head size {size}"
@@ -273,10 +267,11 @@ def _explain_no_flash(
     )
 
 
-def _explain_no_efficient(gpu: GpuChoices, query: Any, key: Any, value: Any, grouped: bool) -> str:
+def _explain_no_efficient(gpu: GpuChoices, call: AttentionCall) -> str:
+    query, key, value, *_ = call
     ampere = gpu.capability >= (8, 0)
     if refused := _explain_no_fused_kernel(
-        query, key, value, grouped, (*HALF, torch.float32) if ampere else (HALF[0], torch.float32)
+        call, (*HALF, torch.float32) if ampere else (HALF[0], torch.float32)
     ):
         return refused
     half = query.dtype in HALF
@@ -288,12 +283,11 @@ def _explain_no_efficient(gpu: GpuChoices, query: Any, key: Any, value: Any, gro
     return ""
 
 
-def _explain_no_cudnn(
-    gpu: GpuChoices, query: Any, key: Any, value: Any, mask: Any, dropout: float, grouped: bool
-) -> str:
+def _explain_no_cudnn(gpu: GpuChoices, call: AttentionCall) -> str:
+    query, key, value, mask, dropout, *_ = call
     if gpu.capability < (8, 0):
         return "needs sm_80"
-    if refused := _explain_no_fused_kernel(query, key, value, grouped, HALF):
+    if refused := _explain_no_fused_kernel(call, HALF):
         return refused
     sizes = query.shape[-1], value.shape[-1]
     if mask is not None and mask.requires_grad:

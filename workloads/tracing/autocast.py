@@ -3,8 +3,8 @@ that a GPU would run.
 
 torch's own CUDA autocast leaves tensors of other devices alone, and autocast for CPUs has other
 lists. So CUDA's lists are registered at a dispatch key of autocast that no device uses, and only
-while a :class:`Autocast` is entered. The key sits above autograd, as autocast does: casts have
-gradients, and composites written in C++ are cast where they are in torch.
+while a :class:`TracedAutocast` is entered. The key sits above autograd, as autocast does: casts
+have gradients, and composites written in C++ are cast where they are in torch.
 
 Lists: ``aten/src/ATen/autocast_mode.h`` and "Autocast Op Reference" of PyTorch's documentation. Of
 the lists, only what the installed torch registers for CUDA is used. Imports torch.

@@ -63,11 +63,11 @@ class LiveStorages:
         """Add a tensor that exists before anything runs: parameter, buffer, input, optimizer."""
         self._meet(tensor, category, 0)
 
-    def hold(self, packed: list[Tensor], category: str) -> None:
-        """Add copies of tensors that a module packed where no tensor shows them; they stay."""
-        for tensor in packed:
+    def hold_packed(self, parameters: list[Tensor]) -> None:
+        """Add parameters that a module packed where no tensor shows them; they stay."""
+        for tensor in parameters:
             size = tensor.numel() * tensor.element_size()
-            self.slots.append(StorageSlot(size, category, 0))
+            self.slots.append(StorageSlot(size, "parameter", 0))
             self.alive[-len(self.slots)] = self.slots[-1]
 
     def see(self, result: Any, layer: str, direction: str, op: str) -> None:

@@ -290,7 +290,7 @@ def _track_existing_tensors(
             if hasattr(tensor, "untyped_storage") and not is_lazy(tensor):
                 live.add_existing_tensor(tensor, category)
     for module in model.modules():
-        live.hold(composites.unpack_quantized_parameters(module), "parameter")
+        live.hold_packed(composites.unpack_quantized_parameters(module))
     return live
 
 

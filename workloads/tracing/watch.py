@@ -177,10 +177,10 @@ class Recorder(OperationNotes):
         """``model``: layers are named by their path below it; without it, modules are named when
         they are called.
 
-        ``live``: also trace the lifetimes of storages. ``names``: shared with an Annotator, for
-        equal names. ``uncompiled``: what torch.compile or torch.jit made runs operator by operator,
-        and so is recorded. ``autocast``: casts as on a GPU, entered by the caller.
-        """
+        ``live``: also trace the lifetimes of storages. ``names``: shared with a
+        LayerRangeAnnotator, for equal names. ``uncompiled``: what torch.compile or torch.jit made
+        runs operator by operator, and so is recorded. ``autocast``: casts as on a GPU, entered by
+        the caller."""
         super().__init__(names or ModuleNames(model, root_name=""), model is None, autocast)
         self._uncompiled = uncompiled
         self.dispatched = 0

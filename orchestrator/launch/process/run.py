@@ -86,7 +86,7 @@ def run_command(
     ``scratch``, which the caller removes, or a new folder below ``temporary``. ``sampling``: what
     to sample meanwhile; ``stall``: when it counts as stuck and is stopped. ``grace_s``: seconds
     between SIGTERM and SIGKILL; None for as many as the tool needs. Raises ToolMissing or RunFailed
-    when it cannot start, Stopped after SIGINT, SIGTERM or SIGHUP.
+    when it cannot start, StoppedBySignal after SIGINT, SIGTERM or SIGHUP.
     """
     mark = uuid.uuid4().hex
     members = watchdog.RunProcesses(mark, partial(watchdog_client.find_orphans, mark))

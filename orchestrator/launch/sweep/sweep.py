@@ -43,8 +43,8 @@ def start_with_one_retry(
     command: Command, request: SweepRequest, start: Callable[[str], ProcessOutcome]
 ) -> ProcessOutcome:
     """Retry a profiler once if it reports a start-up failure. ``start`` is called with the name of
-    the stage. The outcome is that of the last call. The run's log notes a retry. Raises Stopped
-    when a signal arrives in between."""
+    the stage. The outcome is that of the last call. The run's log notes a retry. Raises
+    StoppedBySignal when a signal arrives in between."""
     outcome = start(command.stage)
     # the program left a record
     began = not outcome.exit_code or request.paths.workload_record.exists()

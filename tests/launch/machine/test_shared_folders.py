@@ -99,7 +99,7 @@ def test_what_a_killed_process_left_goes_with_the_next_write_and_what_a_living_o
 ):
     die = "import os, sys; from pathlib import Path; from perfctl.orchestrator import files\n"
     die += (
-        "with files.replacing(Path(sys.argv[1]), force=True) as partial: "
+        "with files.replace_when_done(Path(sys.argv[1]), force=True) as partial: "
         "partial.write_text('half'); os._exit(9)"
     )
     subprocess.run([sys.executable, "-c", die, str(tmp_path / "page.html")], check=False)

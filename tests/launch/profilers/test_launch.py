@@ -133,7 +133,9 @@ def test_a_gpu_and_its_tools_are_told(bare_machine, monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "_is_torch_built_with_cuda", lambda: True)
     monkeypatch.setattr(doctor, "_are_counters_unrestricted", lambda: True)
     monkeypatch.setattr(doctor, "_is_process_running", lambda program: False)
-    monkeypatch.setattr(doctor.nsys, "start_importer", lambda: doctor.nsys.ImporterCheck("2022.4.2.1"))
+    monkeypatch.setattr(
+        doctor.nsys, "start_importer", lambda: doctor.nsys.ImporterCheck("2022.4.2.1")
+    )
     found = findings()
     assert found["GPU 0"].value == "NVIDIA A100-SXM4-40GB"
     assert found["GPU 0"].detail == "compute capability 8.0, 40960 MiB, driver 535.104.05"
