@@ -44,7 +44,7 @@ def check_sweep_can_start(request: SweepRequest) -> SweepRequest:
         )
         if program is not None and program.python is not None:
             interpreter.check_program_interpreter(
-                program, __version__, image.prefix(request.list_folders_to_bind, Path.cwd())
+                program, __version__, image.prefix(request.folders_to_bind, Path.cwd())
             )
         return replace(request, profiler=profiler, sweep_name=request.name)
     elsewhere = program is not None and program.python != sys.executable

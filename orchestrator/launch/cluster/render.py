@@ -70,7 +70,7 @@ def render_sweep_jobs(
     requests = tuple(sweeps.values())
     # What an image must see of the nodes beside the working folder and the sweeps: a script's
     # folder, a recording.
-    folders = [folder for request in requests for folder in request.list_folders_to_bind]
+    folders = [folder for request in requests for folder in request.folders_to_bind]
     folders += [
         request.profiler.folder for request in requests if isinstance(request.profiler, Replay)
     ]

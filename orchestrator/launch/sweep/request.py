@@ -241,7 +241,7 @@ class SweepRequest(SweepOptions):
         return StallRule(self.stall) if self.stall else None
 
     @property
-    def list_folders_to_bind(self) -> list[Path]:
+    def folders_to_bind(self) -> list[Path]:
         """Folders that a run inside an image needs besides the working directory and
         the sweep's."""
         script = self.program.script if self.program else None
@@ -311,7 +311,7 @@ class SweepRequest(SweepOptions):
         )
         if self.container is None:
             return commands
-        folders = (self.folder, *self.list_folders_to_bind)
+        folders = (self.folder, *self.folders_to_bind)
         return tuple(self.container.wrap(command, folders, Path.cwd()) for command in commands)
 
     def facts(self, commands: Iterable[Command] = ()) -> dict[str, str]:
