@@ -28,7 +28,7 @@ USAGE = """usage: python -m perfctl.workloads NAME --batch N [options]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 0, 1 (failed), 2 (invalid arguments), 130 (interrupted).
+    """Return the exit code: 0, 1 (failed), 2 (invalid arguments), 130 (interrupted).
 
     A user's script ends the process as it would by itself: its exceptions pass through.
     """

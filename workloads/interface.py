@@ -48,7 +48,8 @@ class Workload(Protocol):
         ...
 
     def check(self, options: WorkloadOptions, model_options: Any) -> WorkloadOptions:
-        """The options that the workload will run with. Raises SpecError for unsupported ones."""
+        """Return the options that the workload will run with. Raises SpecError for unsupported
+        ones."""
         ...
 
     def build(self, options: WorkloadOptions, model_options: Any) -> WorkloadParts:

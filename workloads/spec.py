@@ -43,8 +43,8 @@ _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
 def build_self_start_words() -> tuple[str, ...]:
-    """The words after python that start this code once more: its module, or the one file that holds
-    it (annotator.pyz)."""
+    """Return the words after python that start this code once more: its module, or the one file
+    that holds it (annotator.pyz)."""
     archive = getattr(__loader__, "archive", None)  # type: ignore[name-defined]
     return ("-m", "perfctl.workloads") if archive is None else (os.path.abspath(archive),)  # noqa: PTH100
 
@@ -68,7 +68,7 @@ class WorkloadError(RuntimeError):
 
 
 def get_first_error_line(error: BaseException) -> str:
-    """The first line of an error's text; the name of its class when that is empty."""
+    """Return the first line of an error's text; the name of its class when that is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
@@ -96,13 +96,13 @@ def write_file_atomically(path: Path, description: str) -> Iterator[Path]:
 
 
 def is_python_interpreter(program: str) -> bool:
-    """Whether ``word`` names a Python interpreter."""
+    """Return whether ``program`` names a Python interpreter."""
     return _PYTHON.fullmatch(Path(program).name) is not None
 
 
 def count_python_options(arguments: Sequence[str]) -> int:
-    """How many of the words after ``python`` are its options. Raises SpecError for code that is not
-    in a file."""
+    """Return how many of the words after ``python`` are its options. Raises SpecError for code that
+    is not in a file."""
     count = 0
     while (
         count < len(arguments)
@@ -120,7 +120,7 @@ def count_python_options(arguments: Sequence[str]) -> int:
 
 
 def is_step_marker(text: str) -> bool:
-    """Whether it is one of MARKERS, or optimizer:CLASS or forward:CLASS."""
+    """Return whether it is one of MARKERS, or optimizer:CLASS or forward:CLASS."""
     kind, colon, name = text.partition(":")
     return kind in (MARKERS if not colon else _MARKERS_OF_A_CLASS) and bool(name) == bool(colon)
 
@@ -172,7 +172,7 @@ def declare_number_option(least: int, default: int | None, help: str = "", **set
 
 
 def add_declared_options(parser: argparse.ArgumentParser, declared: Any) -> None:
-    """Add an argument for each field that ``declare`` made."""
+    """Add an argument for each field that ``declare_option`` made."""
     group: Any = parser
     for item in fields(declared):
         if settings := dict(item.metadata):

@@ -43,7 +43,7 @@ from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOpti
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep, split_image_interpreter
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.launch.sweep.study import RUNS, SEEDS, read_study_definition
-from perfctl.orchestrator.options import extract_part, format_arguments, parse_numbers
+from perfctl.orchestrator.options import Expect, extract_part, format_arguments, parse_numbers
 from perfctl.orchestrator.report.tables import Column, build_dense_table
 from perfctl.orchestrator.report.view import RawLines, View
 
@@ -99,6 +99,7 @@ class RenderOptions(SlurmSiteSettings, SweepOptions, DLProf, TorchProfiler, Ncu,
     recording: Annotated[
         Path | None, Option("Recorded sweep to replay (with replay).", metavar="FOLDER")
     ] = None
+    expect: Expect = ()
     page: PageOf = None
     force: Annotated[bool, Option("Overwrite scripts that you edited.", OUTPUT, is_common=True)] = (
         False
@@ -149,6 +150,8 @@ class Scripts(PlanScripts):
 
 def render_sweep_scripts(options: RenderOptions, events: Events) -> Scripts:
     """Write the job scripts of a sweep, or only make them. Raises UsageError."""
+    from perfctl.orchestrator.ingest.expect import parse_formulas
+
     names = [name.strip() for name in options.profilers.split(",")]
     for name in names:
         if name not in PROFILERS:
@@ -166,12 +169,16 @@ def render_sweep_scripts(options: RenderOptions, events: Events) -> Scripts:
     device = "cuda" if options.device == "auto" else options.device
     sweep_options = replace(extract_part(options, SweepOptions), device=device, image=None, bind=())
     sweeps = {name: _plan_task_sweep(name, options, sweep_options, site) for name in names}
+    formulas = parse_formulas(options.expect)
+    for formula in formulas:
+        formula.check_names([*next(iter(sweeps.values())).setting.parameters])
     task_words = {
         name: _build_task_command(name, options, request) for name, request in sweeps.items()
     }
     store = options.store_path
     page = options.page or store.with_name("perfctl-report.html")
-    rendered = render.render_sweep_jobs(sweeps, task_words, site, device, (store, page))
+    texts = tuple(formula.text for formula in formulas)
+    rendered = render.render_sweep_jobs(sweeps, task_words, site, device, (store, page), texts)
     return write_scripts(
         rendered, site, events, force=options.force, is_written=not options.dry_run
     )

@@ -20,6 +20,7 @@ from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.ingest import array
 from perfctl.orchestrator.ingest.context import IngestSettings, ReportFailed
 from perfctl.orchestrator.ingest.context import IngestTask as IngestTask
+from perfctl.orchestrator.ingest.expect import parse_formulas, store_expectations
 from perfctl.orchestrator.ingest.find import ReportSource
 from perfctl.orchestrator.ingest.ingest import ingest_run_folders
 from perfctl.orchestrator.launch.cluster import status
@@ -48,6 +49,10 @@ _KNOWN = f"{_SAME} started_at IS :started_at AND status = :status AND reason IS 
 """Query for a run of the sweep that is this very attempt, by its start, status and reason."""
 _BETTER = f"{_SAME} (status <> 'failed' OR reason IS :reason)"
 """Query for a run of the sweep that is whole or partial, or that failed for the same reason."""
+
+_MEASURED = """SELECT run.id FROM run JOIN sweep ON sweep.id = run.sweep_id
+WHERE sweep.name = ? AND status <> 'failed'"""
+"""Query for the runs of a sweep that have a report."""
 
 
 @dataclass(slots=True)
@@ -149,6 +154,12 @@ def gather_runs(
             if not _is_stored(connection, _BETTER, facts, asdict(failed), setting):
                 write_run(connection, facts, failed, None)
                 done.new_runs += 1
+    for plan in (plan for plan in plans if plan.expect):
+        with database.open_store_for_writing(store) as connection:
+            rows = [row for name in plan.sweeps() for row in connection.execute(_MEASURED, [name])]
+        formulas = parse_formulas(plan.expect)
+        for line in store_expectations(store, [run_id for (run_id,) in rows], formulas):
+            note(line)
     return done
 
 

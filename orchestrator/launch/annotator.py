@@ -46,6 +46,7 @@ MODULES = (
             "gradients",
             "layers",
             "memory",
+            "notes",
             "operations",
             "versions",
             "watch",
@@ -76,7 +77,7 @@ def write_annotator_archive(path: Path, version: str) -> None:
 
 
 def read_annotator_sources(version: str) -> dict[str, str]:
-    """Path in the file -> source text."""
+    """Return path in the file -> source text."""
     packages = {module.rpartition(".")[0] for module in MODULES} | {"perfctl"}
     texts = {f"{name.replace('.', '/')}/__init__.py": "" for name in sorted(packages)}
     texts["perfctl/__init__.py"] = f'__version__ = "{version}"\n'

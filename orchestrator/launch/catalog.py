@@ -18,7 +18,7 @@ from perfctl.version import __version__
 def require_profiler_tools(
     profiler: Profiler, device: str = "cpu", *, but: tuple[str, ...] = ()
 ) -> None:
-    """Raises ToolMissing when this machine lacks something that ``profiler`` needs: what, why, how
+    """Raise ToolMissing when this machine lacks something that ``profiler`` needs: what, why, how
     to get it.
 
     ``but`` names tools that are not needed here, because the program has its own interpreter.
@@ -44,7 +44,7 @@ def check_sweep_can_start(request: SweepRequest) -> SweepRequest:
         )
         if program is not None and program.python is not None:
             interpreter.check_program_interpreter(
-                program, __version__, image.prefix(request.list_folders_to_bind, Path.cwd())
+                program, __version__, image.prefix(request.folders_to_bind, Path.cwd())
             )
         return replace(request, profiler=profiler, sweep_name=request.name)
     elsewhere = program is not None and program.python != sys.executable

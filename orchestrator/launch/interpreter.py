@@ -59,9 +59,9 @@ class _InterpreterFacts(msgspec.Struct, frozen=True):
 
 
 def replace_python_without_torch(program: UserProgram, typed: str) -> UserProgram:
-    """The program with perfctl's own interpreter where a bare ``python`` on PATH has no torch, as
-    when perfctl is called by its path. ``typed``: the first word of the command; an interpreter
-    given as a path is kept."""
+    """Return the program with perfctl's own interpreter where a bare ``python`` on PATH has no
+    torch, as when perfctl is called by its path. ``typed``: the first word of the command; an
+    interpreter given as a path is kept."""
     if (
         program.python == sys.executable
         or os.sep in typed
@@ -77,7 +77,7 @@ def replace_python_without_torch(program: UserProgram, typed: str) -> UserProgra
 def check_program_interpreter(
     program: UserProgram, version: str, prefix: tuple[str, ...] = ()
 ) -> None:
-    """Raises ToolMissing or UsageError unless the program's interpreter can run it under perfctl,
+    """Raise ToolMissing or UsageError unless the program's interpreter can run it under perfctl,
     and has the module to run. ``prefix``: words before the interpreter, for one inside an image,
     which must have this ``version`` of perfctl."""
     module = program.name if program.words[0] == "-m" else ""
@@ -91,8 +91,8 @@ def check_program_interpreter(
         )
     if interpreter.python < OLDEST_PYTHON:
         raise ToolMissing(
-            f"{python} is Python {_format_version(interpreter.python)}: layers are marked in Python "
-            f"{_format_version(OLDEST_PYTHON)} and later",
+            f"{python} is Python {_format_version(interpreter.python)}: layers are marked in "
+            f"Python {_format_version(OLDEST_PYTHON)} and later",
             remedy,
         )
     if interpreter.torch is None:

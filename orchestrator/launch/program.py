@@ -61,11 +61,11 @@ class UserProgram:
     """(parameter, environment variable that is set to its value)."""
 
     def fill_command(self, parameters: Mapping[str, str]) -> tuple[str, ...]:
-        """The words at one value of each parameter."""
+        """Return the words at one value of each parameter."""
         return tuple(fill_parameters(argument, parameters) for argument in self.words)
 
     def passes_parameter(self, parameter: str) -> bool:
-        """Whether the value of a parameter reaches the program."""
+        """Return whether the value of a parameter reaches the program."""
         variables = {"batch": self.batch_env, **dict(self.variables)}
         is_set = variables.get(parameter) is not None
         return is_set or any(f"{{{parameter}}}" in argument for argument in self.words)
@@ -79,8 +79,8 @@ class UserProgram:
         return escape_non_utf8(" ".join((*arguments, *variables))) or None
 
     def identity(self) -> list[object]:
-        """Values that identify the program: its words and the content of the script. Editing the
-        script changes them."""
+        """Return values that identify the program: its words and the content of the script. Editing
+        the script changes them."""
         content = (
             sha256(self.script.read_bytes()).hexdigest()
             if self.script and self.script.is_file()
@@ -99,7 +99,7 @@ def parse_program(
     as_is: bool | None = False,
     is_here: bool = True,
 ) -> UserProgram:
-    """The command after ``--``; starts nothing.
+    """Return the command after ``--``; starts nothing.
 
     ``parameters``: parameter -> number of its values. ``as_is``: True for a program of any kind,
     False for a Python program, None for whichever it is. ``is_here``: False for one in an image.
@@ -157,8 +157,8 @@ def _parse_sweep_env(text: str) -> tuple[str, str]:
 def _parse_non_python_program(
     command: tuple[str, ...], is_here: bool
 ) -> tuple[tuple[str, ...], str, Path | None]:
-    """(words, name, file) of a program that is not Python. The name is that of the file which is
-    run, also behind a shell or launcher from PATH (bash run.sh, mpirun -n 2 ./solver)."""
+    """Return (words, name, file) of a program that is not Python. The name is that of the file
+    which is run, also behind a shell or launcher from PATH (bash run.sh, mpirun -n 2 ./solver)."""
     first, *arguments = command
     if not is_here:
         return command, escape_non_utf8(Path(first).name), None
@@ -185,8 +185,8 @@ def _parse_non_python_program(
 def _split_interpreter(
     command: tuple[str, ...], *, is_any: bool
 ) -> tuple[str | None, tuple[str, ...], tuple[str, ...]]:
-    """(interpreter, its options, the rest) of a command; no interpreter for one that is not Python,
-    if it may be ``is_any``."""
+    """Return (interpreter, its options, the rest) of a command; no interpreter for one that is not
+    Python, if it may be ``is_any``."""
     first = Path(command[0]).name
     if is_python_interpreter(first):
         try:
@@ -230,8 +230,8 @@ def _normalize_module_options(arguments: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def resolve_interpreter_path(python: str) -> str:
-    """Path of the interpreter ``python``; perfctl's own if it is in that folder, or if PATH has
-    no ``python``.
+    """Return path of the interpreter ``python``; perfctl's own if it is in that folder, or if PATH
+    has no ``python``.
 
     Links between folders are not followed: they lead out of a virtual environment. Raises
     UsageError without it.
@@ -252,7 +252,7 @@ def resolve_interpreter_path(python: str) -> str:
 
 
 def _read_shebang_interpreter(path: str | None) -> str | None:
-    """The Python interpreter in a script's first line; None when there is none."""
+    """Return the Python interpreter in a script's first line; None when there is none."""
     if path is None:
         return None
     line = b""
@@ -267,8 +267,8 @@ def _read_shebang_interpreter(path: str | None) -> str | None:
 def _find_script_or_module(
     arguments: tuple[str, ...], parameters: Iterable[str]
 ) -> tuple[str, Path | None]:
-    """(name, file) of the script or module. Raises UsageError when there is none, or its file does
-    not exist."""
+    """Return (name, file) of the script or module. Raises UsageError when there is none, or its
+    file does not exist."""
     if arguments[0] not in LAUNCHER_NAMES:
         if arguments[0] != "-m":
             name = escape_non_utf8(Path(arguments[0]).name or Path(arguments[0]).absolute().name)

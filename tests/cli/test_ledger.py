@@ -68,7 +68,7 @@ def test_measured_peaks_are_kept_beside_the_store_and_used(
     device = rows[0]["device"]
     calls = []
 
-    def measure(kind: str) -> dict[str, Any]:
+    def measure(kind: str, *, threads: int | None) -> dict[str, Any]:
         calls.append(kind)
         record = {"device": device, "kind": "cpu", "at": "2026-11-20T10:00:00Z", "threads": 2}
         return {**record, "flops": {"fp32": 1e15}, "bandwidth_bps": 1e12}

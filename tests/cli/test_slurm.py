@@ -159,6 +159,13 @@ def test_folders_copied_from_anywhere_are_gathered_and_none_twice(
     assert perfctl("slurm gather home").code == 2
 
 
+def test_gather_stores_the_formulas_of_the_array(perfctl: Perfctl, recorded: Path) -> None:
+    folder = render(perfctl, recorded, "--batches 16,32 --expect 'conv1:*: flops=2*batch'")
+    run_task(folder, 1)
+    perfctl(f"slurm gather {folder}")
+    assert sql("SELECT pattern, flops FROM expectation") == [("conv1:*", 2 * 32)]
+
+
 def test_a_copy_that_lacks_its_report_is_named_and_does_not_stop_the_others(
     perfctl: Perfctl, recorded: Path
 ) -> None:

@@ -31,17 +31,17 @@ from pathlib import Path
 from perfctl.orchestrator.errors import Interrupted
 from perfctl.orchestrator.launch.process import run as process
 from perfctl.orchestrator.launch.profilers.base import Command
-from perfctl.orchestrator.launch.sampling.sampler import Sampling
+from perfctl.orchestrator.launch.sampling.sampler import SamplingSettings
 folder, token, grace, *argv = sys.argv[1:]
 folder = Path(folder)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # tests that a shell runs in its background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
 try:
-    process.run(
+    process.run_command(
         Command(tuple(argv), "profile", {"PERFCTL_TEST_TOKEN": token}), cwd=folder, scratch=folder / "tmp",
         stdout=folder / "out.log", stderr=folder / "err.log", grace_s=float(grace),
-        sampling=Sampling(0.02, folder, False),
+        sampling=SamplingSettings(0.02, folder, False),
     )
     print("ended by itself")
 except Interrupted as stop:

@@ -302,7 +302,7 @@ def test_a_bare_python_without_torch_gives_way_to_perfctls_own_and_a_path_does_n
 ):
     executable(here / "python3", "#!/bin/sh\nexit 1\n")
     monkeypatch.setenv("PATH", str(here))
-    monkeypatch.setattr(interpreter.tools, "has_package", lambda name: True)
+    monkeypatch.setattr(interpreter.tools, "is_package_importable", lambda name: True)
     bare = read("python3", "train.py", "{batch}")
     assert bare.python == str(here / "python3")
     assert interpreter.replace_python_without_torch(bare, "python3").python == sys.executable

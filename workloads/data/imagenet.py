@@ -58,7 +58,7 @@ class BoundedTarInfo(tarfile.TarInfo):
 
 
 def iterate_members_bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The members in order. Raises tarfile.ReadError when there are too many."""
+    """Yield the members in order. Raises tarfile.ReadError when there are too many."""
     for number, member in enumerate(archive):
         if number >= _MOST_MEMBERS:
             raise tarfile.ReadError(f"it has more than {_MOST_MEMBERS:,} members")
@@ -204,7 +204,7 @@ def _read_class_folder_lines(path: Path) -> dict[int, str]:
 
 
 def _check_wordnet_id(name: str) -> str:
-    """A name goes into a path only when it looks like one of WordNet's."""
+    """Return the name, which goes into a path only if it looks like one of WordNet's."""
     if not _CLASS.fullmatch(name):
         raise ValueError(f"{name!r} is not the name of a class such as n01440764")
     return name
@@ -259,7 +259,7 @@ def sort_archive_into_classes(
 
 
 def _parse_validation_number(member: tarfile.TarInfo, largest: int) -> int | None:
-    """Number of a validation image; None for anything else."""
+    """Return number of a validation image; None for anything else."""
     match = _IMAGE.fullmatch(member.name)
     if match is None or not member.isfile() or member.size > _LARGEST_IMAGE:
         return None
@@ -284,7 +284,7 @@ def _write_image(content: IO[bytes], size: int, path: Path, result: SortedImages
 
 
 def find_misplaced_images(out: Path, kit: ImagenetDevKit) -> Iterator[Path]:
-    """Images below ``out`` that are not where the development kit puts them: left by
+    """Yield images below ``out`` that are not where the development kit puts them: left by
     something else."""
     for path in out.glob("*/*.JPEG"):
         match = _IMAGE.fullmatch(path.name)

@@ -65,7 +65,7 @@ class ClassFolderImages(Dataset[tuple[Tensor, int]]):
             return self._transforms(Image.new("RGB", (WIDTH, HEIGHT))), -1 - index
 
     def problem(self, index: int) -> str:
-        """An image that cannot be read, and why, in one line."""
+        """Return an image that cannot be read, and why, in one line."""
         from PIL import Image
 
         path, reason = self.paths[index], "it could not be read during the run"
@@ -104,7 +104,7 @@ class NoiseImages(Dataset[tuple[Tensor, int]]):
 
 
 def read_class_folders(folder: Path, classes: int, transforms: Transforms) -> ClassFolderImages:
-    """All images in the class folders of ``folder``.
+    """Return all images in the class folders of ``folder``.
 
     The number of a class is its index in ``classes.txt`` (written by perfctl prepare), else among
     the sorted folders. Raises WorkloadError when their number is not ``classes``, that of
@@ -233,7 +233,8 @@ class ImageFeed:
         return islice(cycle(list(loader)), count)
 
     def batches(self) -> Iterator[Batch]:
-        """(inputs, targets) on the host: full batches, then the rest. Loading may start at once."""
+        """Yield (inputs, targets) on the host: full batches, then the rest. Loading may start at
+        once."""
         return iter(
             DataLoader(
                 self.dataset, self.batch_size, num_workers=self.workers, pin_memory=self.pinned
@@ -274,7 +275,7 @@ class ImageFeed:
         ]
 
     def gaps(self) -> list[Gap]:
-        """Why figures are missing, and which images were skipped."""
+        """Return why figures are missing, and which images were skipped."""
         gaps = list(self.notes)
         if not self._has_scores:
             reason = self.no_accuracy or "no image could be read"

@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _convert_mat_value(value: object) -> Value:
-    """A text or a number; None for arrays, nested structs and empty cells."""
+    """Return a text or a number; None for arrays, nested structs and empty cells."""
     if isinstance(value, str):
         return value or None
     return float(value) if isinstance(value, (int, float)) else None

@@ -40,7 +40,7 @@ _DIGITS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "
 
 
 def load_digits(options: WorkloadOptions) -> tuple[Dataset[Any], Dataset[Any]]:
-    """(train, test) of float32 images 1x28x28, normalised, and int64 labels 0..9. Raises
+    """Return (train, test) of float32 images 1x28x28, normalised, and int64 labels 0..9. Raises
     WorkloadError."""
     if options.data == "synthetic":
         test = draw_digits(TEST_IMAGES, options.seed + 1_000_003)
@@ -98,7 +98,7 @@ def _measure_distance_to_bar(
 
 
 def load_mnist(folder: Path, download: bool) -> tuple[TensorDataset, TensorDataset]:
-    """(train, test) of MNIST below ``folder``; fetched only with ``download``. Raises
+    """Return (train, test) of MNIST below ``folder``; fetched only with ``download``. Raises
     WorkloadError."""
     try:
         from torchvision.datasets import MNIST

@@ -64,8 +64,8 @@ class MaskedImages(Dataset[tuple[Tensor, Tensor]]):
         return len(self._pairs)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        """(image: 3 x side x side in -1..1, mask: side x side class numbers). Raises WorkloadError
-        naming the file."""
+        """Return (image: 3 x side x side in -1..1, mask: side x side class numbers). Raises
+        WorkloadError naming the file."""
         from PIL import Image
 
         image_file, mask_file = self._pairs[index]
@@ -90,15 +90,16 @@ def _open_resized_image(file: Path, mode: str | None, side: int, resampling: Any
             return torch.from_numpy(numpy.array(converted.resize((side, side), resampling)))
     except (OSError, ValueError, SyntaxError, TypeError) as error:
         raise WorkloadError(
-            f"{file} cannot be read as an image ({get_first_error_line(error)}). Remove or replace it"
+            f"{file} cannot be read as an image ({get_first_error_line(error)}). Remove or "
+            "replace it"
         ) from error
 
 
 def read_images_and_masks(
     folder: Path, side: int, classes: int
 ) -> tuple[MaskedImages, MaskedImages]:
-    """(train, test) of ``folder``/images and ``folder``/masks, paired by name without suffix.
-    Raises WorkloadError."""
+    """Return (train, test) of ``folder``/images and ``folder``/masks, paired by name without
+    suffix. Raises WorkloadError."""
     images, masks = (_map_names_to_files(folder / part) for part in ("images", "masks"))
     lonely = sorted(set(images) ^ set(masks))
     if lonely:

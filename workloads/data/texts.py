@@ -39,8 +39,8 @@ def draw_texts(count: int, length: int, classes: int, seed: int) -> TensorDatase
 
 
 def read_texts(path: Path, length: int, classes: int) -> tuple[TensorDataset, TensorDataset]:
-    """(train, test) from train.csv and test.csv in a folder, or from one file, of which every fifth
-    row is a test row.
+    """Return (train, test) from train.csv and test.csv in a folder, or from one file, of which
+    every fifth row is a test row.
 
     Needs columns "text" and "label". Labels are numbers 0, 1, ..., or words, numbered in the
     alphabetical order of the training labels. Raises WorkloadError naming file and row.

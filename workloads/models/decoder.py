@@ -19,8 +19,8 @@ _HEADS = ("AutoModelForCausalLM", "AutoModelForImageTextToText")
 
 
 def add_lm_head(reference: str) -> str:
-    """The reference with the class that has an LM head, where a name or config of transformers
-    leaves the class open.
+    """Return the reference with the class that has an LM head, where a name or config of
+    transformers leaves the class open.
 
     "hf:gpt2" -> "hf:gpt2:class=GPT2LMHeadModel". Raises ModelError.
     """
@@ -87,7 +87,8 @@ def read_decoder_facts(model: torch.nn.Module, name: str) -> DecoderFacts:
 
 
 def _is_masked_language_encoder(config: Any) -> bool:
-    """Whether transformers has the model for masked words and it is not told to be a decoder."""
+    """Return whether transformers has the model for masked words and it is not told to be a
+    decoder."""
     if config is None or getattr(config, "is_decoder", False):
         return False
     lists = getattr(sys.modules.get("transformers"), "AutoModelForMaskedLM", None)
@@ -95,7 +96,7 @@ def _is_masked_language_encoder(config: Any) -> bool:
 
 
 def _get_embeddings(model: Any, method: str) -> Any:
-    """What a method of transformers' models gives; None where there is none."""
+    """Return what a method of transformers' models gives; None where there is none."""
     try:
         return getattr(model, method)()
     except (AttributeError, NotImplementedError):
@@ -103,7 +104,8 @@ def _get_embeddings(model: Any, method: str) -> Any:
 
 
 def _read_attention_windows(config: Any) -> tuple[tuple[int | None, ...] | None, tuple[str, ...]]:
-    """The window of each attention layer; and what of the config is not taken into account."""
+    """Return the window of each attention layer; and what of the config is not taken into
+    account."""
     size, kinds = read_config_size(config, "sliding_window"), getattr(config, "layer_types", None)
     if isinstance(kinds, (list, tuple)) and kinds:
         with_scores = [kind for kind in kinds if "linear" not in str(kind)]

@@ -33,7 +33,7 @@ class Own:
 
 
 def check(options: WorkloadOptions, model_options: Own) -> WorkloadOptions:
-    """The options, with ``own.model`` as full specification. Raises SpecError for an
+    """Return the options, with ``own.model`` as full specification. Raises SpecError for an
     impossible model."""
     if options.data != "synthetic":
         raise SpecError(f"{NAME} uses random images: `data` must be synthetic, got {options.data}")
@@ -57,7 +57,7 @@ def build(options: WorkloadOptions, model_options: Own) -> WorkloadParts:
 
 
 def make_optimizer(planned: Plan, model: nn.Module) -> torch.optim.Optimizer:
-    """The plan's optimizer; momentum is SGD with momentum 0.9."""
+    """Return the plan's optimizer; momentum is SGD with momentum 0.9."""
     import torch
 
     if planned.optimizer == "adam":
@@ -70,9 +70,9 @@ def make_optimizer(planned: Plan, model: nn.Module) -> torch.optim.Optimizer:
 def build_planned_model(planned: Plan) -> nn.Module:
     """Input: batch x channels x height x width; output: batch x classes. Modules have the names of
     the plan's layers."""
-    from perfctl.workloads.models.planned import PlannedModel
+    from perfctl.workloads.models.planned import Planned
 
-    return PlannedModel(planned)
+    return Planned(planned)
 
 
 def _draw_samples_by_class(planned: Plan, count: int, generator: torch.Generator) -> Any:

@@ -48,8 +48,8 @@ def find_model(
     model_arguments: Sequence[str] = (),
     seq: int | None = None,
 ) -> ModelSource:
-    """Build the model ``reference`` on ``device``; ``own``: options of a built-in workload.
-    Raises ModelError.
+    """Build the model ``reference`` on ``device``; ``model_arguments``: options of a built-in
+    workload. Raises ModelError.
 
     seq: length of its sequences (tokens, samples of a waveform), for a library's model; None takes
     a usual one.
@@ -88,8 +88,8 @@ def _is_of_torchvision(name: str) -> bool:
 
 
 def split_workload_reference(reference: str) -> tuple[str, tuple[str, ...]] | None:
-    """("mnist_cnn", its own options as words of a command line) for a built-in workload; None for
-    anything else.
+    """Return ("mnist_cnn", its own options as words of a command line) for a built-in workload;
+    None for anything else.
 
     Of "mnist_cnn:conv2=32,128,5,1" the options are "--conv2=32,128,5,1": a value may have commas.
     """
@@ -196,7 +196,8 @@ def _load_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except MODEL_ERRORS as error:
-        text = f"module {name} cannot be imported ({type(error).__name__}: {get_first_error_line(error)})"
+        problem = f"{type(error).__name__}: {get_first_error_line(error)}"
+        text = f"module {name} cannot be imported ({problem})"
         raise ModelError(text, "Check the name and the environment", True) from error
 
 

@@ -84,8 +84,8 @@ class TextGenerator:
         after: Any = None,
         cached: bool = True,
     ) -> dict[str, Any]:
-        """What one call takes. ``after``: the output of the call before; with ``cached`` its cache
-        goes on."""
+        """Return what one call takes. ``after``: the output of the call before; with ``cached`` its
+        cache goes on."""
         import torch
 
         def make_zeros(shape: Sequence[int], dtype: str) -> Any:
@@ -109,7 +109,7 @@ class TextGenerator:
         return inputs
 
     def get_cache(self, output: Any) -> Any:
-        """The cache in what the model gave; None where there is none."""
+        """Return the cache in what the model gave; None where there is none."""
         if self.cache is None:
             return None
         if isinstance(output, Mapping):
@@ -122,8 +122,8 @@ class TextGenerator:
 def find_generator(
     reference: str, device: str = "meta", model_arguments: Sequence[str] = (), prompt: int = 1
 ) -> TextGenerator:
-    """The model ``reference``, ready to generate. Raises ModelError; also for a model that takes
-    no cache."""
+    """Return the model ``reference``, ready to generate. Raises ModelError; also for a model that
+    takes no cache."""
     reference_parts = libraries.read_library_or_config(reference)
     if reference_parts is not None and reference_parts.name and reference_parts.library == "hf":
         return _make_transformers_generator(reference_parts, device, prompt)

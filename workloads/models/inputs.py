@@ -25,7 +25,7 @@ the image."""
 
 
 def _add_inputs_note(inputs: ModelInputs, suffix: str) -> ModelInputs | None:
-    """The inputs with a note that lists them; None without any."""
+    """Return the inputs with a note that lists them; None without any."""
     listed = (
         f"{name} {dtype} {format_batch_shape(shape)}"
         for name, (shape, dtype) in inputs.tensors.items()
@@ -35,13 +35,13 @@ def _add_inputs_note(inputs: ModelInputs, suffix: str) -> ModelInputs | None:
 
 
 def format_batch_shape(shape: Sequence[int]) -> str:
-    """Text such as "batch x 3 x 224 x 224"."""
+    """Return text such as "batch x 3 x 224 x 224"."""
     return " x ".join(("batch", *map(str, shape)))
 
 
 def infer_transformers_inputs(model: Any, seq: int | None) -> ModelInputs | None:
-    """The inputs of a model of transformers, from its ``config`` and the parameters of ``forward``;
-    None: not known."""
+    """Return the inputs of a model of transformers, from its ``config`` and the parameters of
+    ``forward``; None: not known."""
     inputs, config = ModelInputs(), model.config
     parameters = inspect.signature(type(model).forward).parameters
     text = get_text_config(config)
@@ -86,12 +86,12 @@ def infer_transformers_inputs(model: Any, seq: int | None) -> ModelInputs | None
 
 
 def get_text_config(config: Any) -> Any:
-    """The part of a config that describes the language model."""
+    """Return the part of a config that describes the language model."""
     return getattr(config, "text_config", None) or config
 
 
 def read_config_size(config: Any, name: str) -> int | None:
-    """A size in a config; None where it has none of that name."""
+    """Return a size in a config; None where it has none of that name."""
     value = getattr(config, name, None)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
@@ -108,13 +108,13 @@ def _read_image_shape(config: Any) -> tuple[int, ...]:
 
 
 def _expand_image_size(size: Any) -> tuple[int, ...]:
-    """(height, width) of a config's size, which is one number for a square."""
+    """Return (height, width) of a config's size, which is one number for a square."""
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
 def infer_diffusers_inputs(model: Any, seq: int | None) -> ModelInputs | None:
-    """The inputs of a model of diffusers, from its ``config`` and the parameters of ``forward``;
-    None: not known."""
+    """Return the inputs of a model of diffusers, from its ``config`` and the parameters of
+    ``forward``; None: not known."""
     inputs, config = ModelInputs(), model.config
     parameters = inspect.signature(type(model).forward).parameters
     channels, size = config.get("in_channels"), config.get("sample_size")
@@ -149,7 +149,7 @@ def infer_diffusers_inputs(model: Any, seq: int | None) -> ModelInputs | None:
 
 
 def make_waveform_inputs(channels: int | None, seq: int | None) -> ModelInputs:
-    """A waveform of ``seq`` samples; None of channels: without that dimension."""
+    """Return a waveform of ``seq`` samples; None of channels: without that dimension."""
     samples = seq or WAVEFORM
     shape = (samples,) if channels is None else (channels, samples)
     note = f"inputs: a waveform {format_batch_shape(shape)} at 16 kHz; `seq` sets the samples"
@@ -157,7 +157,7 @@ def make_waveform_inputs(channels: int | None, seq: int | None) -> ModelInputs:
 
 
 def infer_inputs_from_first_layer(model: torch.nn.Module) -> ModelInputs:
-    """The input of a model whose first layer fixes it; empty where it does not.
+    """Return the input of a model whose first layer fixes it; empty where it does not.
 
     A network of linear layers takes the features of its first; one that begins with a 2-dimensional
     convolution takes images of its channels, of the first size in IMAGES with which a forward
@@ -195,8 +195,8 @@ def infer_inputs_from_first_layer(model: torch.nn.Module) -> ModelInputs:
 def _accepts_input_shape(
     model: torch.nn.Module, first: torch.nn.Module, shape: Sequence[int]
 ) -> bool:
-    """Whether a forward of two samples works, and the first layer gets them as they are. Changes
-    nothing of the model."""
+    """Return whether a forward of two samples works, and the first layer gets them as they are.
+    Changes nothing of the model."""
     import torch
 
     sizes: list[tuple[int, ...]] = []

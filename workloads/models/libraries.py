@@ -84,8 +84,8 @@ class LibraryReference(NamedTuple):
 
 
 def read_library_or_config(text: str) -> LibraryReference | None:
-    """The parts of a library's name or of the path of a config; None for anything else. Raises
-    ModelError for overrides that are none."""
+    """Return the parts of a library's name or of the path of a config; None for anything else.
+    Raises ModelError for overrides that are none."""
     library, colon, name_and_settings = text.partition(":")
     prefix = library if colon and library in LIBRARIES else ""
     name, settings = split_library_name(name_and_settings if prefix else text)
@@ -98,7 +98,7 @@ def read_library_or_config(text: str) -> LibraryReference | None:
 
 
 def find_in_library(reference: LibraryReference, device: str, seq: int | None) -> ModelSource:
-    """The model that a library makes of a reference. Raises ModelError."""
+    """Return the model that a library makes of a reference. Raises ModelError."""
     if not reference.name:
         library = reference.library
         raise ModelError(f"'{library}:' lacks a model name", f"Write {library}:NAME")
@@ -135,7 +135,7 @@ def _parse_setting_value(text: str) -> Any:
 
 
 def read_model_config(path: Path) -> Settings:
-    """A config.json. Raises ModelError for one that cannot be read."""
+    """Return a config.json. Raises ModelError for one that cannot be read."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -149,7 +149,7 @@ def read_model_config(path: Path) -> Settings:
 
 
 def _import_model_library(package: str) -> Any:
-    """The package. Raises ModelError when it is missing or does not work with this torch."""
+    """Return the package. Raises ModelError when it is missing or does not work with this torch."""
     import torch
 
     if importlib.util.find_spec(package) is None:
@@ -164,8 +164,8 @@ def _import_model_library(package: str) -> Any:
 
 
 def _look_up_lazy_part(package: Any, look: Callable[[], Any]) -> Any:
-    """What ``look`` takes from a package that imports its parts late; None when it is not there.
-    Raises ModelError."""
+    """Return what ``look`` takes from a package that imports its parts late; None when it is not
+    there. Raises ModelError."""
     try:
         return look()
     except AttributeError:
@@ -174,7 +174,8 @@ def _look_up_lazy_part(package: Any, look: Callable[[], Any]) -> Any:
         first: BaseException = error
         while first.__cause__ is not None:
             first = first.__cause__
-        text = f"{package.__name__} {package.__version__} cannot import it ({_format_error_line(first)})"
+        reason = _format_error_line(first)
+        text = f"{package.__name__} {package.__version__} cannot import it ({reason})"
         raise ModelError(
             text, "Install what is missing, or remove the package that does not fit", True
         ) from error
@@ -270,7 +271,7 @@ def _find_transformers_model(
 
 
 def _add_named_inputs(source: ModelSource, inputs: ModelInputs | None) -> ModelSource:
-    """The model with its inputs, which it takes by name from now on."""
+    """Return the model with its inputs, which it takes by name from now on."""
     if inputs is None:
         return source
     pass_inputs_by_name(
@@ -282,8 +283,8 @@ def _add_named_inputs(source: ModelSource, inputs: ModelInputs | None) -> ModelS
 def build_transformers_model(
     reference: LibraryReference, device: str, lists: tuple[str, ...] = ("AutoModel",)
 ) -> ModelSource:
-    """A model of transformers, without its inputs. The first of its notes names its class. Raises
-    ModelError.
+    """Return a model of transformers, without its inputs. The first of its notes names its class.
+    Raises ModelError.
 
     lists: where its class is looked for when neither ``class=`` nor the config names one.
     """
@@ -358,7 +359,8 @@ def _disable_cache_and_dropout(config: Any) -> Iterator[str]:
 
 
 def _make_config(kind: Any, raw: Settings, settings: Settings, title: str) -> Any:
-    """The config with ``settings`` in it, made at once, so that what follows from them follows."""
+    """Return the config with ``settings`` in it, made at once, so that what follows from them
+    follows."""
     try:
         base = kind.from_dict(dict(raw))
         for key in settings:
@@ -396,7 +398,7 @@ def _format_error_line(error: BaseException) -> str:
 def _load_hf_config(
     reference: LibraryReference, architectures: Mapping[str, Any]
 ) -> tuple[Settings, str, tuple[Path, ...] | None]:
-    """(The config, where it comes from, its files or None where it came over the network).
+    """Return (The config, where it comes from, its files or None where it came over the network).
     Raises ModelError."""
     name, path = reference.name, reference.config
     if path is not None:

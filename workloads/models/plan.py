@@ -44,14 +44,15 @@ OPTIMIZERS = ("sgd", "momentum", "adam")
 
 
 class LayerPlanBuilder:
-    """The layers so far. A method appends one that reads layer ``of``, and returns its number."""
+    """The layers so far. A method appends one that reads layer ``source``, and
+    returns its number."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.layers: list[PlanLayer] = []
 
     def shape(self, source: int) -> Shape:
-        """The output shape of layer ``of``; -1 is the model's input."""
+        """Return the output shape of layer ``source``; -1 is the model's input."""
         if source >= 0:
             return self.layers[source].gives
         image = self.settings["image"]
@@ -60,8 +61,8 @@ class LayerPlanBuilder:
     def conv(
         self, name: str, source: int, outputs: int, kernel: int, stride: int = 1, bias: bool = False
     ) -> int:
-        """A square kernel, padded by half its width: stride 1 keeps the image's size, 2 halves it,
-        rounded up."""
+        """Return a square kernel, padded by half its width: stride 1 keeps the image's size, 2
+        halves it, rounded up."""
         size = (self.shape(source)[1] - 1) // stride + 1
         return self._add(
             name, "conv", (source,), (outputs, size, size), kernel, stride, kernel // 2, bias
@@ -222,8 +223,8 @@ def _add_residual_block(
 
 
 def count_resnet_blocks(settings: Settings, bottleneck: bool) -> list[int]:
-    """Blocks of each stage. Raises SpecError when the depth gives a fraction of a block, or too
-    few blocks."""
+    """Return blocks of each stage. Raises SpecError when the depth gives a fraction of a block, or
+    too few blocks."""
     depth, stages = settings["depth"], settings["stages"]
     layers, kind = (3, "bottleneck") if bottleneck else (2, "basic")
     blocks, remainder = divmod(depth - 2, layers)
@@ -403,13 +404,13 @@ PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
 
 
 def find_family(spec: str) -> str | None:
-    """The family at the start of a specification; None for anything else."""
+    """Return the family at the start of a specification; None for anything else."""
     name = spec.partition(":")[0].strip()
     return name if name in PARAMETERS else None
 
 
 def plan_model(spec: str) -> Plan:
-    """The plan of a specification. Raises SpecError with the parameter, its value and what
+    """Return the plan of a specification. Raises SpecError with the parameter, its value and what
     is allowed."""
     family, settings = parse_spec_settings(spec)
     name, layers = format_canonical_spec(family, settings), LayerPlanBuilder(settings)
@@ -421,7 +422,7 @@ def plan_model(spec: str) -> Plan:
 
 
 def parse_spec_settings(spec: str) -> tuple[str, dict[str, int | str]]:
-    """(family, every parameter with its value). Raises SpecError."""
+    """Return (family, every parameter with its value). Raises SpecError."""
     family, _, settings_text = spec.partition(":")
     family = family.strip()
     if family not in PARAMETERS:
@@ -446,7 +447,7 @@ def parse_spec_settings(spec: str) -> tuple[str, dict[str, int | str]]:
 
 
 def format_canonical_spec(family: str, settings: Mapping[str, int | str]) -> str:
-    """The specification without defaults, in the family's order: equal models have equal
+    """Return the specification without defaults, in the family's order: equal models have equal
     specifications."""
     parts = [
         f"{name}={settings[name]}"

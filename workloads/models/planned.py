@@ -18,25 +18,25 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 
 
-class TensorSum(nn.Module):
+class Add(nn.Module):
     """The sum of two tensors of one shape."""
 
     def forward(self, first: Tensor, other: Tensor) -> Tensor:
         return first + other
 
 
-class ChannelConcat(nn.Module):
+class Concat(nn.Module):
     """Concatenates images along their channels."""
 
     def forward(self, *parts: Tensor) -> Tensor:
         return torch.cat(parts, 1)
 
 
-class LayerGroup(nn.Module):
+class Group(nn.Module):
     """Groups layers under one name; never called itself."""
 
 
-class PlannedModel(nn.Module):
+class Planned(nn.Module):
     """Runs its layers one by one and drops each output after its last use."""
 
     def __init__(self, plan: Plan) -> None:
@@ -72,8 +72,8 @@ def _make_layer(layer: PlanLayer, activation: str) -> nn.Module:
         "activation": _ACTIVATIONS[activation],
         "max_pool": lambda: nn.MaxPool2d(*window),
         "mean_pool": lambda: nn.AdaptiveAvgPool2d(1),
-        "add": TensorSum,
-        "concat": ChannelConcat,
+        "add": Add,
+        "concat": Concat,
         "flatten": nn.Flatten,
     }
     return make[layer.kind]()
@@ -84,6 +84,6 @@ def _add_module(root: nn.Module, name: str, module: nn.Module) -> None:
     parent = root
     for piece in path:
         if piece not in dict(parent.named_children()):
-            parent.add_module(piece, LayerGroup())
+            parent.add_module(piece, Group())
         parent = parent.get_submodule(piece)
     parent.add_module(last, module)

@@ -98,8 +98,8 @@ DEFAULTS = {"mode": "infer", "steps": _BY_IMAGES}
 
 
 def check(options: WorkloadOptions, model_options: Own) -> WorkloadOptions:
-    """The options, with ``steps`` from the number of images. Raises SpecError for training, other
-    data, too few images."""
+    """Return the options, with ``steps`` from the number of images. Raises SpecError for training,
+    other data, too few images."""
     if model_options.model is None:
         raise SpecError("`model` is missing: name a torchvision model, for example resnet18")
     if options.mode != "infer":
@@ -132,7 +132,8 @@ def check(options: WorkloadOptions, model_options: Own) -> WorkloadOptions:
 
 
 def build(options: WorkloadOptions, model_options: Own) -> WorkloadParts:
-    """The model with its weights, and images preprocessed as for these. Raises WorkloadError."""
+    """Return the model with its weights, and images preprocessed as for these. Raises
+    WorkloadError."""
     from torch.nn.functional import cross_entropy
 
     if model_options.model is None:
@@ -196,8 +197,8 @@ def _make_image_feed(
         problem = dataset.problem
     if count_samples(dataset) < count:
         reason = (
-            f"{options.data_dir} has only {count_samples(dataset)} of the {count} requested images; all "
-            "were used"
+            f"{options.data_dir} has only {count_samples(dataset)} of the {count} requested "
+            "images; all were used"
         )
         notes.append(Gap("images", "not_available", reason))
     if count_samples(dataset) < options.batch_size:
@@ -216,7 +217,7 @@ def _make_image_feed(
 
 
 def _explain_no_accuracy(options: WorkloadOptions, loaded: WeightedModel) -> str | None:
-    """Why accuracy is not computed; None when it is."""
+    """Return why accuracy is not computed; None when it is."""
     if loaded.classes is None:
         return f"perfctl scores only image classifiers; this is a {loaded.family} model"
     if not loaded.trained:
@@ -227,11 +228,12 @@ def _explain_no_accuracy(options: WorkloadOptions, loaded: WeightedModel) -> str
 
 
 def find_torchvision_family(name: str) -> str:
-    """The family of a model. Raises WorkloadError for an unknown name, with similar ones."""
+    """Return the family of a model. Raises WorkloadError for an unknown name, with similar ones."""
     try:
         from torchvision import models
     except ImportError as error:
-        text = f"torchvision cannot be imported ({get_first_error_line(error)}): pip install 'perfctl[torch]'"
+        reason = get_first_error_line(error)
+        text = f"torchvision cannot be imported ({reason}): pip install 'perfctl[torch]'"
         raise WorkloadError(text) from error
     modules = (models, models.segmentation, models.detection, models.video)
     names = {
@@ -263,7 +265,8 @@ def find_torchvision_family(name: str) -> str:
 def load_torchvision_model(
     name: str, weights: str, folder: Path | None = None, classes: int | None = None
 ) -> WeightedModel:
-    """The model with ``weights``: "default" (published), "none" (random), or a checkpoint file.
+    """Return the model with ``weights``: "default" (published), "none" (random), or a checkpoint
+    file.
 
     ``folder``: for published weights; ``classes``: only with "none" and files. Raises WorkloadError
     when the weights are unavailable or do not fit.
@@ -290,7 +293,7 @@ def load_torchvision_model(
 def _build_like_published(
     name: str, family: str, classes: int | None, *, from_file: bool
 ) -> torch.nn.Module:
-    """The model of the published weights, without downloading them."""
+    """Return the model of the published weights, without downloading them."""
     settings: dict[str, Any] = {}
     if family == "segmentation" and "lraspp" not in name:
         settings["aux_loss"] = True
@@ -305,7 +308,7 @@ def _build_like_published(
 
 
 def build_torchvision(name: str, device: str, **settings: Any) -> torch.nn.Module:
-    """A model without published weights, of the image size of these. Raises ModelError."""
+    """Return a model without published weights, of the image size of these. Raises ModelError."""
     from torchvision import models
 
     builder = models.get_model_builder(name)
@@ -321,8 +324,8 @@ def build_torchvision(name: str, device: str, **settings: Any) -> torch.nn.Modul
 
 
 def find_torchvision_input_shape(name: str) -> tuple[int, ...] | None:
-    """The input shape (without batch) that the published weights' preprocessing makes of a 512 x
-    512 image."""
+    """Return the input shape (without batch) that the published weights' preprocessing makes of a
+    512 x 512 image."""
     import torch
     from torchvision import models
 
@@ -353,17 +356,18 @@ def _load_published_weights(name: str, published: Any, folder: Path | None) -> t
         if isinstance(error, torch.OutOfMemoryError):
             raise
         problem = (
-            f"{folder / file} cannot be read ({get_first_error_line(error)}). Remove it and download it "
-            "again, or set `weights` to none"
+            f"{folder / file} cannot be read ({get_first_error_line(error)}). Remove it and "
+            "download it again, or set `weights` to none"
             if exists
-            else f"{file} is not in {folder} and cannot be downloaded ({get_first_error_line(error)}). Put "
+            else f"{file} is not in {folder} and cannot be downloaded "
+            f"({get_first_error_line(error)}). Put "
             f"{published.url} there, set `weights_dir`, or set `weights` to a file or none"
         )
         raise WorkloadError(f"{name}: {problem}") from error
 
 
 def _find_weights_folder(file: str, folder: Path | None) -> Path:
-    """The folder that has ``file``, else the one to put it into. ``folder`` may be a cache
+    """Return the folder that has ``file``, else the one to put it into. ``folder`` may be a cache
     of torch."""
     import torch
 
@@ -447,7 +451,7 @@ def read_checkpoint_tensors(file: Path) -> dict[str, torch.Tensor]:
 
 
 def _reject_zip_bomb(file: Path) -> None:
-    """Raises WorkloadError for a zip file that expands: torch stores tensors uncompressed, and a
+    """Raise WorkloadError for a zip file that expands: torch stores tensors uncompressed, and a
     bomb would fill memory."""
     if not is_zipfile(file):
         return

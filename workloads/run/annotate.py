@@ -74,7 +74,7 @@ class _OpenRangeStack:
         self.makers = NodeLayers()
 
     def innermost(self) -> _RunningLayer | None:
-        """The innermost running module with a name; None without one, or when a node started
+        """Return the innermost running module with a name; None without one, or when a node started
         inside it."""
         for item in reversed(self.open):
             if type(item) is tuple:
@@ -193,7 +193,7 @@ class LayerRangeAnnotator:
             self._push(f"{layer.name}:recompute" if recompute else layer.forward)
 
     def _meet(self, module: nn.Module, running: _OpenRangeStack, recompute: bool) -> _RunningLayer:
-        """The layer of a module called for the first time, or of one that cannot be kept."""
+        """Return the layer of a module called for the first time, or of one that cannot be kept."""
         parent = running.innermost()
         name = self._names.find(
             module, None if parent is None else parent.module(), roots=not recompute
@@ -224,7 +224,8 @@ class LayerRangeAnnotator:
             )
 
     def _after(self, module: nn.Module, arguments: Any, *hook_arguments: Any) -> None:
-        """``rest``: (result,); before torch 2.1 (kwargs, result), or (None,) after an exception."""
+        """``hook_arguments``: (result,); before torch 2.1 (kwargs, result), or (None,) after an
+        exception."""
         if is_compiling():
             return
         result = hook_arguments[-1]
@@ -260,7 +261,7 @@ class LayerRangeAnnotator:
         makers.clear()
 
     def _make_range_hooks(self, layer: str, direction: str) -> tuple[Hook, Hook]:
-        """(prehook, hook) that open and close a layer's range around an autograd node."""
+        """Return (prehook, hook) that open and close a layer's range around an autograd node."""
         hooks = self._hooks.get((layer, direction))
         if hooks is not None:
             return hooks

@@ -95,8 +95,8 @@ def _read_thread_times() -> dict[str, tuple[int, int]]:
 
 
 def _read_core_seconds() -> tuple[float, float] | None:
-    """Seconds of all cores since the system began: busy, and in all; None where the system does
-    not say."""
+    """Return seconds of all cores since the system began: busy, and in all; None where the system
+    does not say."""
     with suppress(OSError, ValueError):
         name, *ticks = Path("/proc/stat").read_text().partition("\n")[0].split()
         seconds = [int(count) / os.sysconf("SC_CLK_TCK") for count in ticks[:8]]
@@ -179,7 +179,7 @@ class StepTimeline:
 def make_measured_window(
     window: str, device: str, trace: Path | None, all_threads: bool = False
 ) -> AbstractContextManager[None]:
-    """The context for the measured steps; ``window``: one of spec.WINDOWS. ``all_threads``:
+    """Return the context for the measured steps; ``window``: one of spec.WINDOWS. ``all_threads``:
     torch.profiler records every thread, where it can."""
     if window == "torch":
         assert trace is not None
@@ -190,7 +190,7 @@ def make_measured_window(
 
 
 def list_window_gaps(window: str, device: str) -> list[Gap]:
-    """A gap when the window does not work on this device."""
+    """Return a gap when the window does not work on this device."""
     if window == "cuda" and device != "cuda":
         reason = (
             "cudaProfilerStart needs a GPU; the NVTX range perfctl:window marks the measured steps "
@@ -355,7 +355,7 @@ class OwnRanges(RangeBackend):
 
 
 def make_range_backend(kind: str) -> RangeBackend:
-    """The backend ``kind``, one of spec.ANNOTATIONS. Raises WorkloadError when it cannot
+    """Return the backend ``kind``, one of spec.ANNOTATIONS. Raises WorkloadError when it cannot
     work here."""
     if kind == "nvtx":
         return NvtxRanges()

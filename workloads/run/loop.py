@@ -39,11 +39,11 @@ from perfctl.workloads.run.clock import (
 from perfctl.workloads.run.record import WorkloadRecord, write_record_around
 from perfctl.workloads.run.setup import WorkloadSetup, make_autocast, prepare_workload
 from perfctl.workloads.spec import LEAST_STEPS, WorkloadOptions
-from perfctl.workloads.tracing.recorder import Recorder
+from perfctl.workloads.tracing.watch import Recorder
 
 Batch = tuple[Tensor, Tensor]
 """Inputs and targets, on the host."""
-Phase = Callable[[str], AbstractContextManager[None]]
+Phase = Callable[[str], AbstractContextManager[object]]
 """Context of one phase of a step: data, copy, forward, backward, optimizer or inference."""
 REST = "rest"
 """Phase of the last, smaller batch: outside of the window, and its phases are not timed."""
@@ -51,14 +51,7 @@ MODEL = "(model)"
 """Name of the model itself among its layers."""
 
 
-def skip_phase_marking(name: str) -> AbstractContextManager[None]:
-    """A phase without ranges or times."""
-    return nullcontext()
-
-
-def run_step(
-    setup: WorkloadSetup, batch: Batch, phase: Phase = skip_phase_marking
-) -> Tensor | None:
+def run_step(setup: WorkloadSetup, batch: Batch, phase: Phase = nullcontext) -> Tensor | None:
     """One training step, which returns its loss, or one inference step, which returns None."""
     if setup.options.mode == "infer":
         run_inference(setup, batch[0], phase)
@@ -66,9 +59,7 @@ def run_step(
     return run_training_step(setup, batch, phase)
 
 
-def run_training_step(
-    setup: WorkloadSetup, batch: Batch, phase: Phase = skip_phase_marking
-) -> Tensor:
+def run_training_step(setup: WorkloadSetup, batch: Batch, phase: Phase = nullcontext) -> Tensor:
     """Forward, backward, optimizer. The loss stays on the device, to avoid waiting for it."""
     options, parts = setup.options, setup.parts
     assert parts.optimizer is not None
@@ -85,8 +76,9 @@ def run_training_step(
     return loss.detach()
 
 
-def run_inference(setup: WorkloadSetup, inputs: Tensor, phase: Phase = skip_phase_marking) -> Any:
-    """The model's outputs, without gradients; does not change the model's mode (train or eval)."""
+def run_inference(setup: WorkloadSetup, inputs: Tensor, phase: Phase = nullcontext) -> Any:
+    """Return the model's outputs, without gradients; does not change the model's mode (train or
+    eval)."""
     options = setup.options
     with torch.inference_mode():
         with phase("copy"):
@@ -95,9 +87,7 @@ def run_inference(setup: WorkloadSetup, inputs: Tensor, phase: Phase = skip_phas
             return setup.parts.model(inputs)
 
 
-def run_inference_and_wait(
-    setup: WorkloadSetup, inputs: Tensor, phase: Phase = skip_phase_marking
-) -> Any:
+def run_inference_and_wait(setup: WorkloadSetup, inputs: Tensor, phase: Phase = nullcontext) -> Any:
     """Outputs that are on the host (classifiers), or complete on the device (other models)."""
     outputs = run_inference(setup, inputs, phase)
     if isinstance(outputs, Tensor):
@@ -132,7 +122,10 @@ def add_run_summaries(setup: WorkloadSetup, record: WorkloadRecord) -> None:
         name, value = f"latency_p{percent}", compute_percentile(list(latency.values()), percent)
         record.summaries.append(Summary(name, value, "ns"))
         if value is None:
-            reason = f"{len(latency)} full batches were timed; at least {count_needed_values(percent)} are needed"
+            reason = (
+                f"{len(latency)} full batches were timed; at least {count_needed_values(percent)} "
+                "are needed"
+            )
             record.gaps.append(Gap(name, "not_available", reason))
 
 
@@ -227,7 +220,7 @@ def _train_epoch(setup: WorkloadSetup, shuffle: torch.Generator) -> Tensor:
 
 
 def evaluate_on_test_data(setup: WorkloadSetup) -> tuple[Tensor, float, float | None]:
-    """(mean loss, accuracy 0..1, Dice 0..1 of masks) over the test data; the model's mode
+    """Return (mean loss, accuracy 0..1, Dice 0..1 of masks) over the test data; the model's mode
     is restored.
 
     Accuracy counts every target, images or pixels. Dice is None when outputs are not masks.
@@ -384,7 +377,7 @@ def _run_measured_steps(setup: WorkloadSetup, record: WorkloadRecord) -> None:
 
 
 def _estimate_steps_within(setup: WorkloadSetup, seconds: float) -> int:
-    """How many measured steps fit into the time, estimated from one extra step."""
+    """Return how many measured steps fit into the time, estimated from one extra step."""
     setup.clock.wait()
     began = time.monotonic()
     _run_unmeasured_steps(setup, _repeat_batches(setup, 1), 1)
@@ -422,7 +415,7 @@ def _measure_step(
 def _describe_variant(
     workload: Workload, model_options: Any, options: WorkloadOptions
 ) -> str | None:
-    """Options not at their default, such as "conv2=32,128,5,1": runs that differ here have
+    """Return options not at their default, such as "conv2=32,128,5,1": runs that differ here have
     different models."""
     same_network = getattr(workload, "SAME_NETWORK", ())
     settings = [

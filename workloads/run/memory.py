@@ -81,7 +81,7 @@ class MemoryWatch:
 
 
 def find_in_file(path: str, pattern: str) -> str | None:
-    """What the pattern's last group matches in a file of /proc; None without a match."""
+    """Return what the pattern's last group matches in a file of /proc; None without a match."""
     try:
         match = re.search(pattern, Path(path).read_text(errors="replace"), re.MULTILINE)
     except OSError:
@@ -90,6 +90,6 @@ def find_in_file(path: str, pattern: str) -> str | None:
 
 
 def read_proc_bytes(path: str, key: str) -> int | None:
-    """Bytes of a "Key:   123 kB" line in a file of /proc; None without such a line."""
+    """Return bytes of a "Key:   123 kB" line in a file of /proc; None without such a line."""
     kilobytes = find_in_file(path, rf"^{key}:\s*(\d+) kB$")
     return int(kilobytes) * 1024 if kilobytes else None

@@ -30,7 +30,7 @@ def replace_fields_by_flags(text: str) -> str:
 
 
 def find_workload(name: str) -> Workload:
-    """The workload of that name. Raises SpecError with the known names."""
+    """Return the workload of that name. Raises SpecError with the known names."""
     from perfctl.workloads.models import WORKLOADS
 
     if name not in WORKLOADS:
@@ -39,7 +39,7 @@ def find_workload(name: str) -> Workload:
 
 
 def parse_workload_arguments(name: str, arguments: Sequence[str]) -> tuple[WorkloadOptions, Any]:
-    """(common options, the workload's own), checked without torch. Raises SpecError with
+    """Return (common options, the workload's own), checked without torch. Raises SpecError with
     one line.
 
     ``arguments``: the command line after the workload's name:
@@ -59,7 +59,7 @@ def parse_workload_arguments(name: str, arguments: Sequence[str]) -> tuple[Workl
 
 
 def format_workload_help(name: str) -> str:
-    """What ``python -m perfctl.workloads NAME --help`` prints. Raises SpecError for an
+    """Return what ``python -m perfctl.workloads NAME --help`` prints. Raises SpecError for an
     unknown name."""
     return _make_workload_parser(find_workload(name)).format_help()
 

@@ -53,7 +53,7 @@ def measure_device_peaks(device: str) -> dict[str, Any]:
 
 
 def _list_compute_paths(device: str) -> dict[str, tuple[torch.dtype, str]]:
-    """Path -> type and precision, of those that the device has."""
+    """Return path -> type and precision, of those that the device has."""
     paths = {"fp32": (torch.float32, "fp32"), "fp64": (torch.float64, "fp32")}
     major = torch.cuda.get_device_capability()[0] if device == "cuda" else 0
     if major >= 7:
@@ -83,7 +83,8 @@ def _measure_triad_bandwidth(device: str, elements: int) -> float:
 
 
 def _time_call(device: str, call: Callable[[], object]) -> float:
-    """The smallest of the rounds' medians, waiting for each call; the first call is not timed."""
+    """Return the smallest of the rounds' medians, waiting for each call; the first call is not
+    timed."""
 
     def time_once() -> float:
         start = time.perf_counter()
@@ -97,7 +98,7 @@ def _time_call(device: str, call: Callable[[], object]) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Exit code 0, or 1 with one line on stderr."""
+    """Return the command line. Exit code 0, or 1 with one line on stderr."""
     parser = argparse.ArgumentParser(
         prog="python -m perfctl.workloads.run.peaks", description=__doc__
     )

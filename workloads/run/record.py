@@ -121,7 +121,7 @@ def write_record_around(record: WorkloadRecord, options: WorkloadOptions) -> Ite
 
 
 def explain_failure(error: BaseException, options: WorkloadOptions) -> str:
-    """The failure in one line, with advice when memory ran out; fields as options of
+    """Return the failure in one line, with advice when memory ran out; fields as options of
     this process."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"

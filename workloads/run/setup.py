@@ -32,7 +32,8 @@ _ON_OFF = {True: "on", False: "off"}
 
 
 def get_tf32_switches() -> tuple[Any, Any]:
-    """The objects with the switches: (cuBLAS, cuDNN). The switches' names changed in torch 2.9."""
+    """Return the objects with the switches: (cuBLAS, cuDNN). The switches' names changed in torch
+    2.9."""
     return torch.backends.cuda.matmul, torch.backends.cudnn
 
 
@@ -56,7 +57,7 @@ def _has_precision_switch(matmul: Any) -> bool:
 
 
 def is_tf32_enabled() -> tuple[bool, bool]:
-    """Whether TF32 is enabled for fp32: (matrix products, convolutions)."""
+    """Return whether TF32 is enabled for fp32: (matrix products, convolutions)."""
     matmul, cudnn = get_tf32_switches()
     if _has_precision_switch(matmul):
         return matmul.fp32_precision == "tf32", cudnn.conv.fp32_precision == "tf32"
@@ -69,7 +70,8 @@ def make_autocast(precision: str, device: str) -> AbstractContextManager[Any]:
 
 
 def make_loss_scaler(precision: str, device: str) -> torch.amp.GradScaler:
-    """A loss scaler for fp16, whose gradients would underflow; disabled for other precisions."""
+    """Return a loss scaler for fp16, whose gradients would underflow; disabled for other
+    precisions."""
     return torch.amp.GradScaler(device, enabled=precision == "fp16")
 
 
@@ -249,8 +251,8 @@ def prepare_workload(
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:
-    """Elements of each module's own parameters by dotted path; a shared parameter counts at its
-    first module."""
+    """Return elements of each module's own parameters by dotted path; a shared parameter counts at
+    its first module."""
     counts: dict[str, int] = {}
     counted: set[int] = set()
     for path, module in model.named_modules():

@@ -226,9 +226,9 @@ class SampleCounter:
         return (sizes.pop() * batches if len(sizes) == 1 else None), batches
 
     def _distinct(self) -> int:
-        """Calls with data of their own. The same tensor given twice is one batch (optimizers that
-        look ahead), unless the step before had it too: a script that computes on made-up data may
-        have no other."""
+        """Return calls with data of their own. The same tensor given twice is one batch (optimizers
+        that look ahead), unless the step before had it too: a script that computes on made-up data
+        may have no other."""
         ids = {id(tensor) for call in self._calls if (tensor := call.given()) is not None}
         alive = sum(call.given() is not None for call in self._calls)
         reused = ids & {id(tensor) for call in self._before if (tensor := call.given()) is not None}
@@ -309,7 +309,7 @@ class LeadThread:
         return self._several or threading.current_thread() is not threading.main_thread()
 
     def counts_current_thread(self, trains: bool = False, called: bool = False) -> bool:
-        """Whether this thread's events count. ``trains``: it ended a backward pass or an
+        """Return whether this thread's events count. ``trains``: it ended a backward pass or an
         optimizer's step. ``called``: it begins an outermost call of a model."""
         token = self.here.token
         token.trains = token.trains or trains
@@ -346,7 +346,8 @@ class LeadThread:
         return True
 
     def gaps(self) -> list[Gap]:
-        """What is to be said of calls of models by other threads during the measured steps."""
+        """Return a gap for calls of models by other threads during the measured
+        steps."""
         if not self._other_calls:
             return []
         reason = (

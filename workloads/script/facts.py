@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -18,10 +18,9 @@ from perfctl.records.report import INPUT_SHAPE, SAMPLES_PER_STEP, Gap, Summary
 from perfctl.workloads.run import setup as run_setup
 from perfctl.workloads.run.record import WorkloadRecord
 from perfctl.workloads.run.setup import is_tf32_enabled
-from perfctl.workloads.script.phases import replace_attribute
 from perfctl.workloads.script.shapes import Shapes
 from perfctl.workloads.tracing.composites import CompiledRegion
-from perfctl.workloads.tracing.versions import get_autocast_dtype
+from perfctl.workloads.tracing.versions import get_autocast_dtype, replace_attribute
 
 _NAMES = {
     torch.float32: "fp32",
@@ -110,7 +109,7 @@ class ScriptFacts:
     def _judge_precision(
         self, kind: str | None, ops: Sequence[OpShape]
     ) -> tuple[str | None, str | None]:
-        """(precision, why it is unknown)."""
+        """Return (precision, why it is unknown)."""
         precisions = {
             _NAMES.get(getattr(torch, op.dtypes[0]), "other")
             for op in ops
@@ -137,7 +136,7 @@ class ScriptFacts:
 
 
 def read_launcher_ranks() -> dict[str, str]:
-    """The rank and world size that a launcher set; empty without one."""
+    """Return the rank and world size that a launcher set; empty without one."""
     values = {key: os.environ.get(key.upper(), "") for key in ("rank", "world_size")}
     return {key: text for key, text in values.items() if text.isdecimal()}
 
@@ -150,7 +149,7 @@ class ScriptProfilerWatch:
         self._begins = begins
         self._running: set[int] = set()
         self._ours = False
-        self._undo: list[Callable[[], None]] = []
+        self._undo = ExitStack()
 
     @property
     def running(self) -> bool:
@@ -166,13 +165,12 @@ class ScriptProfilerWatch:
             self._ours = before
 
     def start(self) -> None:
-        self._undo = [
-            self._watch(name) for name in ("_prepare_trace", "__exit__") if hasattr(profile, name)
-        ]
+        for name in ("_prepare_trace", "__exit__"):
+            if hasattr(profile, name):
+                self._undo.callback(self._watch(name))
 
     def stop(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+        self._undo.close()
 
     def _watch(self, name: str) -> Callable[[], None]:
         function = getattr(profile, name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import torch
@@ -19,8 +19,8 @@ import torch
 from perfctl.workloads.run.annotate import LayerRangeAnnotator
 from perfctl.workloads.run.clock import RangeBackend
 from perfctl.workloads.script.options import ScriptOptions
-from perfctl.workloads.script.phases import replace_attribute
 from perfctl.workloads.tracing.layers import ModuleNames
+from perfctl.workloads.tracing.versions import replace_attribute
 
 _UNDER_NSYS = "NSYS_PROFILING_SESSION_ID"
 """Set by nsys in the program that it starts. Under ncu an early start would count the kernels of
@@ -43,43 +43,38 @@ class GraphCaptureWatch:
         self._wanted = options.annotate != "none"
         self._starts_early = options.window == "cuda" and _UNDER_NSYS in os.environ
         self._annotator: LayerRangeAnnotator | None = None
-        self._undo: list[Callable[[], None]] = []
+        self._undo = ExitStack()
 
     def start(self) -> None:
         graph: Any = getattr(torch.cuda, "CUDAGraph", None)
         if self._wanted and hasattr(graph, "capture_begin"):
-            self._undo = [
-                replace_attribute(graph, "capture_begin", self._begins(graph.capture_begin)),
-                replace_attribute(graph, "capture_end", self._wrap_capture_end(graph.capture_end)),
-            ]
+            for name in ("capture_begin", "capture_end"):
+                self._undo.callback(
+                    replace_attribute(graph, name, self._wrap(name, getattr(graph, name)))
+                )
 
     def stop(self) -> None:
         self._close_capture_ranges()
-        while self._undo:
-            self._undo.pop()()
+        self._undo.close()
 
-    def _begins(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+        is_begin = name == "capture_begin"
+
         @functools.wraps(inner)
-        def capture_begin(*args: Any, **kwargs: Any) -> Any:
-            with suppress(Exception):  # an error of perfctl's own is none of the script's
-                self._enter()
+        def capture(*args: Any, **kwargs: Any) -> Any:
+            if is_begin:
+                with suppress(Exception):  # an error of perfctl's own is none of the script's
+                    self._enter()
             try:
-                return inner(*args, **kwargs)
+                result = inner(*args, **kwargs)
             except BaseException:
                 self._close_capture_ranges()
                 raise
-
-        return capture_begin
-
-    def _wrap_capture_end(self, inner: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(inner)
-        def capture_end(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return inner(*args, **kwargs)
-            finally:
+            if not is_begin:
                 self._close_capture_ranges()
+            return result
 
-        return capture_end
+        return capture
 
     def _enter(self) -> None:
         """Before the capture begins: during it CUDA refuses what is no work of a stream."""

@@ -96,24 +96,16 @@ class ScriptOptions:
     """Distinguishes this command from others of the same script; None: derived from
     its arguments."""
 
-    @property
-    def marker(self) -> str:
-        """Return the kind of event that ends a step."""
-        return self.step_marker.partition(":")[0]
-
-    @property
-    def marker_class(self) -> str | None:
-        """Return the only class whose events count; None for any."""
-        return self.step_marker.partition(":")[2] or None
-
     def separate_rank_files(self, rank: int) -> ScriptOptions:
-        """The options with separate files per rank; rank 0 keeps the names."""
+        """Return the options with separate files per rank, whose paths are absolute, because the
+        script may change the working directory; rank 0 keeps the names."""
 
         def ranked(path: Path | None) -> Path | None:
-            if path is None or rank == 0:
-                return path
+            if path is None:
+                return None
             stem, dot, suffix = path.name.partition(".")
-            return path.with_name(f"{stem}.rank{rank}{dot}{suffix}")
+            mark = f".rank{rank}" if rank else ""
+            return path.absolute().with_name(f"{stem}{mark}{dot}{suffix}")
 
         return replace(self, record=ranked(self.record), trace=ranked(self.trace))
 
@@ -130,14 +122,6 @@ class ScriptOptions:
             *options,
             "--",
             *self.command.argv,
-        )
-
-    def make_paths_absolute(self) -> ScriptOptions:
-        """The options with absolute paths, because the script may change the working directory."""
-        return replace(
-            self,
-            record=self.record and self.record.absolute(),
-            trace=self.trace and self.trace.absolute(),
         )
 
     def template(self) -> str | None:
@@ -162,7 +146,7 @@ class ScriptOptions:
 
 
 def is_script_command_line(arguments: Sequence[str]) -> bool:
-    """Whether there is a ``--`` without the name of a workload before it, so that a user's
+    """Return whether there is a ``--`` without the name of a workload before it, so that a user's
     program follows."""
     flags = set(arguments[: arguments.index("--")]) if "--" in arguments else {"--help"}
     return arguments[0].startswith("-") and not {"-h", "--help"} & flags
@@ -185,8 +169,8 @@ def parse_script_options(arguments: Sequence[str]) -> ScriptOptions:
 
 
 def parse_python_command(argv: Sequence[str]) -> ScriptCommand:
-    """The command in words such as ``python -u train.py``, ``-m package``, ``torchrun train.py``.
-    Raises SpecError."""
+    """Return the command in words such as ``python -u train.py``, ``-m package``, ``torchrun
+    train.py``. Raises SpecError."""
     flags: tuple[str, ...] = ()
     if argv and is_python_interpreter(argv[0]):
         count = spec.count_python_options(argv[1:])

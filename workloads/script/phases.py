@@ -6,22 +6,31 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import dataloader
 
 from perfctl.records.ranges import RANGE_PREFIX
 from perfctl.records.report import Step
 from perfctl.workloads.run.clock import DeviceClock, RangeBackend, sort_steps_by_start
-from perfctl.workloads.tracing.versions import is_capturing_cuda_graph, is_compiling
+from perfctl.workloads.tracing.versions import (
+    Args,
+    Kwargs,
+    call_after,
+    is_capturing_cuda_graph,
+    is_compiling,
+    replace_attribute,
+)
 
 _WRAPPED: tuple[tuple[Any, str, str], ...] = (
     (torch.autograd, "backward", "backward"),
     (torch.autograd, "grad", "backward"),
     (Optimizer, "zero_grad", "zero_grad"),
-    (torch.nn.Module, "zero_grad", "zero_grad"),
+    (nn.Module, "zero_grad", "zero_grad"),
     (dataloader._BaseDataLoaderIter, "__next__", "data"),
 )
 _COPIES = ("to", "cuda", "copy_")
@@ -36,7 +45,7 @@ class PhaseRanges:
         self._ranges, self._clock = ranges, clock
         self._open: list[tuple[str, int, Any]] = []
         self._spans: list[tuple[int, str, Any, Any]] = []
-        self._undo: list[Callable[[], None]] = []
+        self._undo = ExitStack()
         self.number = 0
 
     def begin(self, name: str) -> None:
@@ -76,15 +85,14 @@ class PhaseRanges:
         return sort_steps_by_start(Step(*key, first, total) for key, (first, total) in sums.items())
 
     def wrap(self, on_gpu: bool, counts_here: Callable[[], bool]) -> None:
-        """Wrap torch's functions. ``mine``: whether the calling thread counts."""
-        copies = [(torch.Tensor, name, "copy") for name in _COPIES] if on_gpu else []
+        """Wrap torch's functions. ``counts_here``: whether the calling thread counts."""
+        copies = [(Tensor, name, "copy") for name in _COPIES] if on_gpu else []
         for owner, name, phase in (*_WRAPPED, *copies):
             wrapped = self._wrap_in_phase(getattr(owner, name), phase, counts_here)
-            self._undo.append(replace_attribute(owner, name, wrapped))
+            self._undo.callback(replace_attribute(owner, name, wrapped))
 
     def unwrap_torch(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+        self._undo.close()
 
     def _wrap_in_phase(
         self, function: Callable[..., Any], phase: str, counts_here: Callable[[], bool]
@@ -108,18 +116,19 @@ class PhaseRanges:
         return wrapped
 
 
-def _copies_to_gpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether Tensor.to, cuda or copy_ with these arguments copies from the host to a GPU."""
+def _copies_to_gpu(args: Args, kwargs: Kwargs) -> bool:
+    """Return whether Tensor.to, cuda or copy_ with these arguments copies from the host to a
+    GPU."""
     first, arguments = args[0], args[1:]
     if first.device.type == "cuda":
         # copy_
         return (
             bool(arguments)
-            and isinstance(arguments[0], torch.Tensor)
+            and isinstance(arguments[0], Tensor)
             and arguments[0].device.type == "cpu"
         )
     target = kwargs.get("device", arguments[0] if arguments else "cuda")
-    if isinstance(target, torch.Tensor):
+    if isinstance(target, Tensor):
         target = target.device
     return isinstance(target, int) or str(target).startswith("cuda")
 
@@ -141,8 +150,8 @@ class OptimizerWatch:
         on_leave: Callable[[], None],
         on_end: Callable[[int, str], None],
     ) -> None:
-        """Calls ``began`` before a step, ``left`` after it even if it raised, then ``ended`` with
-        the optimizer's id and class."""
+        """Call ``on_begin`` before a step, ``on_leave`` after it even if it raised, then
+        ``on_end`` with the optimizer's id and class."""
         self._began, self._left, self._ended = on_begin, on_leave, on_end
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._inner: weakref.WeakSet[Optimizer] = weakref.WeakSet()
@@ -152,7 +161,7 @@ class OptimizerWatch:
         """Classes of those that stepped during the capture of a CUDA graph, whose replays call no
         Python code."""
         self._active = self._exist = False
-        self._undo: list[Callable[[], None]] = []
+        self._undo = ExitStack()
 
     def start(self, *existing: Optimizer) -> None:
         """``existing``: optimizers that were created before. Which of them the script still uses is
@@ -160,7 +169,7 @@ class OptimizerWatch:
         self._active, self._exist = True, bool(existing)
         for optimizer in existing:
             self._wrap_class(type(optimizer))
-        self._undo.append(call_after(Optimizer, "__init__", self._note_new_optimizer))
+        self._undo.callback(call_after(Optimizer, "__init__", self._note_new_optimizer))
 
     def _note_new_optimizer(self, optimizer: Optimizer, *_: object) -> None:
         self._made.add(optimizer)
@@ -170,15 +179,14 @@ class OptimizerWatch:
         if getattr(kind.step, "perfctl", None) is not self:
             step = self._wrap_step(kind.step)
             step.perfctl = self  # type: ignore[attr-defined]
-            self._undo.append(replace_attribute(kind, "step", step))
+            self._undo.callback(replace_attribute(kind, "step", step))
 
     def stop(self) -> None:
         self._active = False
-        while self._undo:
-            self._undo.pop()()
+        self._undo.close()
 
     def count(self) -> int:
-        """Number of live optimizers that are not stepped by another one."""
+        """Return number of live optimizers that are not stepped by another one."""
         return len(self._made) - len(self._inner) + self._exist
 
     def _wrap_step(self, inner: Callable[..., Any]) -> Callable[..., Any]:
@@ -214,34 +222,5 @@ class OptimizerWatch:
                 "replay",
                 lambda graph: self._ended(id(graph), self._captured[0]),
             )
-            self._undo.append(replayed)
+            self._undo.callback(replayed)
         self._captured.append(name)
-
-
-def replace_attribute(owner: Any, name: str, function: Any) -> Callable[[], None]:
-    """Set an attribute of a class or module. The returned function undoes it, unless it was
-    replaced again."""
-    before = vars(owner).get(name)
-
-    def undo() -> None:
-        if vars(owner).get(name) is function and before is None:
-            delattr(owner, name)
-        elif vars(owner).get(name) is function:
-            setattr(owner, name, before)
-
-    setattr(owner, name, function)
-    return undo
-
-
-def call_after(owner: Any, name: str, then: Callable[..., object]) -> Callable[[], None]:
-    """Call ``then`` with the same arguments after every call of a function. The returned function
-    undoes it."""
-    before = getattr(owner, name)
-
-    @functools.wraps(before)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        result = before(*args, **kwargs)
-        then(*args)
-        return result
-
-    return replace_attribute(owner, name, wrapped)

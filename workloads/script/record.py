@@ -24,8 +24,8 @@ OTHER_LOOPS = (
 def explain_fewer_steps(
     name: str, options: ScriptOptions, marker: StepEndDetector, done: int
 ) -> str:
-    """Why ``done`` measured steps are fewer than requested; "" when they are not. Names options of
-    this process."""
+    """Return why ``done`` measured steps are fewer than requested; "" when they are not. Names
+    options of this process."""
     if done >= options.steps:
         return ""
     if not marker.optimizer_steps and not marker.calls and not marker.steps:
@@ -73,7 +73,7 @@ class ScriptRecordWriter:
         """Ends watching and returns why there are too few steps; None until torch is imported."""
 
     def write(self) -> None:
-        """Raises WorkloadError when the record cannot be written."""
+        """Raise WorkloadError when the record cannot be written."""
         self.record.write(self.options.record)
 
     def end(self, error: BaseException | None) -> None:
@@ -113,7 +113,7 @@ class ScriptRecordWriter:
 
 
 def _describe_failure(name: str, error: BaseException | None) -> str | None:
-    """The failure in one line; None for a script that succeeded."""
+    """Return the failure in one line; None for a script that succeeded."""
     if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
         return None
     if isinstance(error, SystemExit):
@@ -129,7 +129,7 @@ def _describe_failure(name: str, error: BaseException | None) -> str | None:
 
 
 def _identify_stderr() -> tuple[int, int] | None:
-    """What descriptor 2 is; None when it is closed."""
+    """Return what descriptor 2 is; None when it is closed."""
     try:
         status = os.fstat(2)
     except OSError:

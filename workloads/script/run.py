@@ -90,7 +90,7 @@ def execute_as_main(command: ScriptCommand) -> None:
 
 
 def strip_perfctl_frames(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the script's own frame on, or None without one (a syntax error).
+    """Return the traceback from the script's own frame on, or None without one (a syntax error).
 
     Removes frames of perfctl between others (around an optimizer's step).
     """
@@ -118,7 +118,7 @@ def end_process_by_sigint() -> None:
 
 
 def _is_folder_or_zip(path: str) -> bool:
-    """Whether it is a folder or zip file, which Python runs through its ``__main__``."""
+    """Return whether it is a folder or zip file, which Python runs through its ``__main__``."""
     return Path(path).is_dir() or is_zipfile(path)
 
 
@@ -166,8 +166,8 @@ def call_after_import(name: str, then: Callable[[], None]) -> None:
 
 
 def run_script(arguments: Sequence[str]) -> int:
-    """The exit code: 0, or 2 when nothing was started. Exceptions of the script, SystemExit too,
-    pass through."""
+    """Return the exit code: 0, or 2 when nothing was started. Exceptions of the script, SystemExit
+    too, pass through."""
     try:
         options = parse_script_options(arguments)
         if options.command.flags:  # -u, -O, -X ... take effect only at the start of Python
@@ -180,7 +180,7 @@ def run_script(arguments: Sequence[str]) -> int:
         rank = int(text) if text.isdecimal() else 0
         if options.under and options.under_rank in (None, rank):
             replace_process_by_profiler(options, rank)
-        options = options.separate_rank_files(rank).make_paths_absolute()
+        options = options.separate_rank_files(rank)
         keeper = ScriptRecordWriter(options)
         keeper.write()
     except (SpecError, WorkloadError) as error:

@@ -63,7 +63,8 @@ class StepShapeRecorder:
         return not self._kept and Recorder is not None
 
     def needs_recording(self, arguments: Any) -> bool:
-        """Whether to record a step that begins with a call of a model with these arguments."""
+        """Return whether to record a step that begins with a call of a model with these
+        arguments."""
         if Recorder is None:
             return False
         if not self._kept:
@@ -90,8 +91,8 @@ class StepShapeRecorder:
         self._calls.append(shapes)
 
     def step_ended(self, is_complete: bool, measured: bool) -> None:
-        """``whole``: exactly one step ran since ``start``. ``measured``: it was a measured step,
-        which is not recorded."""
+        """``is_complete``: exactly one step ran since ``start``. ``measured``: it was a measured
+        step, which is not recorded."""
         step, self._calls = tuple(self._calls), []
         if measured:
             self._measured.append(step)
@@ -121,8 +122,8 @@ class StepShapeRecorder:
             running.__exit__(None, None, None)
 
     def has_unrecorded_shapes(self) -> bool:
-        """Whether a shape of the measured steps is still to be recorded; called at the end of each
-        later step."""
+        """Return whether a shape of the measured steps is still to be recorded; called at the end
+        of each later step."""
         self._waited += 1
         return self.is_empty or (
             bool(self._missing()) and self._waited <= AFTERWARDS and len(self._kept) < MOST
@@ -171,7 +172,8 @@ class StepShapeRecorder:
         self, best: Step, own_steps: list[int], other_steps: list[int]
     ) -> str:
         listed = "; ".join(
-            f"{_format_number_ranges([n for n in other_steps if self._measured[n] == step])}: {_format_step_shapes(step)}"
+            f"{_format_number_ranges([n for n in other_steps if self._measured[n] == step])}: "
+            f"{_format_step_shapes(step)}"
             for step in list(dict.fromkeys(self._measured[n] for n in other_steps))[:MOST]
         )
         never = (
@@ -182,8 +184,8 @@ class StepShapeRecorder:
         inputs = f"with inputs {_format_step_shapes(best)}"
         if own_steps:
             return (
-                f"the estimate is for measured steps {_format_number_ranges(own_steps)} {inputs}; others had "
-                f"other inputs{never}: {listed}"
+                f"the estimate is for measured steps {_format_number_ranges(own_steps)} {inputs}; "
+                f"others had other inputs{never}: {listed}"
             )
         return (
             f"the estimate is for a step {inputs}, which no measured step had{never}: {listed}. "
@@ -192,12 +194,12 @@ class StepShapeRecorder:
 
 
 def list_tensor_shapes(value: Any) -> Iterator[tuple[int, ...]]:
-    """Shapes of the tensors in ``value``, in order."""
+    """Yield shapes of the tensors in ``value``, in order."""
     return (tuple(tensor.shape) for tensor in iterate_tensors(value))
 
 
 def _format_step_shapes(step: Step) -> str:
-    """Text such as "8x3x32x32"; several calls are joined by "then"."""
+    """Return text such as "8x3x32x32"; several calls are joined by "then"."""
     calls = [
         ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes) or "no tensor"
         for shapes in step
@@ -206,7 +208,7 @@ def _format_step_shapes(step: Step) -> str:
 
 
 def _format_number_ranges(numbers: list[int]) -> str:
-    """Text such as "0-3, 5"."""
+    """Return text such as "0-3, 5"."""
     runs = [
         [number for _, number in run]
         for _, run in groupby(enumerate(numbers), lambda item: item[1] - item[0])

@@ -40,7 +40,7 @@ from perfctl.workloads.script.facts import (
 )
 from perfctl.workloads.script.graphs import GraphCaptureWatch
 from perfctl.workloads.script.options import ScriptOptions
-from perfctl.workloads.script.phases import OptimizerWatch, PhaseRanges, call_after
+from perfctl.workloads.script.phases import OptimizerWatch, PhaseRanges
 from perfctl.workloads.script.record import ScriptRecordWriter, explain_fewer_steps, print_to_stderr
 from perfctl.workloads.script.shapes import StepShapeRecorder, list_tensor_shapes
 from perfctl.workloads.spec import STOPPED_AFTER, WorkloadError, get_first_error_line
@@ -54,6 +54,7 @@ from perfctl.workloads.tracing.composites import (
 from perfctl.workloads.tracing.gradients import iterate_tensors
 from perfctl.workloads.tracing.layers import ModuleNames
 from perfctl.workloads.tracing.versions import (
+    call_after,
     current_task,
     is_capturing_cuda_graph,
     is_compiling,
@@ -121,7 +122,7 @@ class MeasuredSteps:
         self._begin_step()
 
     def close(self, record: WorkloadRecord, is_complete: bool) -> None:
-        """End measuring and fill in the record; ``whole``: the current step ended. Raises
+        """End measuring and fill in the record; ``is_complete``: the current step ended. Raises
         WorkloadError for the trace."""
         self._close_ranges()
         if is_complete:
@@ -172,7 +173,7 @@ UNRECORDED = 8
 
 
 def _never_fail_script(event: Callable[..., None]) -> Callable[..., None]:
-    """An event that never fails the script: after an error of perfctl's own, the script runs
+    """Return an event that never fails the script: after an error of perfctl's own, the script runs
     on unwatched."""
 
     @wraps(event)
@@ -217,9 +218,8 @@ class ScriptWatch:
         """Why perfctl stopped watching before its time; None as long as it did not."""
 
     def _make_step_marker(self) -> StepEndDetector:
-        return StepEndDetector(
-            self._options.marker, self._options.marker_class, self._optimizers.count
-        )
+        kind, _, named = self._options.step_marker.partition(":")
+        return StepEndDetector(kind, named or None, self._optimizers.count)
 
     def start(self, *optimizers: torch.optim.Optimizer) -> None:
         """Called when torch was imported, before the script continues. ``optimizers``: those that
@@ -302,7 +302,7 @@ class ScriptWatch:
 
     @_never_fail_script
     def _after_call(self, module: nn.Module, arguments: Any, *hook_arguments: Any) -> None:
-        """``rest``: (kwargs, result), or (None,) after an exception."""
+        """``hook_arguments``: (kwargs, result), or (None,) after an exception."""
         calls = self._lead.here.calls
         if is_compiling() or all(running is not module for running in calls):
             return
@@ -336,8 +336,8 @@ class ScriptWatch:
             self._step_ended()
 
     def _is_own_call(self, module: nn.Module) -> bool:
-        """Whether it is a call of a model, not of a part of one that a wrapper runs in threads of
-        its own."""
+        """Return whether it is a call of a model, not of a part of one that a wrapper runs in
+        threads of its own."""
         return (
             _counts_as_model(module)
             and "_is_replica" not in module.__dict__
@@ -500,8 +500,8 @@ class ScriptWatch:
 
 
 def can_stop_script_here() -> bool:
-    """Whether the script may end here: in the main thread, and without other ranks, which would
-    wait for it."""
+    """Return whether the script may end here: in the main thread, and without other ranks, which
+    would wait for it."""
     distributed = torch.distributed
     is_alone = not (distributed.is_available() and distributed.is_initialized()) or (
         distributed.get_world_size() == 1
@@ -514,6 +514,6 @@ def can_stop_script_here() -> bool:
 
 
 def _counts_as_model(module: nn.Module) -> bool:
-    """Whether its call counts as one of a model: not for a loss; yes for a compiled function, which
-    may be one."""
+    """Return whether its call counts as one of a model: not for a loss; yes for a compiled
+    function, which may be one."""
     return next(module.parameters(), None) is not None or isinstance(module, CompiledRegion)

@@ -12,17 +12,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from inspect import signature
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from perfctl.records.paper import GpuChoices, OpShape
+from perfctl.workloads.tracing.versions import Args, replace_attribute
 
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
@@ -46,7 +48,7 @@ _GATES = {"lstm": 6, "gru": 5, "rnn_tanh": 2, "rnn_relu": 2}
 and states."""
 
 
-def get_dtype_name(tensor: torch.Tensor) -> str:
+def get_dtype_name(tensor: Tensor) -> str:
     return KINDS.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
 
 
@@ -86,18 +88,25 @@ class GpuKernelChoices:
         functional, vf = torch.nn.functional, torch._VF
         self.attention.clear()
         self.dropouts = self.recurrent = 0
-        before, dropout = functional.scaled_dot_product_attention, torch.dropout
-        functional.scaled_dot_product_attention = partial(_run_gpu_attention, self, before)
-        vf.dropout = torch.dropout = partial(_run_gpu_dropout, self, dropout)
-        for mode in _GATES:
-            setattr(vf, mode, partial(_run_cudnn_recurrent, self, mode, getattr(vf, mode)))
-        try:
+        attention = functional.scaled_dot_product_attention
+        dropout = partial(_run_gpu_dropout, self, torch.dropout)
+        replacements = (
+            (
+                functional,
+                "scaled_dot_product_attention",
+                partial(_run_gpu_attention, self, attention),
+            ),
+            (torch, "dropout", dropout),
+            (vf, "dropout", dropout),
+            *(
+                (vf, mode, partial(_run_cudnn_recurrent, self, mode, getattr(vf, mode)))
+                for mode in _GATES
+            ),
+        )
+        with ExitStack() as stack:
+            for replacement in replacements:
+                stack.callback(replace_attribute(*replacement))
             yield
-        finally:
-            functional.scaled_dot_product_attention = before
-            torch.dropout = dropout
-            for name in ("dropout", *_GATES):
-                delattr(vf, name)
 
 
 def _run_gpu_attention(
@@ -121,16 +130,15 @@ def _run_gpu_attention(
         enable_gqa=enable_gqa,
     )
     tensors = [query, key, value, attn_mask]
-    if any(isinstance(item, torch.Tensor) and item.is_nested for item in tensors):
+    if any(isinstance(item, Tensor) and item.is_nested for item in tensors):
         kernels.attention["of nested tensors, as this device runs it"] += 1
         return run(*tensors)
     query, key, value, attn_mask = tensors = _cast_to_autocast_type(*tensors)
     if not query.is_meta:
         kernels.attention["as this device runs it, because it has data"] += 1
         return run(*tensors)
-    kernel, reason = choose_attention_kernel(
-        kernels.gpu, query, key, value, attn_mask, dropout_p, is_causal, enable_gqa
-    )
+    call = AttentionCall(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+    kernel, reason = choose_attention_kernel(kernels.gpu, call)
     text = f"{kernel} kernel{f' ({reason})' if reason else ''}, {get_dtype_name(query)}"
     kernels.attention[f"{text}, head size {query.shape[-1]}"] += 1
     scale = query.shape[-1] ** -0.5 if scale is None else scale
@@ -173,30 +181,32 @@ def _cast_to_autocast_type(*tensors: Any) -> list[Any]:
     to = torch.get_autocast_dtype("cuda")
     return [
         item.to(to)
-        if isinstance(item, torch.Tensor)
-        and item.is_floating_point()
-        and item.dtype != torch.float64
+        if isinstance(item, Tensor) and item.is_floating_point() and item.dtype != torch.float64
         else item
         for item in tensors
     ]
 
 
-def choose_attention_kernel(
-    gpu: GpuChoices,
-    query: Any,
-    key: Any,
-    value: Any,
-    mask: Any,
-    dropout: float,
-    causal: bool,
-    grouped: bool,
-) -> tuple[str, str]:
-    """(kernel that a GPU takes for dense tensors, why not an earlier one; "" for the first one that
-    PyTorch tries)."""
+class AttentionCall(NamedTuple):
+    """What a kernel of attention must take: dense tensors and settings."""
+
+    query: Any
+    key: Any
+    value: Any
+    mask: Any
+    dropout: float
+    causal: bool
+    grouped: bool
+    """Whether several heads of queries share one of keys."""
+
+
+def choose_attention_kernel(gpu: GpuChoices, call: AttentionCall) -> tuple[str, str]:
+    """Return (kernel that a GPU takes for dense tensors, why not an earlier one; "" for the first
+    one that PyTorch tries)."""
     refused = {
-        "cudnn": _explain_no_cudnn(gpu, query, key, value, mask, dropout, grouped),
-        "flash": _explain_no_flash(gpu, query, key, value, mask, dropout, causal, grouped),
-        "efficient": _explain_no_efficient(gpu, query, key, value, grouped),
+        "cudnn": _explain_no_cudnn(gpu, call),
+        "flash": _explain_no_flash(gpu, call),
+        "efficient": _explain_no_efficient(gpu, call),
         "math": "",
     }
     if gpu.attention != "auto":
@@ -216,10 +226,9 @@ def choose_attention_kernel(
     raise AssertionError("math always runs")
 
 
-def _explain_no_fused_kernel(
-    query: Any, key: Any, value: Any, grouped: bool, types: tuple[Any, ...]
-) -> str:
-    """What keeps every fused kernel from running."""
+def _explain_no_fused_kernel(call: AttentionCall, types: tuple[Any, ...]) -> str:
+    """Return what keeps every fused kernel from running."""
+    query, key, value, *_, grouped = call
     if not query.dim() == key.dim() == value.dim() == 4:
         return "needs 4 dimensions"
     if not query.dtype == key.dtype == value.dtype or query.dtype not in types:
@@ -236,22 +245,14 @@ def _explain_no_fused_kernel(
     return ""
 
 
-def _explain_no_flash(
-    gpu: GpuChoices,
-    query: Any,
-    key: Any,
-    value: Any,
-    mask: Any,
-    dropout: float,
-    causal: bool,
-    grouped: bool,
-) -> str:
+def _explain_no_flash(gpu: GpuChoices, call: AttentionCall) -> str:
+    query, key, value, mask, dropout, causal, _ = call
     size = query.shape[-1]
     if mask is not None:
         return "takes no mask"
     if gpu.capability < (8, 0):
         return "needs sm_80"
-    if refused := _explain_no_fused_kernel(query, key, value, grouped, HALF):
+    if refused := _explain_no_fused_kernel(call, HALF):
         return refused
     if not size == key.shape[-1] == value.shape[-1] or size > 256:
         return f"takes no head size {size}"
@@ -266,10 +267,11 @@ def _explain_no_flash(
     )
 
 
-def _explain_no_efficient(gpu: GpuChoices, query: Any, key: Any, value: Any, grouped: bool) -> str:
+def _explain_no_efficient(gpu: GpuChoices, call: AttentionCall) -> str:
+    query, key, value, *_ = call
     ampere = gpu.capability >= (8, 0)
     if refused := _explain_no_fused_kernel(
-        query, key, value, grouped, (*HALF, torch.float32) if ampere else (HALF[0], torch.float32)
+        call, (*HALF, torch.float32) if ampere else (HALF[0], torch.float32)
     ):
         return refused
     half = query.dtype in HALF
@@ -281,12 +283,11 @@ def _explain_no_efficient(gpu: GpuChoices, query: Any, key: Any, value: Any, gro
     return ""
 
 
-def _explain_no_cudnn(
-    gpu: GpuChoices, query: Any, key: Any, value: Any, mask: Any, dropout: float, grouped: bool
-) -> str:
+def _explain_no_cudnn(gpu: GpuChoices, call: AttentionCall) -> str:
+    query, key, value, mask, dropout, *_ = call
     if gpu.capability < (8, 0):
         return "needs sm_80"
-    if refused := _explain_no_fused_kernel(query, key, value, grouped, HALF):
+    if refused := _explain_no_fused_kernel(call, HALF):
         return refused
     sizes = query.shape[-1], value.shape[-1]
     if mask is not None and mask.requires_grad:
@@ -305,8 +306,8 @@ def _explain_no_cudnn(
     )
 
 
-def count_scratch_bytes(name: str, args: tuple[Any, ...]) -> int:
-    """Bytes that a kernel takes while it runs, beside what it returns; 0 for all others.
+def count_scratch_bytes(name: str, args: Args) -> int:
+    """Return bytes that a kernel takes while it runs, beside what it returns; 0 for all others.
 
     cuDNN's attention does not publish its own; it also adds up the queries' gradient in fp32, so
     flash's is taken.
@@ -344,8 +345,8 @@ def _run_gpu_dropout(
 
 
 def undo_gpu_dropout_operations(ops: tuple[OpShape, ...]) -> tuple[OpShape, ...]:
-    """The operations with dropout as other devices run it: counts do not depend on whether memory
-    was asked for."""
+    """Return the operations, with dropout as other devices run it: counts do not depend on whether
+    memory was asked for."""
     counted: list[OpShape] = []
     for op in ops:
         if op.op == "aten.native_dropout":
@@ -428,7 +429,7 @@ class _CudnnRecurrent(torch.autograd.Function):
 def choose_optimizer_update(
     kind: type, settings: dict[str, Any], update: str
 ) -> tuple[dict[str, Any], str]:
-    """(settings of an optimizer, which way they make it update on a GPU). ``update``: one of
+    """Return (settings of an optimizer, which way they make it update on a GPU). ``update``: one of
     UPDATES, as far as it has it."""
     if settings.get("fused") or settings.get("foreach") is not None:
         return settings, "fused" if settings.get("fused") else "foreach" if settings[

@@ -3,8 +3,8 @@ that a GPU would run.
 
 torch's own CUDA autocast leaves tensors of other devices alone, and autocast for CPUs has other
 lists. So CUDA's lists are registered at a dispatch key of autocast that no device uses, and only
-while a :class:`Autocast` is entered. The key sits above autograd, as autocast does: casts have
-gradients, and composites written in C++ are cast where they are in torch.
+while a :class:`TracedAutocast` is entered. The key sits above autograd, as autocast does: casts
+have gradients, and composites written in C++ are cast where they are in torch.
 
 Lists: ``aten/src/ATen/autocast_mode.h`` and "Autocast Op Reference" of PyTorch's documentation. Of
 the lists, only what the installed torch registers for CUDA is used. Imports torch.
@@ -30,6 +30,7 @@ import torch.utils.checkpoint
 from torch import Tensor
 
 from perfctl.workloads.tracing.gradients import iterate_tensors
+from perfctl.workloads.tracing.versions import Args, Kwargs
 
 MULTIPLE = 16
 """Of rows, inputs and outputs of a layer; others are left in the type of autocast."""
@@ -80,18 +81,18 @@ IN_FLOAT32_AND_BACK = "roi_align roi_pool ps_roi_align ps_roi_pool deform_conv2d
 _KEY = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
 _KEYS = torch._C.DispatchKeySet(_KEY)
 _Op = Callable[..., Any]
-_Kernel = Callable[[_Op, tuple[Any, ...], dict[str, Any]], Any]
+_Kernel = Callable[[_Op, Args, Kwargs], Any]
 
 
 def can_multiply_in_fp8(data: Tensor, weight: Tensor) -> bool:
-    """Whether the product can run in FP8."""
+    """Return whether the product can run in FP8."""
     width = data.shape[-1] if data.dim() else 0
     sizes = (*weight.shape, width, data.numel() // max(width, 1))
     return weight.dim() == 2 and all(size and size % MULTIPLE == 0 for size in sizes)
 
 
 def cast_and_transpose(matrix: Tensor, dtype: torch.dtype) -> Tensor:
-    """A cast copy whose columns became rows."""
+    """Return a cast copy whose columns became rows."""
     return matrix.t().to(dtype, memory_format=torch.contiguous_format)
 
 
@@ -190,7 +191,7 @@ class TracedAutocast:
         return bool(torch.is_autocast_enabled("cuda"))
 
     def convert_dtypes(self, dtypes: tuple[str, ...]) -> tuple[str, ...]:
-        """The types of the tensors of an operation that runs in the type of autocast, after
+        """Return the types of the tensors of an operation that runs in the type of autocast, after
         the casts."""
         if not self.on:
             return dtypes
@@ -223,7 +224,7 @@ class TracedAutocast:
                     )
 
     def _make_operator_kernel(self, op: _Op, kernel: _Kernel) -> _Op:
-        """The kernel of one operator; what it calls passes no autocast again."""
+        """Return the kernel of one operator; what it calls passes no autocast again."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
             with torch._C._ExcludeDispatchKeyGuard(_KEYS):
@@ -231,7 +232,7 @@ class TracedAutocast:
 
         return run
 
-    def _run_in_lower_type(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_in_lower_type(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         if self._scale is not None and op is torch.ops.aten.linear.default and self.in_linear():
             data, weight = args[:2]
             bias = args[2] if len(args) > 2 else kwargs.get("bias")
@@ -242,15 +243,13 @@ class TracedAutocast:
             **self._cast_tensors_in(kwargs, self._get_lower_type()),
         )
 
-    def _run_in_float32(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_in_float32(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         return op(
             *self._cast_tensors_in(args, torch.float32),
             **self._cast_tensors_in(kwargs, torch.float32),
         )
 
-    def _run_with_float32_result(
-        self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _run_with_float32_result(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         if not self._is_castable(args[0]):
             return op(*args, **kwargs)
         name = op.name()  # type: ignore[attr-defined]
@@ -284,7 +283,7 @@ class TracedAutocast:
             kwargs = {**kwargs, "dtype": torch.float32}
         return op(*args, **kwargs)
 
-    def _run_in_widest_type(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_in_widest_type(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         lower = self._get_lower_type()
         types = {
             tensor.dtype
@@ -296,18 +295,16 @@ class TracedAutocast:
         to = torch.float32 if torch.float32 in types else lower
         return op(*self._cast_tensors_in(args, to), **self._cast_tensors_in(kwargs, to))
 
-    def _run_recurrent_layer(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_recurrent_layer(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         return op(
             *self._cast_tensors_in(args, self._get_lower_type(), cache=False),
             **self._cast_tensors_in(kwargs, self._get_lower_type(), cache=False),
         )
 
-    def _run_in_float32_and_cast_back(
-        self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _run_in_float32_and_cast_back(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         return self._cast_tensor(self._run_in_float32(op, args, kwargs), args[0].dtype, cache=False)
 
-    def _refuse_operator(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _refuse_operator(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         raise AutocastRefused(
             "binary_cross_entropy is unsafe under autocast and raises an error there; "
             "use binary_cross_entropy_with_logits (BCEWithLogitsLoss)"
@@ -316,7 +313,7 @@ class TracedAutocast:
     def _multiply_in_fp8(
         self, data: Tensor, weight: Tensor, bias: Tensor | None, scale: Tensor
     ) -> Tensor:
-        """The weight is cast to FP8 once a step, the input each time."""
+        """Return a product in FP8: the weight is cast once per step, the input each time."""
         rows = self._cast_tensor(data, self._get_lower_type(), cache=True).reshape(
             -1, data.shape[-1]
         )
@@ -358,7 +355,7 @@ class TracedAutocast:
         )
 
     def _cast_tensor(self, tensor: Tensor, dtype: torch.dtype, cache: bool) -> Tensor:
-        """The tensor in this type. Weights that need a gradient are cast once in a region
+        """Return the tensor in this type. Weights that need a gradient are cast once in a region
         (``cached_cast`` of autocast_mode.cpp)."""
         if not self._is_castable(tensor) or tensor.dtype == dtype:
             return tensor
@@ -384,8 +381,8 @@ class TracedAutocast:
         return cast_tensor
 
     def _list_torch_patches(self) -> Iterator[tuple[str, Any, Any]]:
-        """(name, where, replacement): regions of every device are regions of CUDA, with or without
-        a GPU."""
+        """Yield (name, owner, replacement): regions of every device are regions of CUDA, with or
+        without a GPU."""
         enter, enabled_on, dtype_on = (
             torch.autocast.__init__,
             torch.is_autocast_enabled,
@@ -436,7 +433,7 @@ class TracedAutocast:
 
 
 def _is_cast_on_cuda(name: str) -> bool:
-    """Whether the installed torch registers the operator for CUDA's autocast."""
+    """Return whether the installed torch registers the operator for CUDA's autocast."""
     try:
         return bool(
             torch._C._dispatch_has_kernel_for_dispatch_key(name, torch._C.DispatchKey.AutocastCUDA)

@@ -17,11 +17,19 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules import module as module_hooks
 
 from perfctl.records.masks import BLOCKS, UNREAD, describe_attention_mask
-from perfctl.workloads.tracing.versions import HAS_ALWAYS, HIDDEN, ModuleCallPatch, is_compiling
+from perfctl.workloads.tracing.versions import (
+    HAS_ALWAYS,
+    HIDDEN,
+    Args,
+    Kwargs,
+    ModuleCallPatch,
+    is_compiling,
+    replace_attribute,
+)
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
@@ -66,13 +74,13 @@ class CompositeCall:
         self.dtypes = tuple(str(tensor.dtype).replace("torch.", "") for tensor in tensors)
 
 
-def is_recurrent(module: torch.nn.Module) -> bool:
-    """Whether the module's forward is torch's own LSTM, GRU or RNN."""
-    return isinstance(module, torch.nn.RNNBase)
+def is_recurrent(module: nn.Module) -> bool:
+    """Return whether the module's forward is torch's own LSTM, GRU or RNN."""
+    return isinstance(module, nn.RNNBase)
 
 
 def fill_rnn_call(
-    call: CompositeCall, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    call: CompositeCall, module: Any, args: Args, kwargs: Kwargs, output: Any
 ) -> None:
     """Fill ``call`` from one forward of an RNNBase: shapes as given, packed steps as their sum.
 
@@ -81,7 +89,7 @@ def fill_rnn_call(
     data_or_packed = args[0] if args else kwargs["input"]
     states = args[1] if len(args) > 1 else kwargs.get("hx")
     states = () if states is None else states if isinstance(states, tuple) else (states,)
-    packed = not isinstance(data_or_packed, torch.Tensor)
+    packed = not isinstance(data_or_packed, Tensor)
     data = data_or_packed.data if packed else data_or_packed
     directions, projected = 2 if module.bidirectional else 1, getattr(module, "proj_size", 0)
     if packed:
@@ -113,8 +121,8 @@ def fill_rnn_call(
 
 def fill_attention_call(
     call: CompositeCall,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: Args,
+    kwargs: Kwargs,
     output: Any,
     module: nn.Module | None = None,
 ) -> None:
@@ -125,7 +133,7 @@ def fill_attention_call(
     """
     names = {**dict(zip(_ATTENTION, args)), **kwargs}
     values = [names.get(name) for name in ("query", "key", "value", "attn_mask")]
-    inputs = tuple(item if isinstance(item, torch.Tensor) else None for item in values)
+    inputs = tuple(item if isinstance(item, Tensor) else None for item in values)
     query, key, value, mask = inputs
     grad = torch.is_grad_enabled()
     call.op = "perfctl.scaled_dot_product_attention"
@@ -169,7 +177,7 @@ def add_block_mask_scores(call: CompositeCall, mask: Any) -> None:
     *_, height, width, _ = mask
     if height >= queries and width >= keys:
         return
-    tensors = mask if isinstance(mask[0], torch.Tensor) else mask[2:]  # lengths, from torch 2.6 on
+    tensors = mask if isinstance(mask[0], Tensor) else mask[2:]  # lengths, from torch 2.6 on
     blocks = [pair for pair in (tensors[:2], tensors[2:4]) if pair[0] is not None]
     if any(count.is_meta for count, _ in blocks):
         call.attributes["upper_bound"] = BLOCKS
@@ -188,7 +196,7 @@ def add_block_mask_scores(call: CompositeCall, mask: Any) -> None:
 
 
 def fill_vecdot_call(
-    call: CompositeCall, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    call: CompositeCall, args: Args, kwargs: Kwargs, output: Any, module: Any
 ) -> None:
     """Fill ``call`` from one torch.linalg.vecdot, whose operators are elementwise although the work
     is that of an einsum.
@@ -208,7 +216,8 @@ def fill_vecdot_call(
 
 
 def is_compiled_region(module: nn.Module) -> bool:
-    """Whether the module's forward is one region: compiled in place, by a wrapper, or scripted."""
+    """Return whether the module's forward is one region: compiled in place, by a wrapper, or
+    scripted."""
     in_place = module.__dict__.get("_compiled_call_impl") is not None
     return (
         in_place
@@ -218,7 +227,7 @@ def is_compiled_region(module: nn.Module) -> bool:
 
 
 def is_torch_compile_wrapper(module: nn.Module) -> bool:
-    """Whether it is the result of ``torch.compile(model)``."""
+    """Return whether it is the result of ``torch.compile(model)``."""
     return "_orig_mod" in module.__dict__.get("_modules", ())
 
 
@@ -252,13 +261,13 @@ def run_without_compilation() -> Iterator[None]:
 
 
 def holds_only_packed_parameters(module: nn.Module) -> bool:
-    """Whether it only holds packed parameters of the quantized module above it."""
+    """Return whether it only holds packed parameters of the quantized module above it."""
     if isinstance(module, nn.ModuleList):
         return len(module) > 0 and all(map(holds_only_packed_parameters, module))
     return type(module).__name__ in _PACKED and ".quantized" in type(module).__module__
 
 
-def unpack_quantized_parameters(module: nn.Module) -> list[torch.Tensor]:
+def unpack_quantized_parameters(module: nn.Module) -> list[Tensor]:
     """Weights and biases that a quantized module packs into objects of torch; [] of any other."""
     if holds_only_packed_parameters(module):
         return []
@@ -279,7 +288,7 @@ def unpack_quantized_parameters(module: nn.Module) -> list[torch.Tensor]:
     objects += [inner for cell in cells for inner in cell.__getstate__()[0][-1]]
     unpacked = [item.unpack() for item in objects if hasattr(item, "unpack")]
     parts = (item if isinstance(item, (tuple, list)) else (item,) for item in unpacked)
-    return [part for tensors in parts for part in tensors if isinstance(part, torch.Tensor)]
+    return [part for tensors in parts for part in tensors if isinstance(part, Tensor)]
 
 
 class CompiledRegion(nn.Module):
@@ -393,12 +402,7 @@ def run_compiled_functions_as_regions() -> Callable[[], None]:
         )
         return compiled if unchanged else _wrap_in_region(model, compiled)
 
-    def undo() -> None:
-        if torch.compile is watched:
-            torch.compile = compile
-
-    torch.compile = watched
-    return undo
+    return replace_attribute(torch, "compile", watched)
 
 
 def _wrap_in_region(function: Any, compiled: Any) -> Any:
@@ -415,7 +419,7 @@ def _wrap_in_region(function: Any, compiled: Any) -> Any:
         hooks = _sort_installed_hooks()  # some may have been installed by the others for this call
         for item in hooks:
             item._remove_handles()
-        hook_arguments: tuple[Any, ...] = (None,)
+        hook_arguments: Args = (None,)
         try:
             result = compiled(*args, **kwargs)
             hook_arguments = kwargs, result

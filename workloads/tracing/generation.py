@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfctl.records.paper import CacheTensor, StepTrace, TracedStep
@@ -44,8 +45,8 @@ class GenerationStepTracer:
         )
 
     def at(self, context: int) -> StepTrace:
-        """The step whose token is number ``context`` of the decoder: those before it are in the
-        cache, or are run again."""
+        """Return the step whose token is number ``context`` of the decoder: those before it are in
+        the cache, or are run again."""
         generator, device = self.generator, self.device
         try:
             before = context - 1 if self.cached else 1
@@ -110,16 +111,14 @@ class _MetaRunningMode(TorchDispatchMode):
         return operations.run(func, name, args, kwargs or {})
 
 
-def iterate_cache_tensors(cache: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """(Place, tensor) of every tensor of a cache that holds values: in tuples, lists, dictionaries
-    and objects."""
+def iterate_cache_tensors(cache: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield (Place, tensor) of every tensor of a cache that holds values: in tuples, lists,
+    dictionaries and objects."""
     yield from _iterate_tensors(cache, "", set())
 
 
-def _iterate_tensors(
-    value: Any, name: str, visited: set[int]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(value, torch.Tensor):
+def _iterate_tensors(value: Any, name: str, visited: set[int]) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
         if value.numel() and value.dim() and (value.is_floating_point() or value.is_complex()):
             yield name, value
         return
@@ -129,7 +128,7 @@ def _iterate_tensors(
         parts = [(str(index), part) for index, part in enumerate(value)]
     elif (
         hasattr(value, "__dict__")
-        and not isinstance(value, (type, torch.nn.Module))
+        and not isinstance(value, (type, nn.Module))
         and not callable(value)
     ):
         parts = list(vars(value).items())

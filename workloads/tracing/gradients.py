@@ -155,7 +155,7 @@ def _hook_leaf_node(
 
 
 def _classify_gradient_node(node: Any, below: Any) -> tuple[str, bool]:
-    """(direction, whether the node's result depends only on parameters).
+    """Return (direction, whether the node's result depends only on parameters).
 
     grad_weight: its gradients go only to parameters; grad_input: to none; backward: to both. A
     cast, viewed or normalised parameter still counts as one. A missing edge is an input without
@@ -179,7 +179,7 @@ def _classify_gradient_node(node: Any, below: Any) -> tuple[str, bool]:
 
 
 def iterate_output_tensors(value: Any, deep: bool = True) -> Iterator[Tensor]:
-    """The tensors in a module's output, inside tuples, lists, dictionaries, dataclasses and
+    """Yield the tensors in a module's output, inside tuples, lists, dictionaries, dataclasses and
     other objects."""
     parts: Iterable[Any] = ()
     if isinstance(value, Tensor):
@@ -197,7 +197,8 @@ def iterate_output_tensors(value: Any, deep: bool = True) -> Iterator[Tensor]:
 
 
 def iterate_tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in tuples, lists and dictionaries, in order; of another object, its ``data``."""
+    """Yield the tensors in tuples, lists and dictionaries, in order; of another object, its
+    ``data``."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (tuple, list, dict)):

@@ -14,13 +14,13 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, islice
 from types import FrameType
 from typing import Any, Callable, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from perfctl.workloads.tracing.composites import (
@@ -85,8 +85,8 @@ def _split_dotted_name(name: str) -> list[str]:
 
 
 def _find_name_in_line(frame: FrameType, module: object) -> list[str]:
-    """The name by which the running line calls ``module``. Before Python 3.11 a frame tells its
-    line, but not its column."""
+    """Return the name by which the running line calls ``module``. Before Python 3.11 a frame tells
+    its line, but not its column."""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
     for match in _CALLED.finditer(line):
         parts = _split_dotted_name(match[1])
@@ -97,7 +97,7 @@ def _find_name_in_line(frame: FrameType, module: object) -> list[str]:
 
 
 def _read_call_source(frame: FrameType) -> str:
-    """The source line, from the start of the running call; "" without source."""
+    """Return the source line, from the start of the running call; "" without source."""
     position = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
     if position is None or position[0] is None or position[2] is None:
         return ""
@@ -106,7 +106,7 @@ def _read_call_source(frame: FrameType) -> str:
 
 
 def _resolve_dotted_name(scope: dict[str, Any], parts: list[str]) -> object:
-    """The object with a dotted global name, found without running code of the script."""
+    """Return the object with a dotted global name, found without running code of the script."""
     value: Any = scope.get(parts[0])
     for part in parts[1:]:
         attributes = getattr(value, "__dict__", {})
@@ -130,7 +130,7 @@ class ModuleNames:
     """
 
     def __init__(self, root: nn.Module | None = None, root_name: str | None = None) -> None:
-        """``root``: the model, if known; its name is ``own``, else its class."""
+        """``root``: the model, if known; its name is ``root_name``, else its class."""
         self._known: dict[int, _NamedModule] = {}
         self._holders: dict[int, tuple[weakref.ref[nn.Module], str, str]] = {}
         self._replicated: dict[int, str] = {}
@@ -158,12 +158,12 @@ class ModuleNames:
     def find(
         self, module: nn.Module, enclosing: nn.Module | None, roots: bool = True
     ) -> str | None:
-        """Name of a module that is being called; ``around``: the innermost running module with
+        """Name of a module that is being called; ``enclosing``: the innermost running module with
         a name.
 
-        None for a module that is not registered below ``around``: its work counts for ``around``.
-        ``roots``: whether a module outside of others becomes a root (not during backward).
-        """
+        None for a module that is not registered below ``enclosing``: its work counts for
+        ``enclosing``. ``roots``: whether a module outside of others becomes a root (not during
+        backward)."""
         name_before = self.name_of(module)
         if name_before is not None:
             return name_before
@@ -189,11 +189,11 @@ class ModuleNames:
         return entry.name if entry is not None and entry.module() is module else None
 
     def is_part_of_model(self, module: nn.Module) -> bool:
-        """Whether it has a name, and belongs to a larger model."""
+        """Return whether it has a name, and belongs to a larger model."""
         name = self.name_of(module)
         return name is not None and name not in self._roots
 
-    def find_layer_of_parameter(self, parameter: torch.Tensor) -> str | None:
+    def find_layer_of_parameter(self, parameter: Tensor) -> str | None:
         entry = self._holders.get(id(parameter))
         if entry is None:
             return None
@@ -210,7 +210,7 @@ class ModuleNames:
         return entry[2] if current is parameter else None
 
     def _choose_root_name(self, module: nn.Module) -> str:
-        """The name in the script, else the class; numbered when another model has it.
+        """Return the name in the script, else the class; numbered when another model has it.
 
         Modules without parameters (losses) share the name of their class: some scripts create one
         per step.
@@ -231,7 +231,7 @@ class ModuleNames:
         return name
 
     def _find_late_name(self, module: nn.Module, enclosing: nn.Module) -> str | None:
-        """The name of a module that was registered after its root got its name."""
+        """Return the name of a module that was registered after its root got its name."""
         above = self._known.get(id(enclosing))
         path = (
             next((path for path, below in enclosing.named_modules() if below is module), None)
@@ -271,7 +271,7 @@ class ModuleNames:
 
 
 def _unwrap_model(module: nn.Module) -> nn.Module:
-    """The model inside torch.compile's or a multi-device wrapper."""
+    """Return the model inside torch.compile's or a multi-device wrapper."""
     while (
         inner := module.__dict__.get("_modules", {}).get(
             "module" if is_parallel(module) else "_orig_mod"
@@ -282,7 +282,8 @@ def _unwrap_model(module: nn.Module) -> nn.Module:
 
 
 def escape_layer_path(path: str) -> str:
-    """A path that every profiler records unchanged; other characters become their number (U+00E9).
+    """Return a path that every profiler records unchanged; other characters become their number
+    (U+00E9).
 
     The traces of torch 2.15 omit ranges with non-ASCII characters, drop line ends, and change
     double quotes to single.
@@ -291,7 +292,8 @@ def escape_layer_path(path: str) -> str:
 
 
 def is_parallel(module: nn.Module) -> bool:
-    """Whether it is DataParallel or DistributedDataParallel, which hold the model as ``module``."""
+    """Return whether it is DataParallel or DistributedDataParallel, which hold the model as
+    ``module``."""
     return isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel))
 
 
@@ -317,7 +319,7 @@ class LayerFrame:
     recompute: bool = False
     """The call runs during backward, repeated by activation checkpointing."""
     call: CompositeCall | None = None
-    module: torch.nn.Module | None = None
+    module: nn.Module | None = None
     """The innermost running module with a name."""
 
 
@@ -334,9 +336,8 @@ class LayerStack:
         self.stack: list[LayerFrame] = [self.outside]
         self.starts: list[int] = [0]
         self.made_by: list[LayerFrame] = [self.outside]
-        self.task_grad: dict[int, bool] = {}
 
-    def learn(self, name: str, module: torch.nn.Module) -> None:
+    def learn(self, name: str, module: nn.Module) -> None:
         self.frames_of.setdefault(name, _make_layer_frame(name, module))
         if is_recurrent(module):
             self.recurrent.add(name)
@@ -362,7 +363,7 @@ class LayerStack:
         self.mark(self.stack[-1])
         return frame
 
-    def make_frame(self, module: torch.nn.Module) -> LayerFrame:
+    def make_frame(self, module: nn.Module) -> LayerFrame:
         above = self.top
         if above.call is not None:
             return above
@@ -389,36 +390,30 @@ class LayerStack:
         return frame
 
     def now(self) -> tuple[LayerFrame, str, int | None]:
-        """(frame, direction, sequence number of the running node or None outside of backward)."""
+        """Return (frame, direction, sequence number of the running node or None outside of
+        backward)."""
         node: Any = current_node()
         if node is None or self.top.recompute:
             return self.top, "forward", None
-        grad = torch.is_grad_enabled()
-        is_repeated = grad and not self.task_grad.setdefault(current_task(), grad)
         number = node._sequence_nr()
         if number == LEAF:
             layer = self.names.find_layer_of_parameter(node.variable) or ""
             return self.frames_of.get(layer, self.outside), "backward", None
-        frame = self.made_by[bisect_right(self.starts, number) - 1]
-        return (
-            (replace(frame, recompute=True), "forward", None)
-            if is_repeated
-            else (frame, "backward", number)
-        )
+        return self.made_by[bisect_right(self.starts, number) - 1], "backward", number
 
 
-def _make_layer_frame(name: str, module: torch.nn.Module, recompute: bool = False) -> LayerFrame:
+def _make_layer_frame(name: str, module: nn.Module, recompute: bool = False) -> LayerFrame:
     return LayerFrame(
         name, get_layer_class_name(module), is_single_layer(module), recompute, None, module
     )
 
 
-def is_single_layer(module: torch.nn.Module) -> bool:
-    """Whether it is a single layer: torch's own forward, without submodules (attention may have its
-    projections)."""
+def is_single_layer(module: nn.Module) -> bool:
+    """Return whether it is a single layer: torch's own forward, without submodules (attention may
+    have its projections)."""
     if isinstance(module, torch.jit.ScriptModule):  # its class has no forward to ask for
         return False
     forward = getattr(type(module).forward, "__module__", "") or ""
     if not forward.startswith("torch.nn.modules."):
         return False
-    return isinstance(module, torch.nn.MultiheadAttention) or next(module.children(), None) is None
+    return isinstance(module, nn.MultiheadAttention) or next(module.children(), None) is None

@@ -12,12 +12,14 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from perfctl.records.paper import MemoryTrace, TensorAllocation
 
 
-def get_storage(tensor: torch.Tensor) -> Any:
-    """The tensor's storage; None for a sparse or wrapping tensor, which has none of its own."""
+def get_storage(tensor: Tensor) -> Any:
+    """Return the tensor's storage; None for a sparse or wrapping tensor, which has none of its
+    own."""
     if tensor.layout is not torch.strided:
         return None
     try:
@@ -57,19 +59,19 @@ class LiveStorages:
         self.forward_ends = 0
         self.backward_ends = 0
 
-    def add_existing_tensor(self, tensor: torch.Tensor, category: str) -> None:
+    def add_existing_tensor(self, tensor: Tensor, category: str) -> None:
         """Add a tensor that exists before anything runs: parameter, buffer, input, optimizer."""
         self._meet(tensor, category, 0)
 
-    def hold(self, packed: list[torch.Tensor], category: str) -> None:
-        """Add copies of tensors that a module packed where no tensor shows them; they stay."""
-        for tensor in packed:
+    def hold_packed(self, parameters: list[Tensor]) -> None:
+        """Add parameters that a module packed where no tensor shows them; they stay."""
+        for tensor in parameters:
             size = tensor.numel() * tensor.element_size()
-            self.slots.append(StorageSlot(size, category, 0))
+            self.slots.append(StorageSlot(size, "parameter", 0))
             self.alive[-len(self.slots)] = self.slots[-1]
 
     def see(self, result: Any, layer: str, direction: str, op: str) -> None:
-        if isinstance(result, torch.Tensor):
+        if isinstance(result, Tensor):
             self._meet(result, "temporary", self.clock + 1, layer, direction, op)
         elif isinstance(result, (tuple, list)):
             for item in result:
@@ -87,7 +89,7 @@ class LiveStorages:
 
     def _meet(
         self,
-        tensor: torch.Tensor,
+        tensor: Tensor,
         category: str,
         moment: int,
         layer: str = "",
@@ -133,7 +135,7 @@ class LiveStorages:
     def end_backward(self) -> None:
         self.backward_ends = self.clock
 
-    def note_gradients(self, model: torch.nn.Module) -> None:
+    def note_gradients(self, model: nn.Module) -> None:
         for parameter in model.parameters():
             storage = get_storage(parameter.grad) if parameter.grad is not None else None
             if storage is not None and (slot := self.alive.get(storage._cdata)):

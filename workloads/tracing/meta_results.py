@@ -13,14 +13,16 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor, nn
 
 from perfctl.workloads.tracing.gradients import iterate_tensors
+from perfctl.workloads.tracing.versions import Args, Kwargs
 
 KEPT = 50_000
 """Results; then all are forgotten."""
 FRESH, IN_PLACE = "fresh", "in place"
 _DEPENDS = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_PLAIN = (Tensor, nn.Parameter)
 _SAME = (
     int,
     float,
@@ -58,8 +60,8 @@ _shapes: dict[TensorRecipe, int] = {}
 """A number for each, so that the key of an optimizer's thousand tensors is short."""
 
 
-def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The operator's result, kept or computed."""
+def run(func: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Return the operator's result, kept or computed."""
     kind = _kinds.get(func)
     if kind is None:
         kind = _kinds[func] = _classify_operator(func)
@@ -100,23 +102,23 @@ def _classify_operator(func: Any) -> str:
     return IN_PLACE if in_place and all(value.alias_info is not None for value in returned) else ""
 
 
-def _make_cache_key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
+def _make_cache_key(func: Any, args: Args, kwargs: Kwargs) -> Hashable | None:
     """None where an argument is not known to decide the result by its shape alone."""
     parts: list[Any] = [func, torch.get_default_dtype()]
     met = False
     for value in (*args, *kwargs.values()) if kwargs else args:
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             described: Hashable = _intern_tensor_description(value)
             met = True
         elif isinstance(value, (list, tuple)):
             items = [
                 _intern_tensor_description(item)
-                if isinstance(item, torch.Tensor)
+                if isinstance(item, Tensor)
                 else _make_typed_scalar(item)
                 for item in value
             ]
             described = None if None in items else tuple(items)
-            met = met or any(isinstance(item, torch.Tensor) for item in value)
+            met = met or any(isinstance(item, Tensor) for item in value)
         else:
             described = _make_typed_scalar(value)
         if described is None:
@@ -125,7 +127,7 @@ def _make_cache_key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return (*parts, *kwargs) if met else None
 
 
-def _intern_tensor_description(tensor: torch.Tensor) -> int | None:
+def _intern_tensor_description(tensor: Tensor) -> int | None:
     plain = type(tensor) in _PLAIN and tensor.is_meta and tensor.layout is torch.strided
     if not plain or tensor.dtype.is_complex or tensor.is_neg():
         return None
@@ -139,12 +141,12 @@ def _make_typed_scalar(value: Any) -> tuple[Any, ...] | None:
     return (type(value), value) if isinstance(value, _SAME) else None
 
 
-def _describe_fresh_result(result: Any, args: tuple[Any, ...]) -> ResultRecipe | None:
+def _describe_fresh_result(result: Any, args: Args) -> ResultRecipe | None:
     kind = type(result) if type(result) in (tuple, list) else None
     parts = [result] if kind is None else list(result)
     tensors = [part for part in parts if part is not None]
     if not tensors or not all(
-        isinstance(tensor, torch.Tensor) and _intern_tensor_description(tensor) is not None
+        isinstance(tensor, Tensor) and _intern_tensor_description(tensor) is not None
         for tensor in tensors
     ):
         return None
@@ -161,19 +163,19 @@ def _describe_fresh_result(result: Any, args: tuple[Any, ...]) -> ResultRecipe |
     return ResultRecipe(likes, kind)
 
 
-def _describe_in_place_result(result: Any, args: tuple[Any, ...]) -> ResultRecipe | None:
+def _describe_in_place_result(result: Any, args: Args) -> ResultRecipe | None:
     if result is None:
         return ResultRecipe((), None)
     index = next((index for index, value in enumerate(args) if value is result), None)
     return ResultRecipe((), None, index) if index is not None else None
 
 
-def _make_result(recipe: ResultRecipe, args: tuple[Any, ...]) -> Any:
+def _make_result(recipe: ResultRecipe, args: Args) -> Any:
     if not recipe.parts:
         return None if recipe.argument is None else args[recipe.argument]
     tensors = [None if like is None else _make_tensor(like) for like in recipe.parts]
     return recipe.made(tensors) if recipe.made is not None else tensors[0]
 
 
-def _make_tensor(like: TensorRecipe) -> torch.Tensor:
+def _make_tensor(like: TensorRecipe) -> Tensor:
     return torch.empty_strided(like.size, like.stride, dtype=like.dtype, device="meta")

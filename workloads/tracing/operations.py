@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, log2, prod
-from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 import torch
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
@@ -18,10 +19,11 @@ from perfctl.workloads.tracing.composites import (
     holds_only_packed_parameters,
     unpack_quantized_parameters,
 )
+from perfctl.workloads.tracing.versions import Args, Kwargs
 
 Attributes = Tuple[Tuple[str, Any], ...]
 """(name, JSON value) pairs, with tuples for lists, so that they are hashable."""
-Extractor = Callable[[Tuple[Any, ...], Dict[str, Any]], Attributes]
+Extractor = Callable[[Args, Kwargs], Attributes]
 """From the arguments of an operator to what its formula needs."""
 
 BOOKKEEPING = frozenset({"profiler", "prim", "prims_internal", "c10d_internal"})
@@ -70,7 +72,7 @@ clone is one of them: reshape and contiguous call it depending on the memory lay
 kernels prefer, not on the model.
 """
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_PLAIN = (Tensor, nn.Parameter)
 
 _JAGGED = getattr(torch, "jagged", None)  # torch 2.2 and later
 
@@ -124,7 +126,7 @@ _DYNAMIC = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_o
 
 
 def plan_operator(func: Any) -> OperatorPlan:
-    """The plan for a ``torch._ops.OpOverload``; callers cache it."""
+    """Return the plan for a ``torch._ops.OpOverload``; callers cache it."""
     namespace = func.namespace
     name = f"{namespace}.{func._schema.name.partition('::')[2]}"
     free = namespace in BOOKKEEPING or name in FREE or bool(func.is_view)
@@ -157,22 +159,22 @@ def _can_decompose(func: Any) -> bool:
 
 
 def has_own_dispatch(types: Iterable[Any]) -> bool:
-    """Whether one of the tensors is of a class that runs other operators for each (jagged, DTensor,
-    quantized weights)."""
+    """Return whether one of the tensors is of a class that runs other operators for each (jagged,
+    DTensor, quantized weights)."""
     disabled = torch._C._disabled_torch_dispatch_impl
     return any(kind not in _PLAIN and kind.__torch_dispatch__ is not disabled for kind in types)
 
 
 def is_nested(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_nested
+    return isinstance(value, Tensor) and value.is_nested
 
 
-def _list_nested_shapes(value: torch.Tensor) -> list[tuple[int, ...]]:
-    """The shapes inside a nested tensor."""
+def _list_nested_shapes(value: Tensor) -> list[tuple[int, ...]]:
+    """Return the shapes inside a nested tensor."""
     return [tuple(map(int, row)) for row in value._nested_tensor_size().tolist()]
 
 
-def get_shape(value: torch.Tensor) -> tuple[int, ...]:
+def get_shape(value: Tensor) -> tuple[int, ...]:
     """Its shape; of a nested tensor, one with as many values: rows of all parts together, if the
     rest is equal."""
     if not value.is_nested:
@@ -189,10 +191,10 @@ def get_shape(value: torch.Tensor) -> tuple[int, ...]:
 
 
 def split_into_products(
-    name: str, args: tuple[Any, ...], result: Any, inputs: Sequence[Any], outputs: Sequence[Any]
+    name: str, args: Args, result: Any, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> list[tuple[_Shapes, _Shapes]]:
-    """(inputs, outputs) of each product that one operator runs: several for two nested tensors,
-    else one."""
+    """Return (inputs, outputs) of each product that one operator runs: several for two nested
+    tensors, else one."""
     backward = name == "aten.matmul_backward"
     if (name not in _PAIRED and not backward) or not all(map(is_nested, args[: 2 + backward])):
         return [(tuple(inputs), tuple(outputs))]
@@ -207,17 +209,17 @@ def split_into_products(
     return [((first, right), (product,)) for first, right, product in parts]
 
 
-def count_stored_values(args: tuple[Any, ...]) -> Attributes:
-    """How many values each sparse tensor stores, and of two, how many pairs of them meet; ()
+def count_stored_values(args: Args) -> Attributes:
+    """Return how many values each sparse tensor stores, and of two, how many pairs of them meet; ()
     without a sparse tensor."""
     tensors = [
-        value if isinstance(value, torch.Tensor) and value.layout not in _DENSE else None
+        value if isinstance(value, Tensor) and value.layout not in _DENSE else None
         for value in args
     ]
     if not any(value is not None for value in tensors):
         return ()
     stored: Attributes = (
-        ("nnz", tuple(None if value is None else _count_sparse_values(value) for value in tensors)),
+        ("nnz", tuple(None if value is None else _count_stored(value) for value in tensors)),
     )
     sparse = [value for value in tensors if value is not None]
     if len(sparse) == 2 and all(value.dim() == 2 for value in sparse):
@@ -232,15 +234,12 @@ def count_stored_values(args: tuple[Any, ...]) -> Attributes:
     return stored
 
 
-def _count_sparse_values(value: torch.Tensor) -> int:
-    return (
-        int(value.values().numel())
-        if value.layout is not torch.sparse_coo
-        else int(value._values().numel())
-    )
+def _count_stored(value: Tensor) -> int:
+    values = value._values() if value.layout is torch.sparse_coo else value.values()
+    return int(values.numel())
 
 
-def _run_or_reuse_result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_or_reuse_result(func: Any, args: Args, kwargs: Kwargs) -> Any:
     try:
         from perfctl.workloads.tracing import meta_results
     except ImportError:  # in the file for a script's own interpreter, which traces nothing on meta
@@ -248,9 +247,9 @@ def _run_or_reuse_result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     return meta_results.run(func, args, kwargs)
 
 
-def run(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The operator's result; on meta, also of those few that torch has no meta kernel for, or one
-    that refuses types.
+def run(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """Return the operator's result; on meta, also of those few that torch has no meta kernel for,
+    or one that refuses types.
 
     A tensor that the model made on the CPU is taken for one on meta where it meets others there.
     """
@@ -269,29 +268,21 @@ def run(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _move_cpu_tensor_to_meta(value: Any) -> Any:
-    return (
-        value.to("meta")
-        if isinstance(value, torch.Tensor) and value.device.type == "cpu"
-        else value
-    )
+    return value.to("meta") if isinstance(value, Tensor) and value.device.type == "cpu" else value
 
 
 def _is_on_meta(value: Any) -> bool:
     first = value[0] if isinstance(value, (list, tuple)) and value else value
-    return isinstance(first, torch.Tensor) and first.is_meta
+    return isinstance(first, Tensor) and first.is_meta
 
 
-def _make_ctc_loss_result(
-    log_probs: torch.Tensor, targets: torch.Tensor, *_: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _make_ctc_loss_result(log_probs: Tensor, targets: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     steps, batch = log_probs.shape[0], log_probs.shape[1] if log_probs.dim() == 3 else 1
     longest = targets.shape[-1] if targets.dim() == 2 else -(-targets.shape[0] // batch)
     return log_probs.new_empty(batch), log_probs.new_empty(batch, steps, 2 * longest + 1)
 
 
-def _make_lstsq_result(
-    left: torch.Tensor, right: torch.Tensor, *_: Any, **__: Any
-) -> tuple[torch.Tensor, ...]:
+def _make_lstsq_result(left: Tensor, right: Tensor, *_: Any, **__: Any) -> tuple[Tensor, ...]:
     """Solution, residuals, rank, singular values; of the last three the sizes are not known without
     a driver."""
     rows = right.shape[len(left.shape) - 1 :] if right.dim() == left.dim() else ()
@@ -299,21 +290,21 @@ def _make_lstsq_result(
     return left.new_empty((*left.shape[:-2], left.shape[-1], *rows)), *trailing
 
 
-def _compare_or_false(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether tensors are equal; on meta only where istft asks whether its windows vanish somewhere
-    (torch 2.14): they do not."""
+def _compare_or_false(left: Tensor, right: Tensor) -> bool:
+    """Return whether tensors are equal; on meta only where istft asks whether its windows vanish
+    somewhere (torch 2.14): they do not."""
     if left.dim() or left.dtype is not torch.bool:
         return bool(torch.ops.aten.equal.default(left, right))
     return False
 
 
 def _make_grouped_mm_result(
-    left: torch.Tensor,
-    right: torch.Tensor,
-    offs: torch.Tensor | None = None,
+    left: Tensor,
+    right: Tensor,
+    offs: Tensor | None = None,
     bias: Any = None,
     out_dtype: Any = None,
-) -> torch.Tensor:
+) -> Tensor:
     """Its rows, or the sum over them, are split into groups at ``offs``. torch 2.14's meta kernel
     takes 16-bit types only."""
     ends = 0 if offs is None else offs.numel()
@@ -340,13 +331,13 @@ _SHAPED: dict[str, Callable[..., Any]] = {
 }
 
 
-def _get_argument(args: tuple[Any, ...], index: int) -> Any:
+def _get_argument(args: Args, index: int) -> Any:
     return args[index] if len(args) > index else None
 
 
-def _count_matrix_exp_products(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
-    """How many products matrix_exp takes for all its matrices, from their norms, as torch's CPU and
-    CUDA kernels do.
+def _count_matrix_exp_products(args: Args, kwargs: Kwargs) -> Attributes:
+    """Return how many products matrix_exp takes for all its matrices, from their norms, as torch's
+    CPU and CUDA kernels do.
 
     Seen in torch 2.14 (aten/src/ATen/native/LinearAlgebra.cpp, mexp): a Taylor polynomial with 0 to
     5 products, always the largest for several matrices, and of a matrix halved s times s squarings
@@ -368,15 +359,14 @@ def _count_matrix_exp_products(args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     )
 
 
-def has_data_dependent_size(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether the size of the result depends on values: of indexing only where an index is
+def has_data_dependent_size(name: str, args: Args) -> bool:
+    """Return whether the size of the result depends on values: of indexing only where an index is
     a mask."""
     if name not in ("aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_impl_"):
         return True
     indices = _get_argument(args, 1) or ()
     return any(
-        isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
-        for index in indices
+        isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8) for index in indices
     )
 
 
@@ -387,14 +377,15 @@ def _make_hashable(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) else None
 
 
-def _mark_pointwise(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+def _mark_pointwise(args: Args, kwargs: Kwargs) -> Attributes:
     return (("pointwise", True),)
 
 
 def _make_argument_extractor(*names: str) -> Extractor:
-    """An extractor of arguments with plain values, named in positional order; "" skips one."""
+    """Return an extractor of arguments with plain values, named in positional order; "" skips
+    one."""
 
-    def extract_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+    def extract_arguments(args: Args, kwargs: Kwargs) -> Attributes:
         values = {
             name: kwargs.get(name, _get_argument(args, index))
             for index, name in enumerate(names)
@@ -421,11 +412,11 @@ _EFFICIENT = _make_argument_extractor("", "", "", "", "", "dropout_p", "is_causa
 
 
 def _make_attention_extractor(name: str) -> Extractor:
-    """An extractor of the scores of an operator of OPERATORS, with the lengths of its packed
+    """Return an extractor of the scores of an operator of OPERATORS, with the lengths of its packed
     sequences."""
     places = OPERATORS[name]
 
-    def extract_scores(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+    def extract_scores(args: Args, kwargs: Kwargs) -> Attributes:
         window = kwargs.get("window_size", kwargs.get("window_size_left"))
         keywords = {places.window: window, places.window + 1: kwargs.get("window_size_right")}
 
@@ -454,7 +445,7 @@ def _make_attention_extractor(name: str) -> Extractor:
     return extract_scores
 
 
-def _extract_convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+def _extract_convolution(args: Args, kwargs: Kwargs) -> Attributes:
     return ("bias", _get_argument(args, 2) is not None), *_WINDOW(args, kwargs)
 
 
@@ -520,7 +511,7 @@ attributes: hashable."""
 def build_op_shapes(
     recorded: Mapping[Note, list[int]], parameters: Mapping[str, int]
 ) -> tuple[OpShape, ...]:
-    """``seen``: note -> [order of the first, calls]; ``parameters``: dotted path -> elements of
+    """``recorded``: note -> [order of the first, calls]; ``parameters``: dotted path -> elements of
     its own.
 
     Parameters of modules that did not run count for the nearest module above that did.
@@ -562,9 +553,9 @@ def _convert_to_json_value(value: Any) -> Any:
 
 
 def list_seen_modules(
-    modules: Iterable[tuple[str, torch.nn.Module]], outputs: Mapping[str, tuple[int, ...] | None]
+    modules: Iterable[tuple[str, nn.Module]], outputs: Mapping[str, tuple[int, ...] | None]
 ) -> tuple[TracedModule, ...]:
-    """A row per named module; ``outputs``: output shapes of those that ran."""
+    """Return a row per named module; ``outputs``: output shapes of those that ran."""
     counted: set[int] = set()
     rows = []
     for path, module in modules:

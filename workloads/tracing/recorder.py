@@ -25,6 +25,7 @@ from traceback import walk_tb
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from perfctl.records.paper import GpuChoices, TracedStep
@@ -39,16 +40,6 @@ from perfctl.workloads.tracing.memory import LiveStorages
 from perfctl.workloads.tracing.traffic import ReadTrafficCounter
 from perfctl.workloads.tracing.watch import Recorder
 
-__all__ = [
-    "Recorder",
-    "TracedStep",
-    "convert_inputs",
-    "copy_to_meta",
-    "make_inputs",
-    "make_optimizer",
-    "trace_step",
-]
-
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("SGD", {"lr": 0.1}),
     "momentum": ("SGD", {"lr": 0.1, "momentum": 0.9}),
@@ -62,16 +53,16 @@ affect counts."""
 
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 
-_PASSED_ON = ("_run_as_one", "flex_attend", "read_out", "run")
+_PASSED_ON = ("run_as_one", "flex_attend", "read_out", "run")
 """Functions of this package that call what the model called: its errors are the model's."""
 
 
-def copy_with_data(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy of ``model`` with its values; ``model`` does not change."""
+def copy_with_data(model: nn.Module) -> nn.Module:
+    """Return a copy of ``model`` with its values; ``model`` does not change."""
     return copy.deepcopy(model, _replace_lazy_tensors(model, None))
 
 
-def _replace_lazy_tensors(model: torch.nn.Module, device: str | None) -> dict[int, Any]:
+def _replace_lazy_tensors(model: nn.Module, device: str | None) -> dict[int, Any]:
     """Parameters and buffers without a shape by the id of the model's; torch 2.14 cannot copy
     such buffers."""
     lazy: list[Any] = [
@@ -83,13 +74,14 @@ def _replace_lazy_tensors(model: torch.nn.Module, device: str | None) -> dict[in
     }
 
 
-def copy_to_meta(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy of ``model`` on meta, made without copying parameters; ``model`` does not change."""
+def copy_to_meta(model: nn.Module) -> nn.Module:
+    """Return a copy of ``model`` on meta, made without copying parameters; ``model`` does not
+    change."""
     memo = _replace_lazy_tensors(model, "meta")
     for parameter in model.parameters():
         if id(parameter) not in memo:
             empty = torch.empty_like(parameter, device="meta")
-            memo[id(parameter)] = torch.nn.Parameter(empty, requires_grad=parameter.requires_grad)
+            memo[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
     memo |= {
         id(buffer): torch.empty_like(buffer, device="meta")
         for buffer in model.buffers()
@@ -107,8 +99,8 @@ def copy_to_meta(model: torch.nn.Module) -> torch.nn.Module:
     return copied
 
 
-def needs_real_values(model: torch.nn.Module, inputs: Any) -> bool:
-    """Whether something given has no form without values: sparse and strided nested tensors,
+def needs_real_values(model: nn.Module, inputs: Any) -> bool:
+    """Return whether something given has no form without values: sparse and strided nested tensors,
     quantized layers."""
     attributes = (vars(module).values() for module in model.modules())
     tensors = [
@@ -118,7 +110,7 @@ def needs_real_values(model: torch.nn.Module, inputs: Any) -> bool:
         *(value for group in attributes for value in group),
     ]
     odd = any(
-        isinstance(tensor, torch.Tensor)
+        isinstance(tensor, Tensor)
         and (tensor.is_nested or tensor.layout is not torch.strided)
         and tensor.layout is not torch.jagged
         for tensor in tensors
@@ -127,8 +119,8 @@ def needs_real_values(model: torch.nn.Module, inputs: Any) -> bool:
 
 
 def has_jagged_input(inputs: Any) -> bool:
-    """Whether a jagged nested tensor with values is among the inputs: some of its operators exist
-    with values only."""
+    """Return whether a jagged nested tensor with values is among the inputs: some of its operators
+    exist with values only."""
     return any(
         tensor.layout is torch.jagged and tensor.device.type != "meta"
         for tensor in iterate_tensors(inputs)
@@ -148,27 +140,23 @@ def make_inputs(
 def convert_inputs(inputs: Any, device: str) -> tuple[Any, ...]:
     """Inputs on ``device``: tensors are moved, shapes become float32 tensors; a single input
     becomes a tuple."""
-    if isinstance(inputs, torch.Tensor) or (
+    if isinstance(inputs, Tensor) or (
         inputs and isinstance(inputs, (tuple, list)) and isinstance(inputs[0], int)
     ):
         inputs = (inputs,)
     return tuple(
         torch.zeros(tuple(item), device=device)
-        if _is_shape(item)
+        if isinstance(item, (tuple, list)) and all(isinstance(size, int) for size in item)
         else _move_to_device(item, device)
         for item in inputs
     )
 
 
-def _is_shape(item: Any) -> bool:
-    return isinstance(item, (tuple, list)) and all(isinstance(size, int) for size in item)
-
-
 def _move_to_device(item: Any, device: str) -> Any:
-    if isinstance(item, torch.Tensor) and item.is_meta and device != "meta":
+    if isinstance(item, Tensor) and item.is_meta and device != "meta":
         return torch.zeros_like(item, device=device, requires_grad=item.requires_grad)
     # a copy would lead back to the tensor that was given
-    if isinstance(item, torch.Tensor) and item.requires_grad:
+    if isinstance(item, Tensor) and item.requires_grad:
         return item.detach().to(device).requires_grad_()
     if hasattr(item, "to"):
         return item.to(device)
@@ -182,12 +170,12 @@ def _move_to_device(item: Any, device: str) -> Any:
 
 
 def make_optimizer(
-    model: torch.nn.Module,
+    model: nn.Module,
     optimizer: str | tuple[str, dict[str, Any]] | None,
     kernels: GpuKernelChoices | None = None,
 ) -> Any:
-    """An optimizer for the model's trainable parameters; None for none. ``kernels``: it updates
-    them as this GPU does."""
+    """Return an optimizer for the model's trainable parameters; None for none. ``kernels``: it
+    updates them as this GPU does."""
     if optimizer is None:
         return None
     name, settings = OPTIMIZERS[optimizer] if isinstance(optimizer, str) else optimizer
@@ -205,7 +193,7 @@ def make_optimizer(
 
 
 def trace_step(
-    model: torch.nn.Module,
+    model: nn.Module,
     inputs: tuple[Any, ...],
     *,
     mode: str = "train",
@@ -233,13 +221,7 @@ def trace_step(
     model.train(mode == "train")
     if any(map(is_lazy, (*model.parameters(), *model.buffers()))):
         # the first forward gives them their shapes; an error of it comes again below
-        _record_step(
-            model,
-            None,
-            partial(_run_model_step, model, inputs, False, None, None, None, None),
-            None,
-            None,
-        )
+        _record_step(model, partial(_run_model_step, model, inputs, False))
     backward = (mode == "train") if grad is None else grad
     kernels = GpuKernelChoices(gpu) if gpu is not None and memory else None
     chosen = PRECISIONS[precision]
@@ -256,11 +238,11 @@ def trace_step(
     stepper = make_optimizer(model, optimizer, kernels) if backward else None
     live = _track_existing_tensors(model, inputs, other_tensors) if memory else None
     step = partial(_run_model_step, model, inputs, backward, stepper, loss, live, autocast)
-    recorder, problem = _record_step(model, live, step, autocast, kernels, watch)
+    recorder, problem = _record_step(model, step, live, autocast, kernels, watch)
     if live is not None and problem is None:
         (model if stepper is None else stepper).zero_grad()
         live.begin()
-        recorder, problem = _record_step(model, live, step, autocast, kernels)
+        recorder, problem = _record_step(model, step, live, autocast, kernels)
     assumed = kernels.assumed if kernels is not None else ()
     lives = live.trace(problem is None, kernels is not None, assumed) if live is not None else None
     size = sum(tensor.numel() * tensor.element_size() for tensor in iterate_tensors(inputs))
@@ -275,11 +257,11 @@ def trace_step(
 
 
 def cast_inputs(inputs: Any, dtype: str | None) -> Any:
-    """The inputs of a model that was cast whole: those of float32 are cast, too. None leaves them
-    as they are."""
+    """Return the inputs of a model that was cast whole: those of float32 are cast, too. None leaves
+    them as they are."""
     if dtype is None:
         return inputs
-    if isinstance(inputs, torch.Tensor) and inputs.dtype == torch.float32:
+    if isinstance(inputs, Tensor) and inputs.dtype == torch.float32:
         return inputs.detach().to(getattr(torch, dtype)).requires_grad_(inputs.requires_grad)
     if isinstance(inputs, (tuple, list)):
         return type(inputs)([cast_inputs(item, dtype) for item in inputs])
@@ -289,13 +271,13 @@ def cast_inputs(inputs: Any, dtype: str | None) -> Any:
     return {name: cast_inputs(item, dtype) for name, item in inputs.items()}
 
 
-def _find_device_type(model: torch.nn.Module, inputs: tuple[Any, ...]) -> str:
+def _find_device_type(model: nn.Module, inputs: tuple[Any, ...]) -> str:
     first = next(iter((*model.parameters(), *iterate_tensors(inputs))), None)
     return first.device.type if first is not None else "cpu"
 
 
 def _track_existing_tensors(
-    model: torch.nn.Module, inputs: tuple[Any, ...], other_tensors: tuple[Any, ...]
+    model: nn.Module, inputs: tuple[Any, ...], other_tensors: tuple[Any, ...]
 ) -> LiveStorages:
     live = LiveStorages(_find_device_type(model, inputs))
     existing = (
@@ -308,18 +290,18 @@ def _track_existing_tensors(
             if hasattr(tensor, "untyped_storage") and not is_lazy(tensor):
                 live.add_existing_tensor(tensor, category)
     for module in model.modules():
-        live.hold(composites.unpack_quantized_parameters(module), "parameter")
+        live.hold_packed(composites.unpack_quantized_parameters(module))
     return live
 
 
 def _run_model_step(
-    model: torch.nn.Module,
+    model: nn.Module,
     inputs: tuple[Any, ...],
     backward: bool,
-    stepper: Any,
-    loss: Callable[[Any], Any] | None,
-    live: LiveStorages | None,
-    autocast: TracedAutocast | None,
+    stepper: Any = None,
+    loss: Callable[[Any], Any] | None = None,
+    live: LiveStorages | None = None,
+    autocast: TracedAutocast | None = None,
 ) -> None:
     if stepper is not None:
         stepper.zero_grad()
@@ -344,14 +326,14 @@ def _run_model_step(
 
 
 def _record_step(
-    model: torch.nn.Module,
-    live: LiveStorages | None,
+    model: nn.Module,
     step: Callable[[], None],
-    autocast: TracedAutocast | None,
-    kernels: GpuKernelChoices | None,
+    live: LiveStorages | None = None,
+    autocast: TracedAutocast | None = None,
+    kernels: GpuKernelChoices | None = None,
     watch: ReadTrafficCounter | None = None,
 ) -> tuple[Recorder, str | None]:
-    """(recorder, where and why the step ended early)."""
+    """Return (recorder, where and why the step ended early)."""
     recorder = Recorder(model, live, uncompiled=True, autocast=autocast)
     recorder.watch = watch
     try:

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from perfctl.records.paper import LayerTraffic
 from perfctl.workloads.tracing.gradients import iterate_tensors
 from perfctl.workloads.tracing.memory import get_storage
 from perfctl.workloads.tracing.operations import OperatorPlan
+from perfctl.workloads.tracing.versions import Kwargs
 
 _GATHERS = frozenset(
     {"aten.embedding", "aten.index_select", "aten.index", "aten.gather", "aten.take"}
@@ -36,7 +37,7 @@ _OVERWRITES = frozenset(
 class _WatchedStorage:
     """A storage that is watched. The tensor is kept, so that no other storage gets its address."""
 
-    tensor: torch.Tensor
+    tensor: Tensor
     values: int
     cache: bool
 
@@ -55,7 +56,7 @@ class ReadTrafficCounter:
     """(Layer, storage) -> offset in the storage -> values read from there."""
     _first: dict[int, str] = field(default_factory=dict)
 
-    def add(self, tensors: Iterable[torch.Tensor], cache: bool) -> None:
+    def add(self, tensors: Iterable[Tensor], cache: bool) -> None:
         for tensor in tensors:
             storage = get_storage(tensor)
             if storage is None or not tensor.numel():
@@ -66,9 +67,7 @@ class ReadTrafficCounter:
             elif entry.tensor is not tensor:
                 entry.values += tensor.numel()
 
-    def see(
-        self, plan: OperatorPlan, args: Any, kwargs: dict[str, Any], result: Any, layer: str
-    ) -> None:
+    def see(self, plan: OperatorPlan, args: Any, kwargs: Kwargs, result: Any, layer: str) -> None:
         """After an operator ran in ``layer``."""
         if plan.free and plan.name != "aten.clone":
             return
@@ -87,8 +86,8 @@ class ReadTrafficCounter:
             parts[offset] = max(parts.get(offset, 0), min(values, entry.values))
             self._first.setdefault(storage._cdata, layer)
 
-    def first(self, tensor: torch.Tensor) -> str | None:
-        """The layer that read the tensor first."""
+    def first(self, tensor: Tensor) -> str | None:
+        """Return the layer that read the tensor first."""
         storage = get_storage(tensor)
         return self._first.get(storage._cdata) if storage is not None else None
 

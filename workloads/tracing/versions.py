@@ -8,14 +8,16 @@ import inspect
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, Dict, Tuple
 
 import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-NEEDED = "1.8"
-"""The oldest torch that layers can be marked in."""
+Args = Tuple[Any, ...]
+Kwargs = Dict[str, Any]
+"""Arguments of a call by name; by position they are Args."""
 
 _autograd: Any = torch._C._autograd
 HAS_ALWAYS = (
@@ -67,7 +69,6 @@ def track_backward_passes() -> Callable[[], None]:
     """
     if current_task is not _get_backward_task:
         return lambda: None
-    functions = {name: getattr(torch.autograd, name) for name in ("backward", "grad")}
 
     def wrap_backward(function: Any) -> Any:
         @functools.wraps(function)
@@ -80,13 +81,40 @@ def track_backward_passes() -> Callable[[], None]:
 
         return watched
 
-    def undo() -> None:
-        for name, function in functions.items():
-            setattr(torch.autograd, name, function)
+    undo = ExitStack()
+    for name in ("backward", "grad"):
+        watched = wrap_backward(getattr(torch.autograd, name))
+        undo.callback(replace_attribute(torch.autograd, name, watched))
+    return undo.close
 
-    for name, function in functions.items():
-        setattr(torch.autograd, name, wrap_backward(function))
+
+def replace_attribute(owner: Any, name: str, function: Any) -> Callable[[], None]:
+    """Set an attribute of a class or module. The returned function undoes it, unless it was
+    replaced again."""
+    before = vars(owner).get(name)
+
+    def undo() -> None:
+        if vars(owner).get(name) is function and before is None:
+            delattr(owner, name)
+        elif vars(owner).get(name) is function:
+            setattr(owner, name, before)
+
+    setattr(owner, name, function)
     return undo
+
+
+def call_after(owner: Any, name: str, then: Callable[..., object]) -> Callable[[], None]:
+    """Call ``then`` with the same arguments after every call of a function. The returned function
+    undoes it."""
+    before = getattr(owner, name)
+
+    @functools.wraps(before)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        result = before(*args, **kwargs)
+        then(*args)
+        return result
+
+    return replace_attribute(owner, name, wrapped)
 
 
 def register_prehook(node: Any, hook: Callable[[Any], None]) -> None:
@@ -102,7 +130,7 @@ def register_prehook(node: Any, hook: Callable[[Any], None]) -> None:
 
 
 def get_autocast_dtype(device: str) -> Any:
-    """The dtype of autocast on a kind of device; None when autocast is off there."""
+    """Return the dtype of autocast on a kind of device; None when autocast is off there."""
     if hasattr(torch, "get_autocast_dtype"):  # torch 2.4 and later
         return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     if device == "cuda":
@@ -113,7 +141,7 @@ def get_autocast_dtype(device: str) -> Any:
 
 
 def is_capturing_cuda_graph() -> bool:
-    """Whether a CUDA graph is being captured, when waiting and measuring are impossible."""
+    """Return whether a CUDA graph is being captured, when waiting and measuring are impossible."""
     return (
         torch.cuda.is_initialized()
         and getattr(torch.cuda, "is_current_stream_capturing", _return_false)()
@@ -121,7 +149,7 @@ def is_capturing_cuda_graph() -> bool:
 
 
 def read_free_and_total_memory() -> tuple[int | None, int | None]:
-    """Bytes of the current GPU that are free, and all of them; None where torch cannot tell
+    """Return bytes of the current GPU that are free, and all of them; None where torch cannot tell
     (before 1.11)."""
     return torch.cuda.mem_get_info() if hasattr(torch.cuda, "mem_get_info") else (None, None)
 
@@ -162,7 +190,7 @@ class ModuleCallPatch:
                 return inner(module, *args, **kwargs)
             for item in hooks():
                 item.before(module, args)
-            hook_arguments: tuple[Any, ...] = (None,)
+            hook_arguments: Args = (None,)
             try:
                 result = inner(module, *args, **kwargs)
                 hook_arguments = kwargs, result

@@ -97,6 +97,9 @@ class JobArrayPlan:
     """The words after ``perfctl`` of what the gather job runs last, when ``perfctl slurm gather``
     has named what is missing; empty for sweeps, whose store and page that command writes."""
 
+    expect: tuple[str, ...] = ()
+    """The user's formulas of kernels, which gathering stores with the runs."""
+
     @property
     def array(self) -> Path:
         """The script of the array's job, to read, edit, keep and submit."""
@@ -124,7 +127,7 @@ class JobArrayPlan:
         return self.folder.parent / name
 
     def sweeps(self) -> tuple[str, ...]:
-        """Names of the sweeps that its tasks fill, without duplicates."""
+        """Return names of the sweeps that its tasks fill, without duplicates."""
         return tuple(dict.fromkeys(task.runs.sweep for task in self.tasks if task.runs))
 
     def runs(self, task: Task) -> list[Path]:
@@ -144,7 +147,7 @@ class JobArrayPlan:
 
 
 def holds_job_array(folder: Path) -> bool:
-    """Whether the folder holds the files of an array."""
+    """Return whether the folder holds the files of an array."""
     return (folder / _RECORD).is_file()
 
 
@@ -297,7 +300,7 @@ class SlurmSiteSettings:
 
 
 def fill_site_from_config(site: SlurmSiteSettings, folders: tuple[Path, ...]) -> SlurmSiteSettings:
-    """Return ``asked``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``;
+    """Return ``site``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``;
     earlier ones win. Raises UsageError for a file that cannot be read, an unknown key, or a value
     of the wrong type."""
     for path in (folder / "perfctl.toml" for folder in folders):

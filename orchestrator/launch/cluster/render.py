@@ -35,7 +35,8 @@ class ProfilerTaskCommand:
     """The words after --; empty for a built-in workload."""
 
     def words(self, setting: SweepSetting) -> tuple[str, ...]:
-        """The words after perfctl that run one setting into its own folder, without a store."""
+        """Return the words after perfctl that run one setting into its own folder, without a
+        store."""
         program = ("--", *self.program) if self.program else ()
         return (*self.options, *setting.words, "--no-store", *program)
 
@@ -58,6 +59,7 @@ def render_sweep_jobs(
     site: SlurmSiteSettings,
     device: str,
     outputs: tuple[Path, Path],
+    expect: tuple[str, ...] = (),
 ) -> RenderedJobScripts:
     """Return the job scripts of sweeps: each setting of each profiler is a task.
 
@@ -68,7 +70,7 @@ def render_sweep_jobs(
     requests = tuple(sweeps.values())
     # What an image must see of the nodes beside the working folder and the sweeps: a script's
     # folder, a recording.
-    folders = [folder for request in requests for folder in request.list_folders_to_bind]
+    folders = [folder for request in requests for folder in request.folders_to_bind]
     folders += [
         request.profiler.folder for request in requests if isinstance(request.profiler, Replay)
     ]
@@ -93,7 +95,7 @@ def render_sweep_jobs(
     folder = (
         runs_folder / f"slurm-{make_safe_file_name(workload)}-{_hash_tasks(runs_folder, names)}"
     )
-    plan = JobArrayPlan(folder, workload, tasks, first.command_line, first.host)
+    plan = JobArrayPlan(folder, workload, tasks, first.command_line, first.host, expect=expect)
     setting = script.JobScriptContext(device, tuple(folders), outputs)
     parents = tuple(path.parent for path in outputs)
     return RenderedJobScripts(plan, _render_job_scripts(plan, site, setting), parents, requests)
@@ -118,8 +120,8 @@ def render_study_jobs(
     - The same words again skip what is complete, because a task is requeued, and submitted again.
     - Exit code 0 is complete, 4 is partial, all others are failures. It ends soon after SIGTERM
       and keeps its report.
-    - A profiler stands first in its words: ``script.seconds_to_stop_before`` gives it minutes to
-      write its report.
+    - A profiler stands first in its words: ``script.choose_stop_before_seconds`` gives it minutes
+      to write its report.
 
     After the array, whatever its outcome, the gather job runs ``perfctl slurm gather FOLDER`` and
     then ``finish``, which must take what exists. Raises UsageError if there is no part, a part has
@@ -130,8 +132,8 @@ def render_study_jobs(
         raise UsageError(f"{name} has no part, or a part without a command")
     tasks = tuple(Task(number, *part) for number, part in enumerate(study.parts))
     folder = (
-        out_folder
-        / f"slurm-{make_safe_file_name(name)}-{_hash_tasks(out_folder, [task.arguments for task in tasks])}"
+        out_folder / f"slurm-{make_safe_file_name(name)}-"
+        f"{_hash_tasks(out_folder, [task.arguments for task in tasks])}"
     )
     plan = JobArrayPlan(folder, name, tasks, command, platform.node(), runs_folder, study.finish)
     setting = script.JobScriptContext(study.device, (out_folder, *sees))

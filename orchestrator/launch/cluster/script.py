@@ -162,9 +162,12 @@ def render_gather_script(
         options = _quote_and_wrap(("--store", str(store), "--page", str(page)))
         gather = _ShellCode(f"{gather} \\\n    {options}")
         folders = (store.parent, page.parent)
+    modules = site.gather_module
+    if modules is None:  # CUDA's fail on nodes without GPUs
+        modules = tuple(name for name in site.module or () if not _GPU_MODULE.match(name))
     context = {
         **_build_common_context(plan, site, setting),
-        "modules": _require_single_lines("`module`", _choose_gather_modules(site)),
+        "modules": _require_single_lines("`module`", modules),
         "directives": [
             *_build_job_directives("gather-", plan, "gather.log"),
             *_format_sbatch_options(
@@ -211,14 +214,6 @@ def render_ingest_script(
         "options": options,
     }
     return render_template(None, "slurm_ingest.sh.j2", context)
-
-
-def _choose_gather_modules(site: SlurmSiteSettings) -> tuple[str, ...]:
-    """Return the modules of the gather job: those of the tasks without CUDA's, which fail on nodes
-    without GPUs."""
-    if site.gather_module is not None:
-        return site.gather_module
-    return tuple(name for name in site.module or () if not _GPU_MODULE.match(name))
 
 
 def _build_common_context(
@@ -282,8 +277,8 @@ def _quote_and_wrap(arguments: Iterable[str], indent: int = 4) -> _ShellCode:
 
 
 def _build_task_calls(plan: JobArrayPlan, grace_s: int) -> dict[str, Any]:
-    """What the tasks run, for the template: ``choices``, the line of ``case`` for each; ``call``,
-    the words after perfctl, where tasks of one profiler differ in nothing but $batch, or
+    """Return what the tasks run, for the template: ``choices``, the line of ``case`` for each;
+    ``call``, the words after perfctl, where tasks of one profiler differ in nothing but $batch, or
     "${values[@]}" of other parameters; else these are "${arguments[@]}", set by ``choices`` or (of
     ``several`` profilers) by a second ``case``."""
     runs = [task.runs for task in plan.tasks if task.runs]
@@ -390,8 +385,8 @@ def _build_array_directives(
 
 
 def _build_job_directives(kind: str, plan: JobArrayPlan, log: str, **array: str) -> list[str]:
-    """The output's path is absolute, because jobs may start anywhere; % is doubled, because sbatch
-    expands it."""
+    """Return the options of a job. The output's path is absolute, because jobs may start anywhere;
+    % is doubled, because sbatch expands it."""
     output = str(plan.folder).replace("%", "%%") + f"/{log}"
     options = _format_sbatch_options(
         job_name=f"perfctl-{kind}{plan.folder.name}", **array, output=output

@@ -111,7 +111,11 @@ def submit_job_array(plan: JobArrayPlan, tasks: Sequence[int] | None = None) -> 
             raise UsageError(
                 f"`tasks`: task '{number}' not found", f"Tasks are numbered 0 to {count - 1}"
             )
-    text = _read_array_script(plan)
+    try:
+        text = plan.array.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        problem = f"{plan.array} cannot be read: {error.strerror}"
+        raise UsageError(problem, f"Render the array again: {plan.command}") from error
     limit = _read_task_limit(plan, text, has_tasks=tasks is not None)
     check_script_image_exists(plan, text)
     if waiting := sorted({job.task for job in list_queued_jobs(plan) if job.task in numbers}):
@@ -127,15 +131,6 @@ def submit_job_array(plan: JobArrayPlan, tasks: Sequence[int] | None = None) -> 
             f"submitted the array as job {array}, but not its gather job: {error}", remedy
         ) from error
     return Submitted(plan.folder, len(numbers), array, gather)
-
-
-def _read_array_script(plan: JobArrayPlan) -> str:
-    """Return the script of the array. Raises UsageError."""
-    try:
-        return plan.array.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        problem = f"{plan.array} cannot be read: {error.strerror}"
-        raise UsageError(problem, f"Render the array again: {plan.command}") from error
 
 
 def _read_task_limit(plan: JobArrayPlan, text: str, *, has_tasks: bool) -> str:
@@ -235,7 +230,11 @@ def _run_slurm_tool(*argv: str) -> list[str]:
                 f"{argv[0]} did not reach a Slurm controller",
                 "Run this on a machine of the cluster",
             )
-        raise PerfctlError(f"{argv[0]} failed: {text or f'exit code {code}'}")
+        remedy = "sinfo lists partitions. Correct array.sbatch, or render it again"
+        raise PerfctlError(
+            f"{argv[0]} failed: {text or f'exit code {code}'}",
+            remedy if argv[0] == "sbatch" else None,
+        )
     return output
 
 

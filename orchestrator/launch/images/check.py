@@ -35,7 +35,7 @@ LIBCUDA = RequiredTool(
 def check_image_tools(
     image: ContainerImage, profiler: Profiler, device: str, version: str
 ) -> Profiler:
-    """The profiler with options that the tools in the image support.
+    """Return the profiler with options that the tools in the image support.
     Raises ToolMissing when the image does not start, has no perfctl of this ``version``, or lacks
     a tool."""
     name = Path(image.path).name
@@ -57,7 +57,7 @@ def check_image_tools(
 
 
 def require_no_missing_tools(missing: tuple[RequiredTool, ...], location: str) -> None:
-    """Raises ToolMissing when there are any: what is missing at ``location``, why it is needed, how
+    """Raise ToolMissing when there are any: what is missing at ``location``, why it is needed, how
     to get it."""
     if not missing:
         return
@@ -71,7 +71,7 @@ def require_no_missing_tools(missing: tuple[RequiredTool, ...], location: str) -
 
 
 def list_missing_image_tools(profiler: Profiler, device: str) -> tuple[RequiredTool, ...]:
-    """What ``profiler`` needs and this container lacks: tools, nsys's importer, the
+    """Return what ``profiler`` needs and this container lacks: tools, nsys's importer, the
     driver's library."""
     missing = list(profiler.missing())
     if (
@@ -86,14 +86,14 @@ def list_missing_image_tools(profiler: Profiler, device: str) -> tuple[RequiredT
 
 
 def can_load_libcuda() -> bool:
-    """Whether a program can load the driver's library here. --nv puts it outside of
+    """Return whether a program can load the driver's library here. --nv puts it outside of
     ldconfig's cache."""
     inside = any(Path("/.singularity.d/libs").glob("libcuda.so*"))
     return inside or ctypes.util.find_library("cuda") is not None
 
 
 def _run_python_in_image(image: ContainerImage, arguments: tuple[str, ...]) -> str:
-    """The last line that Python prints in the image. Raises ToolMissing when it fails."""
+    """Return the last line that Python prints in the image. Raises ToolMissing when it fails."""
     argv = (*image.prefix(), PYTHON, *arguments)
     try:
         # without FUSE an image is unpacked first, which can take minutes
@@ -108,7 +108,7 @@ def _run_python_in_image(image: ContainerImage, arguments: tuple[str, ...]) -> s
 
 
 def _explain_image_failure(image: ContainerImage, code: int, lines: list[str]) -> tuple[str, str]:
-    """(message, remedy) from the lines of the runtime's or Python's stderr."""
+    """Return (message, remedy) from the lines of the runtime's or Python's stderr."""
     message = next(
         (line for line in lines if line.startswith("FATAL:")),
         lines[-1] if lines else f"exit code {code}",

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -102,12 +101,17 @@ def write_definition_file(
 
 
 def render_image_definition(image: ImageRecipe, out: Path, *, version: str, command: str) -> str:
-    """The text of the definition ``out``. Raises UsageError for a base, source or extra that does
-    not exist."""
+    """Return the text of the definition ``out``. Raises UsageError for a base, source or extra that
+    does not exist."""
     bootstrap, base = parse_base_image(image.base)
     usual = [name for name in EXTRAS if name != "torch" or not base.startswith(NGC)]
     extras = usual if image.extras is None else image.extras
-    check_package_extras(extras)
+    every = metadata.metadata("perfctl").get_all("Provides-Extra") or ()
+    extras_known = [name for name in every if name not in ("test", "dev", "fuzz")]
+    if unknown := [extra for extra in extras if extra not in extras_known]:
+        raise UsageError(
+            f"`extra`: perfctl has no extra '{unknown[0]}'", f"Known: {', '.join(extras_known)}"
+        )
     files, requirement = _list_image_files(
         image, f"[{','.join(extras)}]" if extras else "", version
     )
@@ -130,7 +134,8 @@ def render_image_definition(image: ImageRecipe, out: Path, *, version: str, comm
 
 
 def make_image_build_command(out: Path) -> tuple[str, ...]:
-    """The command that builds it with the installed runtime; --fakeroot for anybody but root."""
+    """Return the command that builds it with the installed runtime; --fakeroot for anybody but
+    root."""
     runtime = next((name for name in RUNTIMES if tools.find_program(name)), RUNTIMES[0])
     return (
         runtime,
@@ -142,7 +147,7 @@ def make_image_build_command(out: Path) -> tuple[str, ...]:
 
 
 def parse_base_image(base: str) -> tuple[str, str]:
-    """(Bootstrap, From) of a base image: a path is a local image, a bare name one from
+    """Return (Bootstrap, From) of a base image: a path is a local image, a bare name one from
     Docker Hub."""
     example = "Use docker://NAME:TAG, NAME:TAG, FILE.sif or FOLDER"
     scheme, separator, address = base.partition("://")
@@ -157,19 +162,9 @@ def parse_base_image(base: str) -> tuple[str, str]:
     return "docker", base
 
 
-def check_package_extras(extras: Iterable[str]) -> None:
-    """Raises UsageError for an extra that perfctl lacks, or that is for its developers."""
-    every = metadata.metadata("perfctl").get_all("Provides-Extra") or ()
-    extras_known = [name for name in every if name not in ("test", "dev", "fuzz")]
-    if unknown := [extra for extra in extras if extra not in extras_known]:
-        raise UsageError(
-            f"`extra`: perfctl has no extra '{unknown[0]}'", f"Known: {', '.join(extras_known)}"
-        )
-
-
 def find_perfctl_source() -> Path | None:
-    """The checkout or wheel that this perfctl comes from; None for a release from a package index.
-    Raises UsageError when it came from elsewhere, such as a wheel that is gone."""
+    """Return the checkout or wheel that this perfctl comes from; None for a release from a package
+    index. Raises UsageError when it came from elsewhere, such as a wheel that is gone."""
     if (_CHECKOUT / "pyproject.toml").is_file():
         return _CHECKOUT
     try:
@@ -192,7 +187,7 @@ def find_perfctl_source() -> Path | None:
 def _list_image_files(
     definition: ImageRecipe, extras: str, version: str
 ) -> tuple[list[tuple[Path, str]], str]:
-    """([(source, target inside the image)], the requirement for pip)."""
+    """Return ([(source, target inside the image)], the requirement for pip)."""
     files: list[tuple[Path, str]] = []
     if definition.wheels is not None:
         if not definition.wheels.is_dir():
@@ -211,8 +206,8 @@ def _list_image_files(
 
 
 def list_checkout_build_files(source: Path) -> list[Path]:
-    """The files and folders of a checkout that building perfctl needs. Raises UsageError when it is
-    none of perfctl."""
+    """Return the files and folders of a checkout that building perfctl needs. Raises UsageError
+    when it is none of perfctl."""
     try:
         project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))
         folders = sorted(set(project["tool"]["setuptools"]["package-dir"].values()))
@@ -225,7 +220,7 @@ def list_checkout_build_files(source: Path) -> list[Path]:
 
 
 def _quote_files_path(path: Path) -> str:
-    """A path as %files reads it. Raises UsageError for one that %files cannot express."""
+    """Return a path as %files reads it. Raises UsageError for one that %files cannot express."""
     text = require_one_line("a path", str(path), _REMEDY)
     if '"' in text:
         raise UsageError(

@@ -81,8 +81,8 @@ class ContainerImage:
     """Add the driver's libraries (--nv)."""
 
     def prefix(self, folders: Iterable[Path] = (), cwd: Path | None = None) -> tuple[str, ...]:
-        """The words before a command that run it inside the image with a clean environment, in
-        ``cwd``; ``folders``, ``cwd`` and the site's scratch folders keep their paths. Raises
+        """Return the words before a command that run it inside the image with a clean environment,
+        in ``cwd``; ``folders``, ``cwd`` and the site's scratch folders keep their paths. Raises
         UsageError like ``build_bind_values``."""
         default_binds = build_bind_values(
             (*folders, *list_site_scratch_folders(), *(() if cwd is None else (cwd,)))
@@ -111,13 +111,13 @@ class ContainerImage:
         )
 
     def identity(self) -> list[object]:
-        """Values that identify the image; rebuilding it changes them."""
+        """Return values that identify the image; rebuilding it changes them."""
         path = Path(self.path)
         stat = path.stat() if path.is_file() else None
         return [self.path, self.binds, (stat.st_size, int(stat.st_mtime)) if stat else None]
 
     def facts(self) -> dict[str, str]:
-        """Facts for a run's record: runtime with version, and the image's name."""
+        """Return facts for a run's record: runtime with version, and the image's name."""
         runtime_facts = (Path(self.runtime).name, tools.query_program_version(self.runtime))
         return {
             "container": " ".join(filter(None, runtime_facts)),
@@ -128,8 +128,8 @@ class ContainerImage:
 def open_container_image(
     path: str, binds: Iterable[str] = (), runtime: str | None = None, *, gpu: bool = False
 ) -> ContainerImage:
-    """The image at ``path``. Raises UsageError when it or a bind is not there, ToolMissing without
-    a runtime."""
+    """Return the image at ``path``. Raises UsageError when it or a bind is not there, ToolMissing
+    without a runtime."""
     if "://" not in path:
         if not Path(path).exists():
             raise UsageError(
@@ -163,7 +163,7 @@ def add_container_variable_forms(environment: Mapping[str, str]) -> dict[str, st
 
 
 def choose_isolation_options() -> tuple[str, ...]:
-    """Options that keep packages of the home folder out of an image, unless the user set the
+    """Return options that keep packages of the home folder out of an image, unless the user set the
     variable for images."""
     set_by_user = any(
         f"{runtime.upper()}ENV_PYTHONNOUSERSITE" in os.environ for runtime in RUNTIMES
@@ -172,15 +172,15 @@ def choose_isolation_options() -> tuple[str, ...]:
 
 
 def collect_passed_variables() -> dict[str, str]:
-    """The variables of PASSED that are set here, in the forms that reach an image; a form that the
-    user set wins."""
+    """Return the variables of PASSED that are set here, in the forms that reach an image; a form
+    that the user set wins."""
     names = [name for name in os.environ if any(fnmatchcase(name, pattern) for pattern in PASSED)]
     forms = add_container_variable_forms({name: os.environ[name] for name in names})
     return {name: value for name, value in forms.items() if name not in os.environ}
 
 
 def list_site_scratch_folders() -> list[Path]:
-    """The site's scratch folders (SCRATCH) that exist here and that --bind can express."""
+    """Return the site's scratch folders (SCRATCH) that exist here and that --bind can express."""
     paths = (Path(value) for name in SCRATCH if (value := os.environ.get(name)))
     return [
         path
@@ -207,7 +207,7 @@ class SurroundingContainer:
     """Name of the image; None when the runtime does not report it."""
 
     def facts(self) -> dict[str, str]:
-        """Facts for a run's record, with the keys of :meth:`Image.facts`."""
+        """Return facts for a run's record, with the keys of :meth:`Image.facts`."""
         return {"container": self.runtime} | ({"image": self.image} if self.image else {})
 
     def __str__(self) -> str:
@@ -215,7 +215,7 @@ class SurroundingContainer:
 
 
 def find_surrounding_container(root: Path = Path("/")) -> SurroundingContainer | None:
-    """The container that this process runs in; None outside of containers."""
+    """Return the container that this process runs in; None outside of containers."""
     for runtime in RUNTIMES:
         if path := os.environ.get(f"{runtime.upper()}_CONTAINER"):
             return SurroundingContainer(runtime, _get_image_name(path))
@@ -235,8 +235,8 @@ def _get_image_name(path: str) -> str:
 
 
 def build_bind_values(folders: Iterable[Path]) -> list[str]:
-    """Values for --bind that give ``folders`` the same paths inside; a folder inside another needs
-    no bind. / is never bound. Raises UsageError for a path that --bind cannot express."""
+    """Return values for --bind that give ``folders`` the same paths inside; a folder inside another
+    needs no bind. / is never bound. Raises UsageError for a path that --bind cannot express."""
     outermost: list[Path] = []
     for folder in sorted({folder.absolute() for folder in folders} - {Path("/")}):
         if not any(folder.is_relative_to(other) for other in outermost):
@@ -250,7 +250,7 @@ def build_bind_values(folders: Iterable[Path]) -> list[str]:
 
 
 def _check_bind(bind: str) -> str:
-    """The bind with an absolute source. Raises UsageError unless it is FROM[:TO[:ro|rw]] and
+    """Return the bind with an absolute source. Raises UsageError unless it is FROM[:TO[:ro|rw]] and
     FROM exists."""
     source, _, options = bind.partition(":")
     target, _, mode = options.partition(":")

@@ -42,7 +42,7 @@ class Gpu(NamedTuple):
 
 
 def list_gpus() -> tuple[Gpu, ...]:
-    """The GPUs of this machine, in the order of nvidia-smi; none without a driver."""
+    """Return the GPUs of this machine, in the order of nvidia-smi; none without a driver."""
     return tuple(
         Gpu(number, uuid, bus[-12:].lower())
         for number, uuid, bus in query_nvidia_smi("index", "uuid", "pci.bus_id")
@@ -60,8 +60,8 @@ def parse_visible_devices(value: str | None) -> tuple[str, ...] | None:
 
 
 def find_gpu_by_entry(entry: str, gpus: tuple[Gpu, ...]) -> Gpu | None:
-    """The GPU that an entry names: an index, a UUID or its beginning, or a MIG instance of the GPU;
-    None for none."""
+    """Return the GPU that an entry names: an index, a UUID or its beginning, or a MIG instance of
+    the GPU; None for none."""
     if entry.startswith("MIG-"):
         parent = re.match(r"MIG-(GPU-[^/]+)/", entry)  # the older form: MIG-GPU-UUID/gi/ci
         entry = parent[1] if parent else _map_mig_to_gpu().get(entry, entry)
@@ -69,7 +69,7 @@ def find_gpu_by_entry(entry: str, gpus: tuple[Gpu, ...]) -> Gpu | None:
 
 
 def query_compute_capability(entry: str | None) -> tuple[str | None, str]:
-    """(compute capability, the GPU in words) of the GPU that a program sees as its first.
+    """Return (compute capability, the GPU in words) of the GPU that a program sees as its first.
 
     ``entry``: the first entry of its CUDA_VISIBLE_DEVICES; None where that is not set. The
     capability is None where nvidia-smi does not say it, or where CUDA may number the GPUs in
@@ -112,7 +112,7 @@ def _map_mig_to_gpu() -> dict[str, str]:
 
 
 def parse_core_list(text: str) -> frozenset[int]:
-    """The cores in text such as "0-3,8". Raises ValueError for anything else."""
+    """Return the cores in text such as "0-3,8". Raises ValueError for anything else."""
     pieces = (piece.partition("-") for piece in filter(None, text.strip().split(",")))
     return frozenset(
         core for first, _, last in pieces for core in range(int(first), int(last or first) + 1)
@@ -120,7 +120,7 @@ def parse_core_list(text: str) -> frozenset[int]:
 
 
 def format_core_list(cores: Iterable[int]) -> str:
-    """Text such as "0-3,8", as short as possible."""
+    """Return text such as "0-3,8", as short as possible."""
     runs: list[list[int]] = []
     for core in sorted(cores):
         if runs and core == runs[-1][1] + 1:
@@ -149,7 +149,7 @@ def split_physical_cores(
 
 
 def _read_core_list_file(path: Path) -> frozenset[int]:
-    """The cores in a file of the kernel; none where it has no such file."""
+    """Return the cores in a file of the kernel; none where it has no such file."""
     try:
         return parse_core_list(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -172,7 +172,7 @@ class DevicePlacement:
     """How many other places the sweep uses at the same time; they share memory, disk and power."""
 
     def facts(self) -> dict[str, str]:
-        """Facts for a run's record."""
+        """Return facts for a run's record."""
         facts = {"place": self.label, "runs_beside": str(self.beside)}
         return facts | ({"cores": format_core_list(self.cores)} if self.cores else {})
 
@@ -197,8 +197,9 @@ def parse_device_kind(text: str) -> str:
 
 
 def parse_placements(text: str, root: Path = Path("/")) -> tuple[DevicePlacement, ...]:
-    """The places that ``text`` names. Raises UsageError when this machine lacks one of them. GPU
-    numbers index CUDA_VISIBLE_DEVICES where it is set; otherwise they are those of nvidia-smi."""
+    """Return the places that ``text`` names. Raises UsageError when this machine lacks one of them.
+    GPU numbers index CUDA_VISIBLE_DEVICES where it is set; otherwise they are those of
+    nvidia-smi."""
     pieces = tuple(piece.strip() for piece in text.split(","))
     if parse_device_kind(text) == "cpu":
         return _parse_core_placements(pieces)
@@ -220,7 +221,7 @@ def parse_placements(text: str, root: Path = Path("/")) -> tuple[DevicePlacement
 
 
 def find_default_gpu() -> DevicePlacement | None:
-    """The GPU that a program uses by default; None when nvidia-smi lists none."""
+    """Return the GPU that a program uses by default; None when nvidia-smi lists none."""
     gpus, visible = list_gpus(), parse_visible_devices(os.environ.get(VISIBLE))
     if not gpus or visible == ():
         return None
@@ -322,8 +323,8 @@ def _parse_core_placements(pieces: tuple[str, ...]) -> tuple[DevicePlacement, ..
 def _choose_visible_entry(
     number: int, visible: tuple[str, ...] | None, gpus: tuple[Gpu, ...]
 ) -> str:
-    """The entry of CUDA_VISIBLE_DEVICES for GPU ``number``. Raises UsageError when there is no
-    such GPU."""
+    """Return the entry of CUDA_VISIBLE_DEVICES for GPU ``number``. Raises UsageError when there is
+    no such GPU."""
     entries = visible if visible is not None else tuple(gpu.number for gpu in gpus)
     if visible is None and not gpus:
         return str(number)

@@ -78,7 +78,7 @@ class Finding:
 
 
 def check_machine() -> tuple[Finding, ...]:
-    """All findings that decide which profilers work here. Starts short programs and
+    """Return all findings that decide which profilers work here. Starts short programs and
     changes nothing."""
     findings = [
         *_check_gpu(),
@@ -91,7 +91,7 @@ def check_machine() -> tuple[Finding, ...]:
 
 
 def collect_host_facts() -> dict[str, str]:
-    """Facts about the host for a run's environment. Never the process environment."""
+    """Return facts about the host for a run's environment. Never the process environment."""
     facts = {
         "host": socket.gethostname(),
         "kernel": platform.release(),
@@ -198,7 +198,7 @@ def _check_permissions() -> Iterator[Finding]:
 
 
 def _check_device_files(folder: Path = Path("/dev")) -> Iterator[Finding]:
-    """Whether this user may open the GPUs."""
+    """Yield a finding on whether this user may open the GPUs."""
     files = [
         path
         for path in sorted(folder.glob("nvidia*"))
@@ -220,7 +220,7 @@ def _check_device_files(folder: Path = Path("/dev")) -> Iterator[Finding]:
 
 
 def _are_counters_unrestricted() -> bool | None:
-    """Whether the driver lets everybody read counters; None when it does not say."""
+    """Return whether the driver lets everybody read counters; None when it does not say."""
     value = _read_value_of_key(Path("/proc/driver/nvidia/params"), "RmProfilingAdminOnly")
     return None if value is None else value == "0"
 
@@ -321,14 +321,14 @@ def judge_ncu(states: Mapping[str, str], has_gpu: bool) -> Finding:
 
 
 def _is_process_running(program: str) -> bool:
-    """Whether a process of that name is running. /proc shortens names to 15 characters."""
+    """Return whether a process of that name is running. /proc shortens names to 15 characters."""
     return any(
         _read_file_lines(path)[:1] == [program[:15]] for path in Path("/proc").glob("[0-9]*/comm")
     )
 
 
 def _read_value_of_key(path: Path, key: str) -> str | None:
-    """The value in the first line "key: value" of a file; None without one."""
+    """Return the value in the first line "key: value" of a file; None without one."""
     pairs = (line.partition(":") for line in _read_file_lines(path))
     return next((value.strip() for name, _, value in pairs if name.strip() == key), None)
 

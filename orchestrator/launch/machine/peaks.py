@@ -24,7 +24,7 @@ ASKED = "threads_asked"
 
 
 def run_peaks_measurement(device: str, *, threads: int | None = None) -> dict[str, Any]:
-    """The record that ``perfctl.workloads.run.peaks`` prints for ``device`` (cpu or cuda).
+    """Return the record that ``perfctl.workloads.run.peaks`` prints for ``device`` (cpu or cuda).
     ``threads``: of a CPU; None for torch's default. Raises PerfctlError with the last line of
     its stderr."""
     argv = [sys.executable, "-m", "perfctl.workloads.run.peaks", "--device", device, "--json"]
@@ -63,9 +63,8 @@ def measure_peaks_of_runs(
             "Measure on the machine of the runs, or omit `peaks` to use the published peaks",
         )
     note("measuring peaks, about 20 s")
-    record = run_peaks_measurement("cuda" if on_gpu else "cpu")
-    _store_peak_record(get_peaks_file(store), records, record, note)
-    return [*of_machine, record]
+    device = "cuda" if on_gpu else "cpu"
+    return [*of_machine, _measure_and_store(store, records, device, None, note)]
 
 
 def measure_cpu_peaks_once(
@@ -85,11 +84,7 @@ def measure_cpu_peaks_once(
         return alike[-1]
     how = f" with {threads} thread{'s' * (threads != 1)}" if threads is not None else ""
     note(f"measuring the peaks of this CPU{how}, about 20 s")
-    record = run_peaks_measurement("cpu", threads=threads) | (
-        {ASKED: threads} if threads is not None else {}
-    )
-    _store_peak_record(get_peaks_file(store), records, record, note)
-    return record
+    return _measure_and_store(store, records, "cpu", threads, note)
 
 
 def get_peaks_file(store: Path) -> Path:
@@ -112,11 +107,20 @@ def read_stored_peaks(store: Path) -> list[dict[str, Any]]:
         raise PerfctlError(f"{file}: incomplete file ({error})", remedy) from error
 
 
-def _store_peak_record(
-    file: Path, records: list[dict[str, Any]], record: dict[str, Any], note: Callable[[str], None]
-) -> None:
-    """Write the records; the new one replaces an old one of the same device and threads."""
-    key = (record.get("device"), record.get(ASKED))
+def _measure_and_store(
+    store: Path,
+    records: list[dict[str, Any]],
+    device: str,
+    threads: int | None,
+    note: Callable[[str], None],
+) -> dict[str, Any]:
+    """Return a new record, which replaces one of the same device and threads beside the store."""
+    record = run_peaks_measurement(device, threads=threads)
+    if threads is not None:
+        record[ASKED] = threads
+    key = (record.get("device"), threads)
     other_records = [old for old in records if (old.get("device"), old.get(ASKED)) != key]
+    file = get_peaks_file(store)
     write_text(file, json.dumps([*other_records, record], indent=1) + "\n", force=True)
     note(f"Wrote {file}: delete it to measure again")
+    return record

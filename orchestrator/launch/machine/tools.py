@@ -23,19 +23,19 @@ TORCH = RequiredTool(
 
 
 def find_program(program: str) -> str | None:
-    """Path of a program on PATH; None when it is missing."""
+    """Return path of a program on PATH; None when it is missing."""
     return shutil.which(program)
 
 
 def query_program_version(program: str) -> str | None:
-    """The first version number in the output of ``PROGRAM --version``; None when it does
+    """Return the first version number in the output of ``PROGRAM --version``; None when it does
     not run."""
     match = _VERSION.search(run_if_installed(program, "--version").replace("(R)", ""))
     return match.group() if match else None
 
 
 def run_if_installed(program: str, *arguments: str) -> str:
-    """The ``output`` of a program on PATH; empty when it is missing."""
+    """Return the ``output`` of a program on PATH; empty when it is missing."""
     path = find_program(program)
     return run_for_output(path, *arguments) if path else ""
 
@@ -61,7 +61,7 @@ def run_for_output(*argv: str) -> str:
 def run_with_time_limit(
     argv: Sequence[str], limit_s: float, environment: Mapping[str, str] | None = None
 ) -> tuple[int, list[str], list[str]]:
-    """(exit code, non-empty lines of stdout, of stderr). Raises OSError or
+    """Return (exit code, non-empty lines of stdout, of stderr). Raises OSError or
     subprocess.SubprocessError."""
     done = subprocess.run(
         argv,
@@ -77,19 +77,19 @@ def run_with_time_limit(
 
 
 def has_gpu_driver() -> bool:
-    """Whether an NVIDIA driver is loaded, even in a container without nvidia-smi. /dev/nvidiactl
-    proves nothing: Debian's ncu 2022.3 creates it on a machine without a GPU."""
+    """Return whether an NVIDIA driver is loaded, even in a container without nvidia-smi.
+    /dev/nvidiactl proves nothing: Debian's ncu 2022.3 creates it on a machine without a GPU."""
     return Path("/proc/driver/nvidia/version").exists() or bool(
         run_if_installed("nvidia-smi", "--list-gpus")
     )
 
 
 def is_package_importable(name: str) -> bool:
-    """Whether ``import name`` can work; does not import it."""
+    """Return whether ``import name`` can work; does not import it."""
     return importlib.util.find_spec(name) is not None
 
 
 def list_missing_tools(tool: RequiredTool | None = None) -> tuple[RequiredTool, ...]:
-    """Those of ``tool`` and TORCH that are not installed."""
+    """Return those of ``tool`` and TORCH that are not installed."""
     lacking = () if tool is None or find_program(tool.name) else (tool,)
     return lacking if is_package_importable("torch") else (*lacking, TORCH)

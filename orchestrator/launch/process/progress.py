@@ -44,7 +44,7 @@ class FileActivity:
         self._seen = self._scan_files()
 
     def measure_idle_seconds(self) -> float:
-        """Seconds since the last change that was seen; call it about once a second."""
+        """Return seconds since the last change that was seen; call it about once a second."""
         now = self._scan_files()
         if now != self._seen:
             self._seen, self.last = now, time.monotonic()
@@ -56,7 +56,7 @@ class FileActivity:
         return self._seen[1]
 
     def _scan_files(self) -> tuple[int, int, int]:
-        """(files, bytes, newest change in nanoseconds)."""
+        """Return (files, bytes, newest change in nanoseconds)."""
         files = total = newest = 0
         for root in self.places:
             for folder, _, names in os.walk(root):
@@ -81,7 +81,7 @@ class StallRule:
     """Pattern in the output that starts the watch; None: from the start."""
 
     def is_armed(self, logs: Iterable[Path]) -> bool:
-        """Whether the pattern is in the logs."""
+        """Return whether the pattern is in the logs."""
         return self.after is None or any(_log_contains(log, self.after) for log in logs)
 
 
@@ -92,8 +92,8 @@ def _log_contains(log: Path, pattern: bytes) -> bool:
 
 
 def choose_grace_seconds(argv: tuple[str, ...], written: int) -> float:
-    """Seconds between SIGTERM and SIGKILL for a command that has left ``written`` bytes so far. A
-    report of 1 GiB takes nsys minutes: killed before its end, it leaves nothing."""
+    """Return seconds between SIGTERM and SIGKILL for a command that has left ``written`` bytes so
+    far. A report of 1 GiB takes nsys minutes: killed before its end, it leaves nothing."""
     if not any(map(_WRITERS.fullmatch, argv)):
         return PLAIN_S
     return min(BASE_S + written / BYTES_PER_S, LONGEST_S)

@@ -86,7 +86,7 @@ def run_command(
     ``scratch``, which the caller removes, or a new folder below ``temporary``. ``sampling``: what
     to sample meanwhile; ``stall``: when it counts as stuck and is stopped. ``grace_s``: seconds
     between SIGTERM and SIGKILL; None for as many as the tool needs. Raises ToolMissing or RunFailed
-    when it cannot start, Stopped after SIGINT, SIGTERM or SIGHUP.
+    when it cannot start, StoppedBySignal after SIGINT, SIGTERM or SIGHUP.
     """
     mark = uuid.uuid4().hex
     members = watchdog.RunProcesses(mark, partial(watchdog_client.find_orphans, mark))
@@ -193,8 +193,8 @@ _TIME_IS_UP, _STUCK = "the time limit was reached", "stuck"
 def _make_stall_check(
     stall: StallRule | None, moved: FileActivity, logs: tuple[Path, Path]
 ) -> Callable[[], bool]:
-    """Whether nothing has moved for as long as ``stall`` allows, counted from where its pattern
-    first appears."""
+    """Return whether nothing has moved for as long as ``stall`` allows, counted from where its
+    pattern first appears."""
     if stall is None:
         return lambda: False
     watch, armed = stall, False
@@ -213,7 +213,7 @@ def _make_stall_check(
 def _choose_end_wait(
     command: Command, grace_s: float | None, moved: FileActivity, *, running: bool
 ) -> tuple[float, Callable[[], bool]]:
-    """(seconds for the run's processes to end, whether to wait longer than that)."""
+    """Return (seconds for the run's processes to end, whether to wait longer than that)."""
     if not running:
         return LINGER_S, lambda: False
     if grace_s is not None:

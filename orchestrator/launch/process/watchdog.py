@@ -32,8 +32,8 @@ class RunProcesses:
         orphans: Callable[[], dict[int, int]] = dict,
         known_pids: dict[int, int] | None = None,
     ) -> None:
-        """Members without a mark: ``known``, and what ``orphans`` finds. Process id -> start time,
-        which tells a later process with the same id."""
+        """Members without a mark: ``known_pids``, and what ``orphans`` finds. Process id -> start
+        time, which tells a later process with the same id."""
         self._mark, self._orphans, self._known = mark, orphans, known_pids or {}
 
     def alive(self) -> set[int]:
@@ -84,7 +84,7 @@ class RunProcesses:
 
 
 def read_parent_and_start(pid: str) -> tuple[int, int] | None:
-    """(parent's process id, start time in clock ticks); None for a process that is gone or
+    """Return (parent's process id, start time in clock ticks); None for a process that is gone or
     a zombie."""
     try:
         stat = Path("/proc", pid, "stat").read_bytes()
@@ -96,8 +96,8 @@ def read_parent_and_start(pid: str) -> tuple[int, int] | None:
 
 
 def has_mark_in_environment(pid: str, mark: str) -> bool:
-    """Whether its initial environment holds the mark; False for another user's process, which
-    cannot be read."""
+    """Return whether its initial environment holds the mark; False for another user's process,
+    which cannot be read."""
     try:
         environment = Path("/proc", pid, "environ").read_bytes()
     except OSError:

@@ -71,8 +71,8 @@ def reject_reserved_options(
 
 
 def _is_form_of_option(name: str, option: str) -> bool:
-    """Whether ``name`` is the option, an abbreviation of it, or a short option with its value
-    attached (-ofile)."""
+    """Return whether ``name`` is the option, an abbreviation of it, or a short option with its
+    value attached (-ofile)."""
     if name == option:
         return True
     if option.startswith("--"):

@@ -87,7 +87,7 @@ class CounterChoice:
 
 
 def check_metric_names(metrics: str) -> None:
-    """Raises UsageError unless ``metrics`` is a set or a list of well-formed names."""
+    """Raise UsageError unless ``metrics`` is a set or a list of well-formed names."""
     if not all(re.fullmatch(r"[A-Za-z0-9_.:]+", name) for name in metrics.split(",")):
         remedy = (
             f"Use {' or '.join(SETS)}, or names printed by ncu --query-metrics, separated by commas"
@@ -98,8 +98,8 @@ def check_metric_names(metrics: str) -> None:
 def choose_counters(
     metrics: str, visible: str | None = None, within: tuple[str, ...] = ()
 ) -> CounterChoice:
-    """The counters for ``metrics``: a set's name, or names separated by commas. Raises UsageError
-    like ``check_metric_names``.
+    """Return the counters for ``metrics``: a set's name, or names separated by commas. Raises
+    UsageError like ``check_metric_names``.
 
     ``visible``: the program's CUDA_VISIBLE_DEVICES, None where it is not set; ``within``: the words
     that run a command in the image where ncu will run.
@@ -174,8 +174,8 @@ def _select_tensor_counters(metrics: frozenset[str]) -> list[str]:
 def query_available_counters(
     arguments: tuple[str, ...], within: tuple[str, ...] = (), entry: str | None = None
 ) -> tuple[frozenset[str], str]:
-    """(base names of the counters, why there are none). ``words``: of which chip or device;
-    ``entry``: the GPU that is to be device 0."""
+    """Return (base names of the counters, why there are none). ``arguments``: of which chip or
+    device; ``entry``: the GPU that is to be device 0."""
     argv = (*within, "ncu", "--query-metrics", *arguments)
     variables = {} if entry is None else {devices.VISIBLE: entry}
     environment = {

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import base, outcome
 from perfctl.orchestrator.launch.profilers.base import Command, ProcessOutcome, RequiredTool
 from perfctl.orchestrator.launch.profilers.outcome import ReportProblem, ToolProfiler
@@ -57,6 +56,7 @@ class DLProf(ToolProfiler):
     """DLProf: utilization, tensor core use, time by operation."""
 
     name: ClassVar[str] = "dlprof"
+    tool: ClassVar[RequiredTool] = TOOL
     partial_note: ClassVar[str] = "The tables cover the run up to then"
     dlprof_mode: Annotated[
         str,
@@ -85,9 +85,6 @@ class DLProf(ToolProfiler):
             )
         base.reject_reserved_options("dlprof", self.extra, RESERVED)
 
-    def missing(self) -> tuple[RequiredTool, ...]:
-        return tools.list_missing_tools(TOOL)
-
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Raises UsageError on a CPU, which DLProf does not support."""
         if request.device != "cuda":
@@ -110,7 +107,7 @@ class DLProf(ToolProfiler):
         return (Command(argv, "profile"),)
 
     def artifact(self, paths: RunPaths) -> Path:
-        """A folder of CSV files, ``dlprof_summary.csv`` among them."""
+        """Return a folder of CSV files, ``dlprof_summary.csv`` among them."""
         return paths.report(".dlprof")
 
     def check_report(

@@ -166,21 +166,21 @@ def find_launch_filters(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def make_csv_export_command(report: Path, table: Path) -> tuple[str, ...]:
-    """The command that exports a report's raw page, in base units, to a CSV file. Run it with
-    LC_ALL=C. A second --nvtx is an error (2022.3): the report has the ranges."""
+    """Return the command that exports a report's raw page, in base units, to a CSV file. Run it
+    with LC_ALL=C. A second --nvtx is an error (2022.3): the report has the ranges."""
     options = ("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(table))
     return ("ncu", "--import", str(report), *options)
 
 
 def check_layer_name(layer: str) -> None:
-    """Raises UsageError for a name that cannot be turned into an expression."""
+    """Raise UsageError for a name that cannot be turned into an expression."""
     if not layer.strip() or layer.startswith(_REGEX):
         remedy = "Use a name that perfctl show prints, for example conv2"
         raise UsageError(f"`layer`: {layer!r} is not a layer name", remedy)
 
 
 def build_layer_range_filters(layer: str) -> tuple[str, ...]:
-    """The expressions for one layer: each of its directions, and a regular expression for
+    """Return the expressions for one layer: each of its directions, and a regular expression for
     longer names.
 
     ``conv2`` also matches ``model.conv2`` and sublayers, whose backward ranges stand alone.
@@ -196,7 +196,7 @@ def build_layer_range_filters(layer: str) -> tuple[str, ...]:
 
 
 def escape_range_name(name: str) -> str:
-    """A range's name with a backslash before each character that ncu treats as special."""
+    """Return a range's name with a backslash before each character that ncu treats as special."""
     return re.sub(r"[@,\[\]/*+\\]", r"\\\g<0>", name)
 
 
@@ -338,7 +338,7 @@ class Ncu(ToolProfiler):
             "What to measure",
             names=("--ranks",),
             metavar="RANKS",
-            parse=all_ranks,
+            parse=parse_all_or_rank_zero,
             write=lambda is_all: "all" if is_all else "0",
         ),
     ] = False
@@ -469,7 +469,7 @@ class Ncu(ToolProfiler):
         )
 
     def artifact(self, paths: RunPaths) -> Path:
-        """The CSV, or the .ncu-rep when the export failed: ncu_report can still read it."""
+        """Return the CSV, or the .ncu-rep when the export failed: ncu_report can still read it."""
         table, report = paths.report(".csv"), paths.report(".ncu-rep")
         return report if report.exists() and not _is_raw_page_csv(table) else table
 
@@ -529,7 +529,7 @@ def _is_raw_page_csv(path: Path) -> bool:
 
 
 def _explain_missing_report(outcome: ProcessOutcome) -> str | None:
-    """Why ncu left no report, according to its output; None when it printed nothing."""
+    """Return why ncu left no report, according to its output; None when it printed nothing."""
     for pattern, cause in _CAUSES.items():
         if evidence.has_output_line(outcome, pattern):
             return cause

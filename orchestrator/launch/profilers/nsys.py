@@ -151,7 +151,7 @@ def remove_stale_lock(folder: Path = FOLDER, processes: Path = Path("/proc")) ->
 
 
 def _is_recording_nsys(process: Path) -> bool:
-    """Whether it is an nsys that records, or may: not a zombie, and not one that only reads
+    """Return whether it is an nsys that records, or may: not a zombie, and not one that only reads
     a report."""
     try:
         name, stat, argv = (
@@ -168,6 +168,7 @@ class Nsys(ToolProfiler):
     """Nsight Systems: time of every range, kernel and copy."""
 
     name: ClassVar[str] = "nsys"
+    tool: ClassVar[RequiredTool] = TOOL
     trace: Annotated[
         str | None,
         Option(
@@ -228,9 +229,6 @@ class Nsys(ToolProfiler):
                 f"`cuda_graph_trace` must be graph or node, got {self.cuda_graph_trace}"
             )
         base.reject_reserved_options("nsys", self.extra, RESERVED)
-
-    def missing(self) -> tuple[RequiredTool, ...]:
-        return tools.list_missing_tools(TOOL)
 
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Every rank of a launcher gets its own report: in a shared one, the first rank's end would
@@ -301,6 +299,15 @@ class Nsys(ToolProfiler):
         by_range = ("--capture-range=nvtx", f"--nvtx-capture={WINDOW}")
         start = ("--capture-range=cudaProfilerApi",) if on_gpu else by_range
         return (*graphs, *start, "--capture-range-end=stop")
+
+    @property
+    def time_limit_note(self) -> str:
+        if not (tools.query_program_version("nsys") or "").startswith("2022."):
+            return ""
+        return (
+            ". With nsys 2022.4, a multiprocessing pool that spawns its workers can hang: use "
+            "fork, or a newer nsys"
+        )
 
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".sqlite")

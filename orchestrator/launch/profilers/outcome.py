@@ -47,7 +47,7 @@ _SIGNALS = {
 
 
 def read_log_tail(path: Path) -> str:
-    """The last 64 KiB of a log; empty when it does not exist."""
+    """Return the last 64 KiB of a log; empty when it does not exist."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
@@ -57,24 +57,24 @@ def read_log_tail(path: Path) -> str:
 
 
 def read_last_log_line(path: Path) -> str | None:
-    """The last line of a log that has a letter or digit, without control characters, shortened;
+    """Return the last line of a log that has a letter or digit, without control characters, shortened;
     None when there is none. mpirun ends its errors with a line of dashes."""
     lines = map(_make_line_printable, reversed(re.split(r"[\r\n]+", read_log_tail(path))))
     return next((line for line in lines if any(map(str.isalnum, line))), None)
 
 
 def read_last_output_line(outcome: ProcessOutcome) -> str | None:
-    """The last line of stderr, else of stdout; None when both are empty."""
+    """Return the last line of stderr, else of stdout; None when both are empty."""
     return read_last_log_line(outcome.stderr) or read_last_log_line(outcome.stdout)
 
 
 def has_output_line(outcome: ProcessOutcome, pattern: bytes) -> bool:
-    """Whether a line of its output matches ``pattern``."""
+    """Return whether a line of its output matches ``pattern``."""
     return any(find_log_lines(log, pattern, 1) for log in (outcome.stdout, outcome.stderr))
 
 
 def find_log_lines(path: Path, pattern: bytes, limit: int = 20) -> list[str]:
-    """The first ``limit`` lines of a log of any size that match ``pattern``; ^ and $ match
+    """Return the first ``limit`` lines of a log of any size that match ``pattern``; ^ and $ match
     at lines."""
     lines: list[str] = []
     try:
@@ -186,13 +186,15 @@ def _describe_exit_code(exit_code: int | None) -> str:
 
 
 def is_older_than_run(artifact: Path, paths: RunPaths) -> bool:
-    """Whether it was written before the run's first process started, by the file system's clock."""
+    """Return whether it was written before the run's first process started, by the file system's
+    clock."""
     marker = paths.scratch / STARTED
     return marker.exists() and artifact.stat().st_mtime_ns < marker.stat().st_mtime_ns
 
 
 def list_sqlite_tables(path: Path) -> set[str]:
-    """Names of the tables of an SQLite file. Raises sqlite3.DatabaseError for any other file."""
+    """Return names of the tables of an SQLite file. Raises sqlite3.DatabaseError for any other
+    file."""
     with closing(
         sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     ) as connection:
@@ -203,7 +205,7 @@ def list_sqlite_tables(path: Path) -> set[str]:
 
 
 def check_sqlite_export(path: Path) -> str | None:
-    """Why an exported database cannot be used; None when it can."""
+    """Return why an exported database cannot be used; None when it can."""
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
     if not has_sqlite_magic(head) or len(head) < HEADER_BYTES:
@@ -219,7 +221,7 @@ def check_sqlite_export(path: Path) -> str | None:
 
 
 def check_gzip_trace(path: Path) -> str | None:
-    """Why a compressed trace cannot be used; None when it can."""
+    """Return why a compressed trace cannot be used; None when it can."""
     try:
         with gzip.open(path) as file:
             if not file.read(1):
@@ -250,12 +252,19 @@ class ToolProfiler(ABC):
     """The value of ``run.profiler``."""
     partial_note: ClassVar[str] = "The profiler report covers the run up to then"
     """What the report of a program that failed still holds."""
+    tool: ClassVar[RequiredTool | None] = None
+    """What it needs beside torch."""
     exit_codes: ClassVar[Mapping[int, str]] = {}
     """Exit codes to which the profiler gives another meaning: ncu returns bare signal numbers."""
 
     def missing(self) -> tuple[RequiredTool, ...]:
         """Return the tools that this profiler needs and this machine lacks."""
-        return tools.list_missing_tools()
+        return tools.list_missing_tools(self.tool)
+
+    @property
+    def time_limit_note(self) -> str:
+        """Return why a program of the user's may not have ended in time under this profiler."""
+        return ""
 
     @abstractmethod
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
@@ -280,6 +289,8 @@ class ToolProfiler(ABC):
     def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
         """Return the verdict from exit codes, logs and the report together."""
         failure = explain_program_failure(request, outcomes[0], self.exit_codes)
+        if failure is not None and outcomes[0].timed_out and request.program is not None:
+            failure += self.time_limit_note
         if problem := self.check_report(request, outcomes):
             is_tools = problem.is_of_tool or failure is None
             return RunStatus("failed", problem.text if is_tools else failure)

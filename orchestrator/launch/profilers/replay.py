@@ -59,8 +59,8 @@ class Replay:
         return name
 
     def settings(self, batches: tuple[int, ...] = ()) -> tuple[SweepSetting, ...]:
-        """The recorded settings, in order; with ``batches``, those of these batch sizes, and one
-        for each size that was not recorded."""
+        """Return the recorded settings, in order; with ``batches``, those of these batch sizes, and
+        one for each size that was not recorded."""
         recorded = []
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             name = parse_run_folder_name(path.name)
@@ -78,7 +78,7 @@ class Replay:
         )
 
     def repeats(self, settings: Iterable[SweepSetting]) -> int:
-        """Number of runs that every setting has (b16, b16.2, b16.3, ...); 1 for one without
+        """Return number of runs that every setting has (b16, b16.2, b16.3, ...); 1 for one without
         a recording."""
         return max(
             min((len(list_run_folders(self.folder, recorded)) for recorded in settings), default=1),
@@ -98,7 +98,7 @@ class Replay:
         return self._read_recorded_value("device") or "cuda"
 
     def _read_recorded_value(self, key: str) -> str | None:
-        """The value in the sweep's record, else in the first run's record that has it."""
+        """Return the value in the sweep's record, else in the first run's record that has it."""
         runs = (self.folder / setting.file_name / "run.json" for setting in self.settings())
         values = (
             (read_json_object(path) or {}).get(key) for path in (self.folder / "sweep.json", *runs)
@@ -123,7 +123,7 @@ class Replay:
         return usual if usual.exists() else self._find_recorded_report(paths) or usual
 
     def _find_recorded_report(self, paths: RunPaths) -> Path | None:
-        """The report that the record names, for a recording with other file names."""
+        """Return the report that the record names, for a recording with other file names."""
         name = (read_json_object(paths.part / RECORD_NAME) or {}).get("artifact")
         if not isinstance(name, str) or Path(name).name != name:
             return None
@@ -131,7 +131,7 @@ class Replay:
         return report if report.is_file() and report.stat().st_size else None
 
     def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
-        """The recorded verdict, if the recorded report exists and opens."""
+        """Return the recorded verdict, if the recorded report exists and opens."""
         if outcomes[0].exit_code != 0:
             settings = self.settings()
             sizes = ", ".join(str(setting.batch or setting) for setting in settings) or "nothing"

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
@@ -65,25 +65,25 @@ END_S = 2.0
 FORMAT = "# perfctl samples 1"
 
 
-class GpuReading(NamedTuple):
-    """One GPU at one moment, with the fields of ``perfctl.records.report.Sample``; None where the
-    driver has no value."""
-
-    device_index: int
-    gpu_utilisation: float | None = None
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    power_w: float | None = None
-    temperature_c: float | None = None
-    sm_clock_hz: int | None = None
-    memory_clock_hz: int | None = None
-    energy_j: float | None = None
-    throttle_reasons: str | None = None
-    process_memory_bytes: int | None = None
-    process_utilisation: float | None = None
-
-
-COLUMNS = ("at_ns", *GpuReading._fields, "host_cpu", "host_memory_bytes")
+COLUMNS = (
+    "at_ns",
+    "device_index",
+    "gpu_utilisation",
+    "memory_used_bytes",
+    "memory_total_bytes",
+    "power_w",
+    "temperature_c",
+    "sm_clock_hz",
+    "memory_clock_hz",
+    "energy_j",
+    "throttle_reasons",
+    "process_memory_bytes",
+    "process_utilisation",
+    "host_cpu",
+    "host_memory_bytes",
+)
+"""Fields of ``perfctl.records.report.Sample``. A reading is a dictionary of some of them;
+None where the driver has no value."""
 
 
 class NvmlUnavailable(Exception):
@@ -92,7 +92,7 @@ class NvmlUnavailable(Exception):
 
 class NvmlReader:
     """The GPUs in ``visible`` (the value of CUDA_VISIBLE_DEVICES), in its order; all for None.
-    ``library`` is the module pynvml, or one with the same functions. Raises NvmlMissing."""
+    ``library`` is the module pynvml, or one with the same functions. Raises NvmlUnavailable."""
 
     def __init__(self, visible: str | None, library: Any = None) -> None:
         try:
@@ -127,8 +127,8 @@ class NvmlReader:
         except self._library.NVMLError:
             return
 
-    def read(self, pids: Collection[int]) -> list[GpuReading]:
-        """All GPUs now; ``pids`` are the run's processes."""
+    def read(self, pids: Collection[int]) -> list[dict[str, Any]]:
+        """Return all GPUs now; ``pids`` are the run's processes."""
         with_processes = self._turn % PROCESSES_EVERY == 0
         self._turn += 1
         return [
@@ -136,7 +136,7 @@ class NvmlReader:
             for index, gpu in enumerate(self._handles)
         ]
 
-    def _read(self, index: int, handle: Any, pids: Collection[int] | None) -> GpuReading:
+    def _read(self, index: int, handle: Any, pids: Collection[int] | None) -> dict[str, Any]:
         nvml = self._library
         # renamed in nvidia-ml-py 12.535
         newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
@@ -156,16 +156,13 @@ class NvmlReader:
             quantity: self._query_or_none(quantity, call) for quantity, call in questions.items()
         }
         memory = answers.pop("memory_used_bytes")
-        return GpuReading(
-            device_index=index,
-            memory_used_bytes=None if memory is None else int(memory.used),
-            memory_total_bytes=None if memory is None else int(memory.total),
-            process_memory_bytes=None if pids is None else self._read_memory_of_run(handle, pids),
-            process_utilisation=None
-            if pids is None
-            else self._read_utilization_of_run(index, handle, pids),
-            **answers,
-        )
+        if memory is not None:
+            answers["memory_used_bytes"] = int(memory.used)
+            answers["memory_total_bytes"] = int(memory.total)
+        if pids is not None:
+            answers["process_memory_bytes"] = self._read_memory_of_run(handle, pids)
+            answers["process_utilisation"] = self._read_utilization_of_run(index, handle, pids)
+        return {"device_index": index, **answers}
 
     def _read_memory_of_run(self, handle: Any, pids: Collection[int]) -> int | None:
         """Bytes; None when the driver lists no process of the run: inside containers process
@@ -305,13 +302,13 @@ class HostLoadReader:
         self.read()  # readings are rates: this one starts the first interval
 
     @property
-    def get_process_ids(self) -> frozenset[int]:
+    def process_ids(self) -> frozenset[int]:
         return frozenset(self._known)
 
     def read(self) -> tuple[float, int] | None:
-        """(cores busy since the last reading, resident bytes); None when no process has memory any
-        more. A new process counts from the scan that found it; its CPU time before that is
-        left out."""
+        """Return (cores busy since the last reading, resident bytes); None when no process has
+        memory any more. A new process counts from the scan that found it; its CPU time before that
+        is left out."""
         self.scan_s = 0.0
         self._scan_processes()
         now = time.monotonic()
@@ -380,7 +377,7 @@ class SamplingSettings:
 
 
 def parse_sampling_interval(text: str) -> float | None:
-    """Seconds from text such as "50ms" or "0.1s"; None for "off". Raises UsageError for
+    """Return seconds from text such as "50ms" or "0.1s"; None for "off". Raises UsageError for
     anything else."""
     lower = text.strip().lower()
     if lower == "off":
@@ -453,19 +450,17 @@ def _write_samples(
     file: IO[str],
 ) -> tuple[int, int]:
     """Return how many readings, and how many rows of them, were written until the run ended."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+    writer.writeheader()
     count, rows, cost, flushed = 0, 0, 0.0, time.monotonic()
     due = time.monotonic() + every_s
     while not ended.wait(max(due - time.monotonic(), 0.0)):
         before, at_ns = time.thread_time(), time.monotonic_ns()
-        host = load.read()
-        if host is not None:
-            writer.writerow((at_ns, *[""] * len(GpuReading._fields), f"{host[0]:.4f}", host[1]))
-            rows += 1
-        for reading in gpus.read(load.get_process_ids) if gpus is not None else ():
-            writer.writerow((at_ns, *("" if value is None else value for value in reading), "", ""))
-            rows += 1
+        readings = gpus.read(load.process_ids) if gpus is not None else []
+        if (host := load.read()) is not None:
+            readings.insert(0, {"host_cpu": f"{host[0]:.4f}", "host_memory_bytes": host[1]})
+        writer.writerows({"at_ns": at_ns, **reading} for reading in readings)
+        rows += len(readings)
         count += 1
         now = time.monotonic()
         if now - flushed > 1.0:
@@ -478,7 +473,7 @@ def _write_samples(
 
 
 def _open_gpu_source(sampling: SamplingSettings) -> tuple[NvmlReader | NvidiaSmiLog | None, str]:
-    """(what reads the GPUs, its description)."""
+    """Return (what reads the GPUs, its description)."""
     if not sampling.gpu:
         return None, "none, the run used no GPU"
     try:

@@ -54,8 +54,8 @@ class TimeBudget:
         self._seen.append((flops, seconds))
 
     def expected(self, flops: float) -> float | None:
-        """Seconds for a point, from a line fitted to the measured ones, at least their minimum;
-        None before the first."""
+        """Return seconds for a point, from a line fitted to the measured ones, at least their
+        minimum; None before the first."""
         if not self._seen:
             return None
         work, took = zip(*self._seen, strict=True)
@@ -64,7 +64,7 @@ class TimeBudget:
         return float(max(line, min(took)))
 
     def has_time_for(self, flops: float) -> bool:
-        """Whether a point is expected to end within the budget."""
+        """Return whether a point is expected to end within the budget."""
         return self.remaining_s is None or self.remaining_s > (self.expected(flops) or 0.0)
 
 

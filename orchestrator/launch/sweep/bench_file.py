@@ -188,8 +188,8 @@ class BenchDesign:
 
 
 def design_bench(bench: BenchSpec) -> BenchDesign:
-    """The points of a file; the same file gives the same. Raises UsageError when there is none, or
-    when there are too many."""
+    """Return the points of a file; the same file gives the same. Raises UsageError when there is
+    none, or when there are too many."""
     points: list[PointToMeasure] = []
     skipped: dict[str, SkippedPoint] = {}
     done: set[str] = set()
@@ -259,8 +259,8 @@ def _generate_networks(
 def _draw_latin_hypercube(
     family: str, values: Mapping[str, Values], bench: BenchSpec
 ) -> list[list[int | str]]:
-    """A column for each parameter: ``samples`` values, one from each of as many equal parts of its
-    range, shuffled."""
+    """Return a column for each parameter: ``samples`` values, one from each of as many equal parts
+    of its range, shuffled."""
     if bench.samples > MAX_NETWORKS:
         raise UsageError(
             f"samples = {bench.samples:,} networks of {family} are too many",

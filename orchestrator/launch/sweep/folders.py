@@ -161,13 +161,14 @@ class RunPaths:
         return self.part / "stderr.log"
 
     def report(self, suffix: str) -> Path:
-        """The profiler's report while the run is under way: ``report`` + suffix (".sqlite",
+        """Return the profiler's report while the run is under way: ``report`` + suffix (".sqlite",
         ".csv", ...)."""
         return self.part / f"report{suffix}"
 
 
 def list_run_folders(folder: Path, setting: SweepSetting) -> list[Path]:
-    """The folders of a setting's runs in a sweep's folder, oldest first: b16, b16.2, b16.3, ..."""
+    """Return the folders of a setting's runs in a sweep's folder, oldest first: b16, b16.2, b16.3,
+    ..."""
     return list(
         takewhile(Path.is_dir, (RunPaths(folder, setting, number).folder for number in count(1)))
     )
@@ -182,7 +183,7 @@ def make_safe_file_name(name: str) -> str:
 
 
 def is_run_complete(folder: Path) -> bool:
-    """Whether the run is ok and its report still has the recorded size."""
+    """Return whether the run is ok and its report still has the recorded size."""
     record = read_run_record(folder)
     if record is None or record.get("status") != "ok":
         return False
@@ -202,7 +203,8 @@ def read_run_record(folder: Path) -> dict[str, Any] | None:
 
 
 def read_json_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None when the file is missing, incomplete or something else."""
+    """Return the JSON object in a file; None when the file is missing, incomplete or something
+    else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -221,7 +223,7 @@ def publish_run_folder(paths: RunPaths) -> None:
 
 
 def measure_size_bytes(path: Path) -> int:
-    """Bytes of a file, or of all files of a folder."""
+    """Return bytes of a file, or of all files of a folder."""
     files = [child for child in path.rglob("*") if child.is_file()] if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files)
 
@@ -277,15 +279,6 @@ def lock_sweep(folder: Path, setting: SweepSetting | None = None) -> Iterator[No
         yield
 
 
-def _open_lock_file(path: str, mode: int) -> int:
-    try:
-        return _open_without_following_links(path, os.O_CREAT | os.O_RDWR, mode)
-    except PermissionError:
-        return _open_without_following_links(
-            path, os.O_RDONLY | os.O_NONBLOCK
-        )  # a pipe in its place must not block
-
-
 @contextmanager
 def lock_file(
     path: Path, kind: int, refuse: Callable[[int], UsageError], mode: int = 0o644
@@ -293,7 +286,10 @@ def lock_file(
     """Hold a lock on a file, whose handle is given. Raises what ``refuse`` makes of the handle when
     another holds it. Another user's file in a shared folder can be locked, but not written
     (fs.protected_regular)."""
-    handle = _open_lock_file(str(path), mode)
+    try:
+        handle = _open_without_following_links(str(path), os.O_CREAT | os.O_RDWR, mode)
+    except PermissionError:  # a pipe in its place must not block
+        handle = _open_without_following_links(str(path), os.O_RDONLY | os.O_NONBLOCK)
     try:
         try:
             fcntl.flock(handle, kind | fcntl.LOCK_NB)

@@ -128,7 +128,7 @@ class SweepFolderState:
 
 
 def list_sweep_states(folder: Path) -> list[SweepFolderState]:
-    """The sweeps in ``folder`` and in perfctl-runs below it, newest first. Does not
+    """Return the sweeps in ``folder`` and in perfctl-runs below it, newest first. Does not
     follow links."""
     parents = [
         parent
@@ -185,8 +185,8 @@ def _changed_recently(folder: Path) -> bool:
 
 
 def _is_locked(folder: Path) -> bool:
-    """Whether a process of this machine holds a lock of the sweep. Read from /proc: taking the lock
-    would stop others."""
+    """Return whether a process of this machine holds a lock of the sweep. Read from /proc: taking
+    the lock would stop others."""
     try:
         numbers = {str(file.stat().st_ino) for file in folder.glob(".*lock")}
         lines = Path("/proc/locks").read_text().splitlines() if numbers else []

@@ -74,9 +74,8 @@ def plan_sweep(
 ) -> SweepRequest:
     """Return the request, checked. Raises UsageError for whatever makes no sense, in one line.
 
-    ``rest`` are words for the workload, ``command`` is a program of the user's (None for a built-in
-    workload), ``origin`` is measured or recorded.
-    """
+    ``arguments_typed`` are words for the workload, ``command`` is a program of the user's (None for
+    a built-in workload), ``origin`` is measured or recorded."""
     parameters = parse_sweep_parameters(options)
     if typed := parameters.pop("batch", None):
         batches = parse_batches(",".join(typed), "sweep")
@@ -212,7 +211,7 @@ def _is_run_unannotated(profiler: Profiler, options: SweepOptions) -> bool | Non
 
 
 def _make_workload_flag(field: str) -> str:
-    """The option of ``python -m perfctl.workloads`` for a field."""
+    """Return the option of ``python -m perfctl.workloads`` for a field."""
     return f"--{field.replace('_', '-')}"
 
 
@@ -368,7 +367,13 @@ def plan_inference(
             argv = ["--batch", str(batch), "--model", models[0], *arguments]
             of_every, workload_options = parse_workload_arguments(INFERENCE, argv)
             if sweep_options.image is None:  # inside an image only the workload itself can look
-                _check_weights_and_data(workload_options.weights, of_every.data_dir)
+                weights, data_dir = workload_options.weights, of_every.data_dir
+                if weights not in ("default", "none") and not Path(weights).is_file():
+                    raise UsageError(
+                        f"`weights` {weights}: file not found; use default, none, or a checkpoint"
+                    )
+                if data_dir is not None and not data_dir.is_dir():
+                    raise UsageError(f"`data_dir` {data_dir}: folder not found")
         if sweep_options.image is None and not only_planned:
             from perfctl.workloads.models.torchvision import find_torchvision_family
 
@@ -377,18 +382,10 @@ def plan_inference(
     return requests
 
 
-def _check_weights_and_data(weights: str, data_dir: Path | None) -> None:
-    """Raises UsageError if a file of weights or a folder of data is named and not there."""
-    if weights not in ("default", "none") and not Path(weights).is_file():
-        raise UsageError(f"`weights` {weights}: file not found; use default, none, or a checkpoint")
-    if data_dir is not None and not data_dir.is_dir():
-        raise UsageError(f"`data_dir` {data_dir}: folder not found")
-
-
 def find_profiler(
     name: str, choices: Sequence[str] = ("nsys", "ncu", "torch", "dlprof", "none")
 ) -> ToolProfiler:
-    """Return a profiler by its name, which is one of ``known``. Raises UsageError for another."""
+    """Return a profiler by its name, which is one of ``choices``. Raises UsageError for another."""
     if name not in choices:
         raise UsageError(f"invalid value '{name}' for `profiler`", f"Choose {', '.join(choices)}")
     return RECORDERS[name]()

@@ -40,8 +40,8 @@ QUIET = ("--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksP
 
 
 def read_git_revision(folder: Path, script: Path | None = None) -> dict[str, str]:
-    """Facts for a run's environment: commit, commit_time (ISO 8601) and uncommitted_changes ("yes"
-    or "no").
+    """Return facts for a run's environment: commit, commit_time (ISO 8601) and uncommitted_changes
+    ("yes" or "no").
 
     folder: where the code lies. script: a file of it that is run; one that git does not track is a
     change, too. Other untracked files are not looked at. Empty without git, without a repository
@@ -63,7 +63,7 @@ def read_git_revision(folder: Path, script: Path | None = None) -> dict[str, str
 
 
 def run_git(folder: Path, *arguments: str, limit_s: float = LIMIT_S) -> str | None:
-    """What git says in ``folder``; None where it is missing, refuses or takes too long."""
+    """Return what git says in ``folder``; None where it is missing, refuses or takes too long."""
     try:
         code, lines, _ = tools.run_with_time_limit(
             ["git", *QUIET, "-C", str(folder), *arguments], limit_s
@@ -84,14 +84,14 @@ class Profiler(Protocol):
         """Tools that this profiler needs and this machine lacks; empty when it can run."""
 
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
-        """What to start for one run, in order; a command runs only if the file that it needs
+        """Return what to start for one run, in order; a command runs only if the file that it needs
         exists."""
 
     def artifact(self, paths: RunPaths) -> Path:
-        """The file or folder that the parsers read."""
+        """Return the file or folder that the parsers read."""
 
     def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
-        """The verdict from exit codes, logs and the report together."""
+        """Return the verdict from exit codes, logs and the report together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +241,7 @@ class SweepRequest(SweepOptions):
         return StallRule(self.stall) if self.stall else None
 
     @property
-    def list_folders_to_bind(self) -> list[Path]:
+    def folders_to_bind(self) -> list[Path]:
         """Folders that a run inside an image needs besides the working directory and
         the sweep's."""
         script = self.program.script if self.program else None
@@ -256,7 +256,7 @@ class SweepRequest(SweepOptions):
         under: tuple[str, ...] = (),
         only_rank: int | None = None,
     ) -> tuple[str, ...]:
-        """The command line of the workload, with the words before it that start the profiler
+        """Return the command line of the workload, with the words before it that start the profiler
         (``under``).
 
         ``annotate``: how layers are marked: "nvtx", "record_function" or "none". ``window``: how
@@ -297,8 +297,8 @@ class SweepRequest(SweepOptions):
         )
 
     def commands(self) -> tuple[Command, ...]:
-        """The commands of one run, inside the sweep's image, with the environment of its place if
-        there is only one, and with the program's variables."""
+        """Return the commands of one run, inside the sweep's image, with the environment of its
+        place if there is only one, and with the program's variables."""
         variables, program = dict(self.placement_environment), self.program
         if program is not None:
             parameters = self.setting.parameters
@@ -311,12 +311,12 @@ class SweepRequest(SweepOptions):
         )
         if self.container is None:
             return commands
-        folders = (self.folder, *self.list_folders_to_bind)
+        folders = (self.folder, *self.folders_to_bind)
         return tuple(self.container.wrap(command, folders, Path.cwd()) for command in commands)
 
     def facts(self, commands: Iterable[Command] = ()) -> dict[str, str]:
-        """Facts for a run's record: its container, the commit of the program, its place, and what
-        its commands chose."""
+        """Return facts for a run's record: its container, the commit of the program, its place, and
+        what its commands chose."""
         facts: dict[str, str] = {}
         if self.origin == "measured":
             runs_in = self.container or images_run.find_surrounding_container()
@@ -330,7 +330,7 @@ class SweepRequest(SweepOptions):
         return facts
 
     def make_sampling_settings(self, command: Command) -> SamplingSettings | None:
-        """What to sample during a run; None when sampling is off or the run is a replay."""
+        """Return what to sample during a run; None when sampling is off or the run is a replay."""
         seconds = sampler.parse_sampling_interval(self.sample)
         if seconds is None or self.origin != "measured":
             return None
@@ -338,7 +338,7 @@ class SweepRequest(SweepOptions):
         return SamplingSettings(seconds, self.paths.part, self.device == "cuda", visible)
 
     def reserved(self) -> tuple[DevicePlacement, ...]:
-        """The places to lock during the sweep: those requested, or the GPU that programs use
+        """Return the places to lock during the sweep: those requested, or the GPU that programs use
         by default."""
         if self.places or self.device != "cuda" or self.origin != "measured":
             return self.places

@@ -62,7 +62,7 @@ class StudyDefinition:
         return Path(self.name).stem
 
     def is_page_option(self, option: str, *values: str) -> bool:
-        """Whether the page needs the option: "only", and no run does, or "too"."""
+        """Return whether the page needs the option: "only", and no run does, or "too"."""
         return self.content.get("options", {}).get(option, {}).get("for_page") in values
 
 

@@ -43,8 +43,8 @@ def start_with_one_retry(
     command: Command, request: SweepRequest, start: Callable[[str], ProcessOutcome]
 ) -> ProcessOutcome:
     """Retry a profiler once if it reports a start-up failure. ``start`` is called with the name of
-    the stage. The outcome is that of the last call. The run's log notes a retry. Raises Stopped
-    when a signal arrives in between."""
+    the stage. The outcome is that of the last call. The run's log notes a retry. Raises
+    StoppedBySignal when a signal arrives in between."""
     outcome = start(command.stage)
     # the program left a record
     began = not outcome.exit_code or request.paths.workload_record.exists()
@@ -161,19 +161,14 @@ def _run_setting_if_needed(
         else:
             result = _run_and_record(request.select_run(setting, len(complete) + 1), listener)
             result = replace(result, repeat=repeat)
-            if setting == request.setting and repeat == 1:
-                report_early_stop(result.folder, listener)
+            record = read_json_object(result.folder / "workload.json") or {}
+            steps = record.get("environment", {}).get(STOPPED_AFTER)
+            if steps is not None and setting == request.setting and repeat == 1:
+                listener.noted(
+                    f"{record['workload']} stopped after {steps} steps; --to-end runs on"
+                )
         listener.finished(result)
     return result
-
-
-def report_early_stop(folder: Path, listener: SweepListener) -> None:
-    """Tell the listener if the program of a run stopped after its measured steps."""
-    record = read_json_object(folder / "workload.json") or {}
-    steps = record.get("environment", {}).get(STOPPED_AFTER)
-    if steps is not None:
-        name = record["workload"]
-        listener.noted(f"{name} stopped after {steps} steps; --to-end runs on")
 
 
 def _run_and_record(request: SweepRequest, listener: SweepListener) -> RunResult:
@@ -221,8 +216,8 @@ def _run_and_record(request: SweepRequest, listener: SweepListener) -> RunResult
 def _adjust_status_for_stop(
     verdict: RunStatus, stop: process_run.StoppedBySignal | None
 ) -> RunStatus:
-    """The verdict on a run that was stopped: ok with all steps, partial with a report, failed
-    without."""
+    """Return the verdict on a run that was stopped: ok with all steps, partial with a report,
+    failed without."""
     if stop is None or verdict.status == "ok":
         return verdict
     reason = f"{stop.message} (time limit, or a canceled or preempted job)"

@@ -76,7 +76,7 @@ def choose_default_ways(events: Events = SILENT) -> tuple[TrainingWay, ...]:
 
 
 def _has_cpp_compiler() -> bool:
-    """Whether torch.compile finds a C++ compiler."""
+    """Return whether torch.compile finds a C++ compiler."""
     return bool(os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"))
 
 
@@ -98,7 +98,7 @@ def plan_way_sweep(
 
 
 def check_way_can_run(way: TrainingWay, request: SweepRequest) -> None:
-    """Raises UsageError for what cannot run here, and for a folder that holds runs of
+    """Raise UsageError for what cannot run here, and for a folder that holds runs of
     another request."""
     if way.device == "cuda" and resolve_device("auto") != "cuda":
         remedy = "Omit it, or run it on a machine with a GPU and compare both with `runs`"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import JobArrayPlan, SlurmSiteSettings, Task
 from perfctl.orchestrator.launch.cluster.script import render_array_script, render_gather_script
@@ -54,6 +54,13 @@ def test_an_array_whose_script_is_gone_is_one_clear_line(tmp_path, slurm):
         status.submit_job_array(made)
     assert "perfctl slurm render" in (caught.value.remedy or "")
     assert slurm() == []
+
+
+def test_what_sbatch_refuses_has_a_remedy(tmp_path, slurm):
+    write_program(tmp_path / "bin/sbatch", "echo invalid partition specified: gpu >&2; exit 1")
+    with pytest.raises(PerfctlError, match="sbatch failed: invalid partition") as caught:
+        status.submit_job_array(rendered(tmp_path))
+    assert "sinfo" in (caught.value.remedy or "")
 
 
 def test_a_script_whose_array_line_was_edited_away_is_submitted_only_task_by_task(tmp_path, slurm):

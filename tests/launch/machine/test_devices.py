@@ -121,8 +121,9 @@ def test_a_device_is_never_taken_twice_and_is_free_again_when_its_holder_dies(tm
     place = DevicePlacement("GPU 0", locks=("gpu-0",))
     program = (
         "import sys, time; from pathlib import Path; from "
-        "perfctl.orchestrator.launch.machine.devices import Placement, hold\n"
-        f"with hold([Placement('GPU 0', locks=('gpu-0',))], Path({str(tmp_path)!r})):\n"
+        "perfctl.orchestrator.launch.machine.devices import DevicePlacement, lock_placements\n"
+        f"placement = DevicePlacement('GPU 0', locks=('gpu-0',))\n"
+        f"with lock_placements([placement], Path({str(tmp_path)!r})):\n"
         "    print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen(

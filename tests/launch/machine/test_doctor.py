@@ -79,8 +79,8 @@ def test_a_machine_without_a_gpu_is_not_said_to_have_one(monkeypatch):
 def test_an_importer_is_ok_only_where_it_starts(
     monkeypatch, importer, is_there, state, value, detail, works
 ):
-    monkeypatch.setattr(doctor.nsys, "check_importer", lambda: importer)
-    monkeypatch.setattr(doctor.nsys, "state", lambda: is_there)
+    monkeypatch.setattr(doctor.nsys, "start_importer", lambda: importer)
+    monkeypatch.setattr(doctor.nsys, "is_importer_present", lambda: is_there)
     found = doctor._check_nsys_importer()
     assert (found.state, found.value) == (state, value)
     assert detail in (found.detail or "")

@@ -99,7 +99,7 @@ def test_what_a_killed_process_left_goes_with_the_next_write_and_what_a_living_o
 ):
     die = "import os, sys; from pathlib import Path; from perfctl.orchestrator import files\n"
     die += (
-        "with files.replacing(Path(sys.argv[1]), force=True) as partial: "
+        "with files.replace_when_done(Path(sys.argv[1]), force=True) as partial: "
         "partial.write_text('half'); os._exit(9)"
     )
     subprocess.run([sys.executable, "-c", die, str(tmp_path / "page.html")], check=False)
@@ -184,7 +184,7 @@ def test_two_users_of_one_gpu_meet_at_its_lock(tmp_path, monkeypatch):
 def test_a_forked_process_does_not_keep_what_its_dead_parent_wrote(tmp_path):
     die = (
         "import os, sys, time; from pathlib import Path; from perfctl.orchestrator import files\n"
-        "with files.scratch(Path(sys.argv[1]), 'work'):\n"
+        "with files.make_scratch_folder(Path(sys.argv[1]), 'work'):\n"
         "    read, write = os.pipe()\n"
         "    if os.fork() == 0:\n"
         "        os.write(write, b'begun')\n"

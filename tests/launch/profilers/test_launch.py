@@ -72,7 +72,7 @@ def test_a_printed_command_does_in_a_shell_what_the_argument_list_says():
 def test_starting_perfctl_imports_nothing_heavy():
     code = (
         "import sys, perfctl.orchestrator.launch; from perfctl.orchestrator.launch.machine import "
-        "doctor as found; found.examine(); found.host_facts(); "
+        "doctor as found; found.check_machine(); found.collect_host_facts(); "
         "print([name for name in ('torch', 'numpy', 'pandas', 'perfctl.parsers') if name in "
         "sys.modules])"
     )
@@ -133,7 +133,9 @@ def test_a_gpu_and_its_tools_are_told(bare_machine, monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "_is_torch_built_with_cuda", lambda: True)
     monkeypatch.setattr(doctor, "_are_counters_unrestricted", lambda: True)
     monkeypatch.setattr(doctor, "_is_process_running", lambda program: False)
-    monkeypatch.setattr(doctor.nsys, "check_importer", lambda: doctor.nsys.Importer("2022.4.2.1"))
+    monkeypatch.setattr(
+        doctor.nsys, "start_importer", lambda: doctor.nsys.ImporterCheck("2022.4.2.1")
+    )
     found = findings()
     assert found["GPU 0"].value == "NVIDIA A100-SXM4-40GB"
     assert found["GPU 0"].detail == "compute capability 8.0, 40960 MiB, driver 535.104.05"

@@ -423,3 +423,9 @@ def test_a_link_in_shared_memory_is_left_alone(tmp_path):
     (shared / "NSys-2022.4.2.1").symlink_to(tmp_path)
     assert nsys.remove_stale_lock(shared, processes) is None
     assert tmp_path.is_dir()
+
+
+@pytest.mark.parametrize(("version", "has_note"), [("2022.4.2", True), ("2024.1", False)])
+def test_a_time_limit_under_an_old_nsys_may_be_a_pool_that_hangs(monkeypatch, version, has_note):
+    monkeypatch.setattr(tools, "query_program_version", lambda name: version)
+    assert bool(Nsys().time_limit_note) == has_note

@@ -80,7 +80,7 @@ def start(
 def test_nvml_gives_every_quantity_in_base_units():
     library = FakeNvml([[FULL]], processes={7: MIB, 8: 5 * MIB, 9: 2 * MIB})
     (reading,) = NvmlReader(None, library).read({7, 9})
-    assert reading == (
+    values = (
         0,
         0.25,
         3 * MIB,
@@ -94,6 +94,7 @@ def test_nvml_gives_every_quantity_in_base_units():
         3 * MIB,
         0.8,
     )
+    assert reading == dict(zip(sampler.COLUMNS[1:-2], values, strict=True))
     assert tuple(map(describe_clock_limit_reasons, (0, 1, 0x8040))) == (
         "none",
         "idle",
@@ -104,17 +105,17 @@ def test_nvml_gives_every_quantity_in_base_units():
 def test_what_a_gpu_does_not_support_is_none_with_a_reason_and_never_zero():
     nvml = NvmlReader(None, FakeNvml([[{"percent": 0}]]))
     (reading,) = nvml.read(())
-    assert reading.gpu_utilisation == 0, "counted, and zero"
+    assert reading["gpu_utilisation"] == 0, "counted, and zero"
     with pytest.raises(NvmlUnavailable, match="Library Not Found"):
         NvmlReader(None, FakeNvml([], broken=True))
-    assert (reading.power_w, reading.energy_j, reading.process_memory_bytes) == (None, None, None)
+    assert [reading[name] for name in ("power_w", "energy_j", "process_memory_bytes")] == [None] * 3
     assert nvml.problems["energy_j"] == "Not Supported"
 
 
 def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_none():
     nvml = NvmlReader(None, FakeNvml([[FULL]], processes={4242: MIB}))
     (reading,) = nvml.read({7})
-    assert reading.process_memory_bytes is None
+    assert reading["process_memory_bytes"] is None
     assert "no process of the run" in nvml.problems["process_memory_bytes"]
 
 
@@ -125,7 +126,7 @@ def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_non
 def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(visible, percents):
     library = FakeNvml([[{"percent": 10}], [{"percent": 20}], [{"percent": 30}]])
     found = NvmlReader(visible, library).read(())
-    assert [(one.device_index, one.gpu_utilisation) for one in found] == [
+    assert [(one["device_index"], one["gpu_utilisation"]) for one in found] == [
         (n, p / 100) for n, p in enumerate(percents)
     ]
 

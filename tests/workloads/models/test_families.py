@@ -17,7 +17,7 @@ from perfctl.orchestrator.predict.operations import (
     list_plan_operations,
 )
 from perfctl.workloads.models.plan import PARAMETERS, plan_model
-from perfctl.workloads.models.planned import PlannedModel
+from perfctl.workloads.models.planned import Planned
 from perfctl.workloads.run.options import parse_workload_arguments
 from perfctl.workloads.spec import SpecError
 
@@ -139,6 +139,6 @@ def test_the_workload_takes_the_model_by_its_full_name():
 
 def test_a_deep_branching_network_lets_go_of_what_no_later_layer_takes():
     planned = plan_model("inception:blocks=1,stages=1,width=4,image=8")
-    order = PlannedModel(planned)._order
+    order = Planned(planned)._order
     dropped = [source for _, _, done in order for source in done]
     assert sorted(dropped) == list(range(-1, len(planned.layers) - 1))

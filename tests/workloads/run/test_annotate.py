@@ -67,7 +67,7 @@ def test_a_backward_range_closes_before_the_layer_below_begins():
 
 def test_the_gradient_of_a_parameter_is_added_in_the_range_of_the_layer_that_holds_it():
     tied = Made(
-        lambda self, x: x @ self.find_layer_of_parameter.weight.T,
+        lambda self, x: x @ self.holder.weight.T,
         holder=nn.Linear(3, 2, bias=False),
     )
     seen = names_of(tied, torch.ones(1, 3))

@@ -116,10 +116,10 @@ def test_arguments_are_checked_without_torch():
     program = (
         "import sys; sys.modules['torch'] = None; sys.modules['numpy'] = None\n"
         "from perfctl.workloads.models import WORKLOADS\n"
-        "from perfctl.workloads.run.options import describe, parse_arguments\n"
-        "print(sorted(WORKLOADS), parse_arguments('mnist_cnn', ['--batch', "
+        "from perfctl.workloads.run.options import format_workload_help, parse_workload_arguments\n"
+        "print(sorted(WORKLOADS), parse_workload_arguments('mnist_cnn', ['--batch', "
         "'4'])[0].batch_size)\n"
-        "print(len(describe('mnist_cnn')) > 100)\n"
+        "print(len(format_workload_help('mnist_cnn')) > 100)\n"
     )
     done = start(None, sys.executable, "-c", program)
     assert done.stderr == ""

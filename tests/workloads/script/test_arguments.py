@@ -110,9 +110,10 @@ def test_each_rank_has_files_of_its_own_and_the_first_the_plain_names():
     options = parse_script_options(
         ["--window", "torch", "--trace", "out/t.json.gz", "--record", "r.json", "--", "train.py"]
     )
-    assert options.separate_rank_files(0) == options
-    second = options.separate_rank_files(1)
-    assert (second.trace, second.record) == (Path("out/t.rank1.json.gz"), Path("r.rank1.json"))
+    first, second = map(options.separate_rank_files, (0, 1))
+    here = Path.cwd()
+    assert (first.trace, first.record) == (here / "out/t.json.gz", here / "r.json")
+    assert (second.trace, second.record) == (here / "out/t.rank1.json.gz", here / "r.rank1.json")
 
 
 def test_a_rank_starts_itself_under_its_profiler_with_files_of_its_own():

@@ -12,7 +12,11 @@ from torch import nn
 from perfctl.orchestrator.estimate.memory import find_memory_peak
 from perfctl.orchestrator.estimate.session import estimate, estimate_from_trace
 from perfctl.records.paper import GpuChoices, MemoryTrace
-from perfctl.workloads.tracing.as_cuda import choose_attention_kernel, count_scratch_bytes
+from perfctl.workloads.tracing.as_cuda import (
+    AttentionCall,
+    choose_attention_kernel,
+    count_scratch_bytes,
+)
 from perfctl.workloads.tracing.recorder import trace_step
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
@@ -59,31 +63,23 @@ def test_the_kernel_of_attention_is_the_first_that_takes_the_tensors(
     key = tensor(2, given.get("heads", 4), given.get("keys", 16), size, dtype=dtype)
     mask = tensor(16, 16, dtype=dtype) if given.get("mask") else None
     rest = given.get("dropout", 0.0), given.get("causal", False), given.get("grouped", False)
-    found, why = choose_attention_kernel(GpuChoices(gpu), query, key, key, mask, *rest)
+    found, why = choose_attention_kernel(
+        GpuChoices(gpu), AttentionCall(query, key, key, mask, *rest)
+    )
     assert found == kernel
     assert bool(why) == (kernel != ("cudnn" if gpu == H100 else "flash"))
 
 
-def test_a_kernel_that_was_asked_for_gives_way_to_math_where_it_cannot_run():
+@pytest.mark.parametrize(
+    ("asked", "kernel"),
+    [("flash", "math"), ("efficient", "efficient"), ("math", "math")],
+)
+def test_a_kernel_that_was_asked_for_gives_way_to_math_where_it_cannot_run(asked, kernel):
     query = tensor(1, 1, 8, 8)
-    assert choose_attention_kernel(
-        GpuChoices(attention="flash"), query, query, query, None, 0.0, False, False
-    ) == (
-        "math",
-        "flash takes no fp32 here",
-    )
-    assert (
-        choose_attention_kernel(
-            GpuChoices(attention="efficient"), query, query, query, None, 0.0, False, False
-        )[0]
-        == "efficient"
-    )
-    assert (
-        choose_attention_kernel(
-            GpuChoices(attention="math"), query, query, query, None, 0.0, False, False
-        )[0]
-        == "math"
-    )
+    call = AttentionCall(query, query, query, None, 0.0, False, False)
+    found, why = choose_attention_kernel(GpuChoices(attention=asked), call)
+    assert found == kernel
+    assert why == ("as requested" if found == asked else "flash takes no fp32 here")
 
 
 class Attention(nn.Module):
