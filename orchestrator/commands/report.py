@@ -86,7 +86,7 @@ def write_html_report(options: ReportOptions, events: Events) -> WrittenReport:
 
 def write_report_page(options: ReportOptions, events: Events) -> tuple[WrittenReport, View]:
     """Write the HTML report, and return what is in it too."""
-    from perfctl.orchestrator.report.page.page import render_runs_view
+    from perfctl.orchestrator.report.page.page import render_view
     from perfctl.orchestrator.report.page.sections import build_report_view
     from perfctl.orchestrator.report.page.timeline import CALLS_MAX
 
@@ -116,7 +116,7 @@ def write_report_page(options: ReportOptions, events: Events) -> tuple[WrittenRe
             # reading was the first part
             begun=lambda name, done, total: events.progress(f"drawing {name}", done + 1, total + 1),
         )
-        return drawn, render_runs_view(drawn), tuple(run.id for run in sound)
+        return drawn, render_view(drawn, "run.html"), tuple(run.id for run in sound)
 
     answer, html, drawn = analyse_runs(runs, draw_report)
     write_text(page_path, html, force=options.force)

@@ -4,10 +4,11 @@ full value or the reason, and the state of a figure.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import groupby
 from math import isfinite
 from typing import Any
 
@@ -87,7 +88,7 @@ def number_cell(
     is_lower_bound: bool = False,
 ) -> Cell:
     """Return ``shown`` ("24.7 ms") as a cell of a number and its unit; a known zero has none.
-    ``mark`` stands before it."""
+    ``format_state_sign`` stands before it."""
     number, _, unit = text.partition(" ")
     return Cell(
         mark + number,
@@ -475,12 +476,12 @@ class PackedTable:
 
 
 def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str, Any]:
-    """One column in the smallest of five forms.
+    """Return one column in the smallest of five forms.
 
     ``{label, unit, kind, ...}`` with its data as one of ``c`` (one value for all rows), ``d`` +
-    ``i`` (dictionary and index a row), ``d`` + ``r`` (index, how often, index, ...), ``s`` (first
-    value and differences), ``v`` (text_cell values). None stays null. ``kind`` says how a value is
-    written: time, start, si, int, text or code.
+    ``i`` (dictionary and index a row), ``d`` + ``r`` (index, how often, index, ...), ``s``
+    (differences of integers), ``v`` (the values). None stays null. :func:`encode_integers` writes
+    ``i`` and ``s``. ``kind`` says how a value is written: time, start, si, int, text or code.
     """
     head: dict[str, Any] = {"label": label, "unit": unit, "kind": kind}
     tidied = {value: _convert_to_json_number(value) for value in dict.fromkeys(values)}
@@ -488,22 +489,40 @@ def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict
     distinct = list(dict.fromkeys(tidied.values()))
     if len(distinct) == 1:
         return head | {"c": distinct[0]}
+    forms: list[dict[str, Any]] = []
     if len(distinct) <= max(16, len(tidy) // 3):
         order = {value: number for number, value in enumerate(distinct)}
         runs = [part for value, same in groupby(tidy) for part in (order[value], len(list(same)))]
         if len(runs) < len(tidy) // 2:
             return head | {"d": distinct, "r": runs}
-        return head | {"d": distinct, "i": [order[value] for value in tidy]}
-    if all(isinstance(value, int) for value in tidy):
-        steps = encode_differences(tidy)
-        if sum(map(abs, steps)) < sum(map(abs, tidy)):
-            return head | {"s": steps}
-    return head | {"v": tidy}
+        forms.append({"d": distinct, "i": encode_integers([order[value] for value in tidy])})
+    if all(isinstance(value, int) for value in distinct):
+        forms.append({"s": encode_integers(tidy, differences=True)})
+    # an index has fewer digits than a difference only if the dictionary is short
+    return head | min(forms, key=lambda form: len(str(form)), default={"v": tidy})
 
 
-def encode_differences(values: Sequence[int]) -> list[int]:
-    """First value, then the difference of each to the one before."""
-    return [*values[:1], *(after - before for before, after in pairwise(values))]
+def encode_integers(values: Sequence[int], *, differences: bool = False) -> str:
+    """Return LEB128 (seven bits a byte, the lowest first, the eighth says that more follow) in
+    base64; "" for zeros alone.
+
+    ``differences``: each value less the one before, 0, -1, 1, -2, ... as 0, 1, 2, 3, ...
+    """
+    import numpy as np
+
+    numbers = np.asarray(values, np.int64)
+    if differences:
+        numbers = np.diff(numbers, prepend=0)
+        numbers = (numbers << 1) ^ (numbers >> 63)
+    if not numbers.any():
+        return ""
+    bits = numbers.astype(np.uint64)
+    groups = bits[:, None] >> np.arange(0, 64, 7, dtype=np.uint64)
+    is_used = groups > 0
+    is_used[:, 0] = True
+    groups &= np.uint64(127)
+    groups[:, :-1] |= is_used[:, 1:].astype(np.uint64) << np.uint64(7)
+    return b64encode(groups[is_used].astype(np.uint8).tobytes()).decode("ascii")
 
 
 def pack_long_table(

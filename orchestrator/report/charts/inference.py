@@ -11,7 +11,7 @@ from perfctl.orchestrator.ledger.usage.inference import WAYS, InferenceLatency, 
 from perfctl.orchestrator.ledger.usage.readings import group_samples_by_device
 from perfctl.orchestrator.report.charts.charts import (
     Chart,
-    CourseLine,
+    ChartLine,
     HorizontalBar,
     draw_bars_chart,
     draw_batch_chart,
@@ -20,7 +20,7 @@ from perfctl.orchestrator.report.charts.charts import (
     format_bytes_tick,
     format_ns_tick,
     format_share_tick,
-    make_batch_series,
+    make_chart_lines,
 )
 from perfctl.orchestrator.report.numbers import drop_trailing_zeros, format_percent, format_rate
 
@@ -162,7 +162,7 @@ def _draw_model_lines(
     if len(batches) == 1:
         (batch,) = batches
         rows = [
-            HorizontalBar(point.model, value, None, None, color)
+            HorizontalBar(point.model, value, color)
             for color, (point, value) in enumerate(values[:BARS_MAX])
         ]
         title += ", by report" if batch is None else f" at batch {batch}"
@@ -180,16 +180,18 @@ def _draw_model_lines(
         for point, _ in values
         if point.latency is not None and is_banded
     }
-    series = []
-    for line in make_batch_series(of_models):
-        bounds = [ends[line.label, int(batch)] for batch in line.batches] if ends else []
-        lows, highs = zip(*bounds, strict=True) if bounds else ((), ())
-        color = models.index(line.label)
-        series.append(replace(line, lows=lows, highs=highs, colour=color))
+    series = [
+        replace(
+            line,
+            colour=models.index(line.label),
+            bounds={batch: ends[line.label, batch] for batch in line.points} if ends else {},
+        )
+        for line in make_chart_lines(of_models)
+    ]
     if len(series) > MODELS_MAX:
         note += f"; {MODELS_MAX} of {len(series)} models, the table has all"
     series = series[:MODELS_MAX]
-    every = [value for line in series for value in line.values]
+    every = [value for line in series for value in line.points.values()]
     is_log = name.startswith(LOG_CHARTS) and min(every) > 0 and max(every) > LOG_FACTOR * min(every)
     up = f"{_format_axis_title(title)}{', log axis' if is_log else ''}"
     title = f"{title}, by batch size"
@@ -225,7 +227,7 @@ def _draw_device_samples(points: Sequence[InferencePoint]) -> Iterator[tuple[str
         ("gpu_utilisation", "utilization", "GPU utilization", format_share_tick),
         ("memory_used_bytes", "memory", "GPU memory in use", format_bytes_tick),
     ):
-        lines: list[CourseLine] = []
+        lines: list[ChartLine] = []
         for model, batch, use in [(p.model, p.batch, use) for p in points for use in p.uses]:
             devices = group_samples_by_device(use.run)
             for device, samples in devices.items():
@@ -248,11 +250,11 @@ def _draw_device_samples(points: Sequence[InferencePoint]) -> Iterator[tuple[str
         )
 
 
-def _make_course(label: str, values: Sequence[tuple[int, float]], color: int) -> CourseLine:
+def _make_course(label: str, values: Sequence[tuple[int, float]], color: int) -> ChartLine:
     step = -(-len(values) // SAMPLES_MAX)
     groups = [values[start : start + step] for start in range(0, len(values), step)]
-    xs = tuple(float(group[0][0] - values[0][0]) for group in groups)
-    return CourseLine(label, xs, tuple(max(value for _, value in group) for group in groups), color)
+    points = {group[0][0] - values[0][0]: max(value for _, value in group) for group in groups}
+    return ChartLine(label, points, color)
 
 
 def _format_axis_title(title: str) -> str:

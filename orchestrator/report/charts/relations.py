@@ -27,8 +27,8 @@ from perfctl.orchestrator.report.charts.charts import (
 from perfctl.orchestrator.report.charts.files import (
     INK,
     SERIES,
-    DrawnChart,
     HoverArea,
+    Picture,
     collect_charts,
 )
 from perfctl.orchestrator.report.numbers import (
@@ -84,10 +84,10 @@ QUANTITIES: Mapping[str, AxisFormat] = {
 }
 
 
-def draw_correlation_charts(points: Sequence[BenchPoint]) -> dict[str, DrawnChart]:
+def draw_correlation_charts(points: Sequence[BenchPoint]) -> dict[str, Picture]:
     """Return name -> chart, for each figure that differs between points:
     "bench-flops-forward"."""
-    charts: dict[str, DrawnChart] = {}
+    charts: dict[str, Picture] = {}
     for name in sorted({name for point in points for name in list_point_features(point)}):
         with collect_charts(later=True) as of_figure:
             draw_feature_scatter(make_chart_name(name), name, points)
@@ -248,7 +248,7 @@ def draw_relation_charts(
     return charts
 
 
-def draw_all_relation_charts(observations: Sequence[SizeObservation]) -> dict[str, DrawnChart]:
+def draw_all_relation_charts(observations: Sequence[SizeObservation]) -> dict[str, Picture]:
     """Return name -> chart, as ``perfctl plot`` draws them: bench-time-against-depth; with a
     warning if families have few points."""
     rows = bench.relate_all_sizes(observations)

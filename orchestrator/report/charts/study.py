@@ -36,9 +36,8 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
     TimeBreakdown,
 )
 from perfctl.orchestrator.report.charts.charts import (
-    BatchSeries,
     Chart,
-    CourseLine,
+    ChartLine,
     draw_batch_chart,
     draw_course_chart,
     draw_shares_chart,
@@ -47,7 +46,7 @@ from perfctl.orchestrator.report.charts.charts import (
     format_ns_tick,
     format_seconds_tick,
     format_share_tick,
-    make_batch_series,
+    make_chart_lines,
 )
 from perfctl.orchestrator.report.numbers import (
     drop_trailing_zeros,
@@ -182,8 +181,9 @@ def _draw_time_charts(
             if (divisor := point.samples if unit == "sample" else 1)
         }
         if len(seconds) >= 2:
-            medians, lows, highs = zip(*seconds.values(), strict=True)
-            line = BatchSeries(unit, tuple(seconds), medians, lows, highs)
+            medians = {place: values[0] for place, values in seconds.items()}
+            bounds = {place: values[1:] for place, values in seconds.items()}
+            line = ChartLine(unit, medians, bounds=bounds)
             yield draw_batch_chart(
                 f"{key}-{unit}",
                 f"Time per {unit}, by {scale.axis}",
@@ -201,7 +201,7 @@ def _draw_recorded_memory(key: str, points: Sequence[BatchPoint], scale: AxisSca
     for point in points:
         for quantity, count in point.memory.items():
             values[quantity][scale.places[point.batch]] = float(count)
-    lines = make_batch_series(values, 2)[:LINES_MAX]
+    lines = make_chart_lines(values, 2)[:LINES_MAX]
     subject = lines[0].label.capitalize() if len(lines) == 1 else "Memory"
     note = "values that the workload recorded about itself"
     return draw_batch_chart(
@@ -283,7 +283,7 @@ def draw_flat_clock_chart(key: str, analysis: Analysis) -> Chart | None:
         if peak is not None and timed.macs:
             minima[layer_pass][batch] = 2 * timed.macs / peak[1]
     layer_pass = max(times, key=lambda key: len(times[key]), default=("", ""))
-    lines = make_batch_series(
+    lines = make_chart_lines(
         {"CPU timer": times[layer_pass], "minimum at peak": minima[layer_pass]}, 2
     )
     if not lines or lines[0].label != "CPU timer":
@@ -321,10 +321,10 @@ def draw_instruction_counts(key: str, analysis: Analysis) -> Chart | None:
             value, state = _sum_instruction(prepared, prepared.counted, window.kernels, name)
             if value:
                 values[f"{name.upper()}, {state}"][prepared.batch] = value
-    lines = make_batch_series(values, 2)
+    lines = make_chart_lines(values, 2)
     if len(lines) < 2 or lines[0].label != ESTIMATED:
         return None
-    estimates, layer_pass = lines[0].values, " ".join(window.row)
+    estimates, layer_pass = lines[0].points.values(), " ".join(window.row)
     kernels = ", ".join(analysis.names.get(name, name) for name in window.kernels)
     return draw_batch_chart(
         f"{key}-counts",
@@ -366,11 +366,10 @@ def _draw_ratio_chart(
     different = [name for name in groups if differences[name] > RATIO_DIFFERENCE_MIN] or [*groups]
     furthest = sorted(different, key=lambda name: -differences[name])[:LINES_MAX]
     lines = [
-        BatchSeries(
+        ChartLine(
             name,
-            tuple(scale.places[row.batch] for row in rows),
-            tuple(row.ratio or 1 for row in rows),
-            colour=colors.get(rows[0].place, 7),
+            {scale.places[row.batch]: row.ratio or 1 for row in rows},
+            colors.get(rows[0].place, 7),
         )
         for name, rows in groups.items()
         if name in furthest
@@ -440,7 +439,7 @@ def draw_sample_charts(name: str, runs: Sequence[Run], quantities: Sampled) -> t
     for run in runs:
         for field, (title, choose, show) in quantities.items():
             lines, width = _make_sample_lines(run, field, choose)
-            if len({value for line in lines for value in line.ys}) < 2:
+            if len({value for line in lines for value in line.points.values()}) < 2:
                 continue
             # samples without times are numbered
             is_timed = width > 1
@@ -466,7 +465,7 @@ def draw_sample_charts(name: str, runs: Sequence[Run], quantities: Sampled) -> t
 
 def _make_sample_lines(
     run: Run, field: str, choose: Callable[[list[float]], float]
-) -> tuple[list[CourseLine], int]:
+) -> tuple[list[ChartLine], int]:
     """Return a line for each device, and the time of which a point is, in ns."""
     counters = [sample for sample in run.report.counter_samples if sample.name == field]
     samples: list[Any] = counters or [
@@ -483,9 +482,8 @@ def _make_sample_lines(
         )
         parts = group_by(points, lambda point: (point[0] - begin) // width).values()
         if len(parts) >= SERIES_POINTS_MIN:
-            xs = tuple(float(part[-1][0] - begin) for part in parts)
-            ys = tuple(choose([value for _, value in part]) for part in parts)
-            lines.append(CourseLine(f"GPU {device or 0}", xs, ys, colour))
+            course = {part[-1][0] - begin: choose([value for _, value in part]) for part in parts}
+            lines.append(ChartLine(f"GPU {device or 0}", course, colour))
     return lines, width
 
 
@@ -551,7 +549,7 @@ def _draw_usage_chart(
     up = title.lower()
     if len(quantities) == 1 and (quantity := next(iter(quantities))):
         title += f" ({quantity})"
-    lines = make_batch_series(
+    lines = make_chart_lines(
         {
             ", ".join(
                 filter(None, (model, quantity if len(quantities) > 1 or not model else ""))

@@ -10,6 +10,8 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from perfctl.orchestrator.counts.counters.work import KernelFlops, is_flop_counter
@@ -332,12 +334,13 @@ def _list_launch_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[Lon
     return [
         (
             (label, unit, kind),
-            [getattr(kernel, attribute) for kernel in kernels] if attribute else computed[label],
+            list(map(attrgetter(attribute), kernels)) if attribute else computed[label],
         )
         for label, unit, kind, attribute in _LAUNCH
     ]
 
 
+@lru_cache(maxsize=4096)
 def _format_sides(x: int | None, y: int | None, z: int | None) -> str | None:
     sides = (x, y, z) if z not in (None, 1) else (x, y) if y not in (None, 1) else (x,)
     return None if x is None else "×".join(map(str, sides))

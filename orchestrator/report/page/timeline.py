@@ -7,7 +7,6 @@ kernels take 0.9 MB.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from perfctl.orchestrator.ledger.usage.intervals import (
 from perfctl.orchestrator.ledger.usage.run_usage import project_ranges_on_gpus
 from perfctl.orchestrator.report.charts.study import list_sampled_counters
 from perfctl.orchestrator.report.numbers import format_bytes, format_time
-from perfctl.orchestrator.report.tables import encode_differences, run_label
+from perfctl.orchestrator.report.tables import encode_integers, run_label
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
@@ -92,7 +91,7 @@ def build_timelines(
     """Return a view for each run with start times, in order; ncu has none (it runs kernels one by
     one, many times each).
 
-    ``short``: kernel names of the report. A view has the complete names of those that are
+    ``drop_trailing_zeros``: kernel names of the report. A view has the complete names of those that are
     shortened, for the hover.
     """
     timed = [run for run in runs if run.profiler != "ncu"]
@@ -417,34 +416,12 @@ def _pack_track(
         "device": track.device,
         "lanes": max(track.lanes, default=0) + 1,
         "count": len(bars),
-        "s": encode_leb128(encode_differences([bar.start - begin for bar in bars])),
-        "d": encode_leb128([bar.length for bar in bars]),
-        "n": encode_leb128([names[bar.name] for bar in bars]),
-        "t": encode_leb128([texts[bar.text] for bar in bars]),
-        "y": encode_leb128([places[bar.place] for bar in bars]),
-        "l": encode_leb128(track.lanes),
-        "h": encode_leb128([bar.height for bar in bars]) if track.kind == "counter" else "",
-        "r": ""
-        if track.kind == "range"
-        else encode_leb128(encode_differences(ranges), signed=True),
+        "s": encode_integers([bar.start - begin for bar in bars], differences=True),
+        "d": encode_integers([bar.length for bar in bars]),
+        "n": encode_integers([names[bar.name] for bar in bars]),
+        "t": encode_integers([texts[bar.text] for bar in bars]),
+        "y": encode_integers([places[bar.place] for bar in bars]),
+        "l": encode_integers(track.lanes),
+        "h": encode_integers([bar.height for bar in bars]) if track.kind == "counter" else "",
+        "r": "" if track.kind == "range" else encode_integers(ranges, differences=True),
     }
-
-
-def encode_leb128(values: Sequence[int], *, signed: bool = False) -> str:
-    """LEB128 (seven bits a byte, the lowest first, the eighth says that more follow) in base64; ""
-    for zeros alone.
-
-    ``signed``: 0, -1, 1, -2, ... as 0, 1, 2, 3, ... before.
-    """
-    import numpy as np
-
-    numbers = np.asarray(values, np.int64)
-    if not numbers.any():
-        return ""
-    bits = ((numbers << 1) ^ (numbers >> 63) if signed else numbers).astype(np.uint64)
-    groups = bits[:, None] >> np.arange(0, 64, 7, dtype=np.uint64)
-    is_used = groups > 0
-    is_used[:, 0] = True
-    groups &= np.uint64(127)
-    groups[:, :-1] |= is_used[:, 1:].astype(np.uint64) << np.uint64(7)
-    return b64encode(groups[is_used].astype(np.uint8).tobytes()).decode("ascii")
