@@ -88,7 +88,7 @@ def number_cell(
     is_lower_bound: bool = False,
 ) -> Cell:
     """Return ``shown`` ("24.7 ms") as a cell of a number and its unit; a known zero has none.
-    ``format_state_sign`` stands before it."""
+    ``mark`` stands before it."""
     number, _, unit = text.partition(" ")
     return Cell(
         mark + number,

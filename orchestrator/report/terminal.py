@@ -50,7 +50,8 @@ def _build_findings_view(
 ) -> View:
     stated, study = list_findings(analysis), analysis.study
     return View(
-        f"{format_study_heading(study)}   {about.describe_study_device(study) or ''}   {about.describe_tools(study.runs)}",
+        f"{format_study_heading(study)}   {about.describe_study_device(study) or ''}   "
+        f"{about.describe_tools(study.runs)}",
         () if stated else ("No findings.",),
         tuple(tables),
         findings=stated if is_complete else shorten_findings(stated, COMPLETE_FINDINGS),

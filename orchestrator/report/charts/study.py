@@ -488,8 +488,8 @@ def _make_sample_lines(
 
 
 def list_sampled_counters(runs: Sequence[Run]) -> Sampled:
-    """Return the hardware counters that runs sampled, as quantities of ``draw_sample_charts``: those of
-    ACTIVITIES first."""
+    """Return the hardware counters that runs sampled, as quantities of
+    ``draw_sample_charts``: those of ACTIVITIES first."""
     units = {
         item.name: get_counter_unit(item) for run in runs for item in run.report.counter_samples
     }

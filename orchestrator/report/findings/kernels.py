@@ -91,7 +91,8 @@ def describe_largest_advice(
     if saved_ns:
         text = (
             f"ncu's rule {best.rule} estimates a saving of up to {format_time(saved_ns)}, at most "
-            f"{format_percent(best.estimated_speedup or 0)} of a launch. In {kernel_name}: {best.text}"
+            f"{format_percent(best.estimated_speedup or 0)} of a launch. In {kernel_name}: "
+            f"{best.text}"
         )
     recorded_ns = window.length * len(window.by_device)
     at_stake = saved_ns / recorded_ns if saved_ns and recorded_ns else None
@@ -104,7 +105,10 @@ def describe_largest_bound(roofs: Roofline, names: Mapping[str, str]) -> Iterato
     point = max(points, key=lambda point: point.traffic.time_ns or 0, default=None)
     if point is not None and not point.refused:
         name = point.traffic.name
-        text = f"{names.get(name) or shorten_kernel_name(name)} is {describe_roofline_bound(point, roofs)}."
+        text = (
+            f"{names.get(name) or shorten_kernel_name(name)} is "
+            f"{describe_roofline_bound(point, roofs)}."
+        )
         yield Finding(text, "roofline")
 
 
@@ -121,7 +125,8 @@ def describe_largest_sums(run: Run) -> Iterator[Finding]:
     kernels_ns, copies_ns = totals.get(KERNELS, 0), totals.get(COPIES, 0)
     share = format_percent(copies_ns / (kernels_ns + copies_ns)) if kernels_ns and copies_ns else ""
     of_copies = Finding(
-        f"Copies and memsets take {format_time(copies_ns)}, {share} of the summed time of copies and "
+        f"Copies and memsets take {format_time(copies_ns)}, {share} of the summed time of "
+        "copies and "
         "kernels.",
         "operators",
     )
@@ -132,7 +137,8 @@ def describe_largest_sums(run: Run) -> Iterator[Finding]:
         if total and (group is not SYSTEM_CALLS or len(totals) == 1):
             name, (length, calls) = max(times[group].items(), key=lambda item: item[1])
             yield Finding(
-                f"{shorten_name_middle(name)} takes {format_percent(length / total)} of {group.quantity}: "
+                f"{shorten_name_middle(name)} takes {format_percent(length / total)} of "
+                f"{group.quantity}: "
                 f"{format_time(length)} of {format_time(total)}, {calls:,} "
                 f"{group.singular if calls == 1 else group.plural}.",
                 "operators",
@@ -196,7 +202,8 @@ def describe_executed_flops(
     )
     rule = f" (approximate: {part.reason})" if part.state == "estimated" and part.reason else ""
     yield Finding(
-        f"{names.get(name) or shorten_kernel_name(name)} executed {amount} in {launches}{most}. {which}{rule}.",
+        f"{names.get(name) or shorten_kernel_name(name)} executed {amount} in "
+        f"{launches}{most}. {which}{rule}.",
         "kernels",
     )
 
@@ -218,7 +225,8 @@ def describe_constant_moves(prepared: PreparedRun) -> Iterator[Finding]:
         )
         yield Finding(
             f"{count_cell(halves).text} HFMA and {count_cell(pipe).text} tensor instructions in "
-            f"{format_launch_count(len(launches))} only moved constants. They are no arithmetic, and "
+            f"{format_launch_count(len(launches))} only moved constants. They are no "
+            "arithmetic, and "
             "the executed FLOPs do not include them.",
             "kernels",
         )
@@ -232,6 +240,7 @@ def describe_largest_range(run: Run) -> Iterator[Finding]:
         times = "" if top.times == 1 else f" in {count_cell(top.times).text} times"
         yield Finding(
             f"Range {shorten_name_middle(top.name)} launched the most GPU time: "
-            f"{format_time(top.gpu_ns or 0)}{times}. The host spent {format_time(top.host_ns)} in it.",
+            f"{format_time(top.gpu_ns or 0)}{times}. The host spent "
+            f"{format_time(top.host_ns)} in it.",
             "ranges",
         )

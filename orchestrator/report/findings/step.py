@@ -125,7 +125,8 @@ def describe_busy_batches(runs: Sequence[RunUsage]) -> Iterator[Finding]:
         yield Finding(text, "utilization")
     if fit := extrapolate_memory_fit([run.memory for run in runs]):
         yield Finding(
-            f"Batch {fit.batch:,} is the largest that fits into {format_bytes(fit.limit)} (linear fit "
+            f"Batch {fit.batch:,} is the largest that fits into {format_bytes(fit.limit)} "
+            "(linear fit "
             f"to the reserved peaks of batches {', '.join(map(str, fit.batches))}: "
             f"{format_bytes(fit.fixed)} fixed plus {format_bytes(fit.per_sample)} per sample).",
             "memory",
@@ -153,14 +154,18 @@ def describe_idle_gpu(
     span = f"{low.window}{at_batches}"
     if len(devices) == 1:
         text = (
-            f"{name_gpu([prepared.run], low.device)[0]} ran kernels for {format_percent(share)} of the "
+            f"{name_gpu([prepared.run], low.device)[0]} ran kernels for "
+            f"{format_percent(share)} of the "
             f"time {span}: {format_time(low.running_ns)} of {format_time(low.window_ns)}."
         )
     else:
         least, most = format_percent(low.share or 0), format_percent(high.share or 0)
         part = f"{least} (GPU {low.device}) to {most} (GPU {high.device})"
         part = f"{most} each" if least == most else part
-        text = f"{len(devices)} GPUs ran kernels for {part} of the {format_time(low.window_ns)} {span}."
+        text = (
+            f"{len(devices)} GPUs ran kernels for {part} of the {format_time(low.window_ns)} "
+            f"{span}."
+        )
     text += _describe_communication(usage)
     idle = next((idle for idle in usage.idle if idle.device == low.device), None)
     if idle is not None and idle.by_cause and is_idle:
@@ -200,7 +205,8 @@ def _describe_idle_cause(idle: DeviceIdleTime, cause: str, on: str, after: str) 
     )
     return (
         f"No kernel runs for {format_percent(length / idle.window_ns)} of the time{on} while "
-        f"{_DURING[cause]}: {format_time(length)} of {format_time(idle.window_ns)}{after}.{place_text}"
+        f"{_DURING[cause]}: {format_time(length)} of "
+        f"{format_time(idle.window_ns)}{after}.{place_text}"
     )
 
 
@@ -234,13 +240,16 @@ def _describe_largest_gap(
         if longest.around:
             ends += f" The host was then in {shorten_name_middle(longest.around)}."
         return (
-            f"One idle gap takes {format_time(longest.length_ns)} of {format_time(busy.window_ns)}; without it, "
-            f"kernels ran for {format_percent(busy.running_ns / remaining_ns)} of {format_time(remaining_ns)}."
+            f"One idle gap takes {format_time(longest.length_ns)} of "
+            f"{format_time(busy.window_ns)}; without it, "
+            f"kernels ran for {format_percent(busy.running_ns / remaining_ns)} of "
+            f"{format_time(remaining_ns)}."
             f"{ends}"
         )
     if steady is not None:
         return (
-            f"Without start-up and end, kernels ran for {format_percent(steady.share or 0)} of the time: "
+            f"Without start-up and end, kernels ran for {format_percent(steady.share or 0)} "
+            "of the time: "
             f"{format_time(steady.running_ns)} of {format_time(steady.window_ns)} {steady.window}."
         )
     return ""
@@ -304,8 +313,10 @@ def _describe_migrations(
     inside_ns = max((running.overlap(moved) for running in window.running.values()), default=0)
     number = "1 migration" if len(migrations) == 1 else f"{len(migrations):,} migrations"
     text = (
-        f"{number} of unified memory moved {format_bytes(sum(copy.bytes or 0 for copy in migrations))} "
-        f"in {format_time(moved.length)}, {format_time(inside_ns)} of it while a kernel ran and waited for "
+        f"{number} of unified memory moved "
+        f"{format_bytes(sum(copy.bytes or 0 for copy in migrations))} "
+        f"in {format_time(moved.length)}, {format_time(inside_ns)} of it while a kernel ran "
+        "and waited for "
         f"the pages. {MIGRATION_FIX}."
     )
     share_inside = inside_ns / window.length if window.length else None
@@ -389,7 +400,8 @@ def describe_throttling(runs: Iterable[Run]) -> Iterator[Finding]:
     share, count_of_samples, run, names = max(shares, key=lambda item: item[0])
     if share >= THROTTLED_SHARE_MIN:
         text = (
-            f"The driver reduced the GPU's clocks in {format_percent(share)} of {count_of_samples:,} "
+            f"The driver reduced the GPU's clocks in {format_percent(share)} of "
+            f"{count_of_samples:,} "
             f"samples ({run_label(run)}): {', '.join(sorted(names))}."
         )
         yield Finding(text, "utilization")
@@ -412,7 +424,10 @@ def _describe_sampled_utilization(points: Sequence[tuple[int, float]]) -> str | 
         )
         start, end = max(idle.pairs, key=lambda pair: pair[1] - pair[0])
         if end - start < length:
-            text += f" The longest stretch takes {format_time(end - start)}, from {format_time(start - begin)} on."
+            text += (
+                f" The longest stretch takes {format_time(end - start)}, from "
+                f"{format_time(start - begin)} on."
+            )
         return text
     mean = average_over_time(points)
     if mean is None:
@@ -437,10 +452,14 @@ def _describe_memory_course(points: Sequence[tuple[int, float]]) -> str | None:
         last > GROWTH_MIN * first
         and first + (last - first) / 10 < second < last - (last - first) / 10
     ):
-        return f"grows from {format_bytes(points[0][1])} to {format_bytes(most)} in {format_time(points[-1][0] - begin)}."
+        return (
+            f"grows from {format_bytes(points[0][1])} to {format_bytes(most)} in "
+            f"{format_time(points[-1][0] - begin)}."
+        )
     if most > GROWTH_MIN * points[-1][1]:
         return (
-            f"is at most {format_bytes(most)}, {format_time(moment - begin)} after the first sample, and "
+            f"is at most {format_bytes(most)}, {format_time(moment - begin)} after the "
+            "first sample, and "
             f"{format_bytes(points[-1][1])} at the last."
         )
     return None
@@ -531,7 +550,8 @@ def describe_largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Itera
         text += f" Its {largest[0].direction} pass takes {shares}{at_batches}."
     elif largest:
         passes = (
-            f"{row.direction if is_same else row.name} with {format_percent(row.share or 0)}{row.at}"
+            f"{row.direction if is_same else row.name} with "
+            f"{format_percent(row.share or 0)}{row.at}"
             for row in largest
         )
         text += f" {'Its' if is_same else 'The'} largest pass is {' and '.join(passes)}."
@@ -582,7 +602,8 @@ def describe_unattributed_time(study: Study, ledger: Ledger) -> Iterator[Finding
             launches = f", {format_launch_count(cause.launches)}" if cause.launches else ""
             causes.append(f"{cause.text} ({format_percent(cause.share * largest.share)}{launches})")
     text = (
-        f"{format_percent(largest.share)} of the {largest.whole}{format_at_batch(largest.batch)} is not "
+        f"{format_percent(largest.share)} of the "
+        f"{largest.whole}{format_at_batch(largest.batch)} is not "
         "attributed to a layer"
     )
     if causes:

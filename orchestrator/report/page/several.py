@@ -172,7 +172,10 @@ def _executed_ratio_cell(analysis: Analysis, batch: int | None) -> Cell:
     executed = sum_figures(row.executed for row in compared)
     estimate = sum(row.estimated.value or 0 for row in compared)
     share = (executed.value or 0) / estimate
-    title = f"{format_all_digits(executed.value or 0)} / {format_all_digits(estimate)} FLOP in {len(compared)} ledger rows"
+    title = (
+        f"{format_all_digits(executed.value or 0)} / {format_all_digits(estimate)} FLOP in "
+        f"{len(compared)} ledger rows"
+    )
     return Cell(
         format_state_sign(executed) + format_ratio(share),
         title,

@@ -91,7 +91,7 @@ def build_timelines(
     """Return a view for each run with start times, in order; ncu has none (it runs kernels one by
     one, many times each).
 
-    ``drop_trailing_zeros``: kernel names of the report. A view has the complete names of those that are
+    ``short``: kernel names of the report. A view has the complete names of those that are
     shortened, for the hover.
     """
     timed = [run for run in runs if run.profiler != "ncu"]
@@ -193,7 +193,8 @@ def _limit_bars(tracks: Sequence[_TimelineTrack], room: int, begin: int) -> str 
         track.bars = [bar for bar in track.bars if bar.end >= begin and bar.start <= end]
     drawn = sum(len(track.bars) for track in tracks)
     return (
-        f"the drawing has {drawn:,} of {total:,} bars, those in {format_time(end - begin)}, to limit the "
+        f"the drawing has {drawn:,} of {total:,} bars, those in {format_time(end - begin)}, "
+        "to limit the "
         "file size; 'perfctl trace RUN --whole' has all"
     )
 
