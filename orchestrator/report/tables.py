@@ -5,7 +5,7 @@ full value or the reason, and the state of a figure.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
@@ -126,20 +126,24 @@ def name_cell(name: str, short: str | None = None) -> Cell:
     return Cell(text, name[:1000] if name != text else None, value=name)
 
 
-def amount_cell(value: float | None, unit: str, reason: str = "not collected") -> Cell:
-    """A count with an SI prefix (the unit stands in the column's head)."""
-    return (
-        missing_cell(reason)
-        if value is None
-        else number_cell(format_si(value), format_all_digits(value, unit), value)
-    )
+def amount_cell(
+    value: float | None,
+    unit: str,
+    reason: str = "not collected",
+    write: Callable[[float], str] = format_si,
+    note: str | None = None,
+) -> Cell:
+    """A count with an SI prefix (the unit stands in the column's head). ``note``: behind the full
+    value in the title."""
+    if value is None:
+        return missing_cell(reason)
+    title = "; ".join(filter(None, (format_all_digits(value, unit), note)))
+    return number_cell(write(value), title, value)
 
 
 def rate_cell(value: float | None, unit: str, reason: str = "not collected") -> Cell:
     """So many a second (the unit stands in the column's head)."""
-    if value is None:
-        return missing_cell(reason)
-    return number_cell(format_rate(value), format_all_digits(value, unit), value)
+    return amount_cell(value, unit, reason, format_rate)
 
 
 def count_cell(value: int | None, reason: str = "not collected") -> Cell:
@@ -154,20 +158,12 @@ def decimal_cell(value: float | None, reason: str = "not collected") -> Cell:
 
 def time_cell(ns: float | None, reason: str = "not collected", note: str | None = None) -> Cell:
     """A duration; the title has the nanoseconds."""
-    if ns is None:
-        return missing_cell(reason)
-    return number_cell(
-        format_time(ns), "; ".join(filter(None, (format_all_digits(ns, "ns"), note))), ns
-    )
+    return amount_cell(ns, "ns", reason, format_time, note)
 
 
 def size_cell(value: float | None, reason: str = "not collected") -> Cell:
     """Bytes; the title has them all."""
-    return (
-        missing_cell(reason)
-        if value is None
-        else number_cell(format_bytes(value), format_all_digits(value, "B"), value)
-    )
+    return amount_cell(value, "B", reason, format_bytes)
 
 
 def share_cell(share: float | None, reason: str = "not known") -> Cell:
@@ -327,14 +323,15 @@ def build_table(
     caption: str,
     columns: Sequence[Column],
     rows: Iterable[Sequence[Any]],
+    notes: Iterable[str] = (),
     *,
     limit: int = ROWS_SHOWN,
     tools: bool = True,
     is_complete: bool = False,
     explains: bool = True,
 ) -> Table | None:
-    """A table; None when there are no rows. A value is a cell, or becomes one of the kind of
-    its column.
+    """Return a table with ``notes`` above it; None when there are no rows. A value is a cell, or
+    becomes one of the kind of its column.
 
     A column in which every cell is a dash is left out unless ``is_complete``. If ``explains``, a
     note above the table gives the reason.
@@ -342,38 +339,32 @@ def build_table(
     cells = [tuple(map(_convert_to_cell, columns, row)) for row in rows]
     if not cells:
         return None
-    indexes = [
-        index
-        for index, values in enumerate(zip(*cells, strict=True))
-        if is_complete or any(cell.style != "no" for cell in values)
-    ]
+    every = list(zip(columns, zip(*cells, strict=True), strict=True))
+    kept = every if is_complete else [pair for pair in every if not _is_empty(pair[1])]
     if columns[0] is RUN and not explains and len({row[0].text for row in cells}) == 1:
-        indexes.remove(0)
-    by_column = {index: [row[index] for row in cells] for index in indexes}
-    heads = mark_sorted_column(
-        [
-            (mark_unit_in_cells(columns[index], values), values)
-            for index, values in by_column.items()
-        ]
-    )
-    rows_shown = tuple(tuple(row[index] for index in indexes) for row in cells[:limit])
-    notes = tuple(explain_empty_columns(columns, cells)) if explains and not is_complete else ()
+        del kept[0]
+    reasons = explain_empty_columns(every) if explains and not is_complete else ()
     return Table(
-        heads,
-        rows_shown,
+        mark_sorted_column((mark_unit_in_cells(*pair), pair[1]) for pair in kept),
+        tuple(zip(*(values[:limit] for _, values in kept), strict=True)),
         caption,
-        len(cells) - len(rows_shown),
-        tools=tools and len(rows_shown) > 8,
-        notes=notes,
+        max(len(cells) - limit, 0),
+        tools=tools and min(len(cells), limit) > 8,
+        notes=(*reasons, *notes),
     )
 
 
 def build_compact_table(
-    caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, tools: bool = True
+    caption: str,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[Any]],
+    notes: Iterable[str] = (),
+    *,
+    tools: bool = True,
 ) -> Table | None:
-    """A table without columns of dashes only, and without the run's column when there is only
-    one run."""
-    return build_table(caption, columns, rows, tools=tools, explains=False)
+    """Return a table without columns of dashes only, and without the run's column when there is
+    only one run."""
+    return build_table(caption, columns, rows, notes, tools=tools, explains=False)
 
 
 def build_dense_table(
@@ -399,14 +390,16 @@ def build_complete_table(
     return Table(tuple(columns), cells, caption, tools=False, notes=tuple(notes))
 
 
-def explain_empty_columns(
-    columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
-) -> Iterator[str]:
-    """ "counted, bound: not collected." for columns that are dashes throughout, those of the same
-    reasons together."""
+def _is_empty(cells: Iterable[Cell]) -> bool:
+    return all(cell.style == "no" for cell in cells)
+
+
+def explain_empty_columns(columns: Iterable[tuple[Column, Sequence[Cell]]]) -> Iterator[str]:
+    """Yield "counted, bound: not collected." for columns that are dashes throughout, those of the
+    same reasons together."""
     empty: dict[tuple[str, ...], list[str]] = {}
-    for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
-        if all(cell.style == "no" for cell in cells):
+    for column, cells in columns:
+        if _is_empty(cells):
             reasons = dict.fromkeys(cell.title or "not collected" for cell in cells)
             empty.setdefault(tuple(reasons)[:REASONS], []).append(column.label)
     for reasons_shown, labels in empty.items():
@@ -446,9 +439,12 @@ def _get_cell_number(cell: Cell) -> float | None:
 
 
 def _convert_to_cell(column: Column, value: Any) -> Cell:
-    """Words and names by the column's style, times and sizes by its unit, else a count."""
+    """Return words and names by the column's style, times and sizes by its unit, a run by its
+    label, else a count."""
     if isinstance(value, Cell):
         return value
+    if isinstance(value, Run):
+        return text_cell(run_label(value))
     if column.style == "code" and value:
         return name_cell(value)
     if column.style != "num":

@@ -162,7 +162,7 @@ def list_common_facts(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
 def build_differences_table(runs: Sequence[Run]) -> Table | None:
     """Facts that differ between the runs, a row a value; None when none does."""
     rows = [
-        [text_cell(fact), text_cell(value[:500]), _join_first_names(labels, 8)]
+        [fact, value[:500], _join_first_names(labels, 8)]
         for fact, values in _collect_fact_values(runs)
         if len(values) > 1
         for value, labels in values.items()
@@ -208,7 +208,7 @@ def build_missing_values_table(study: Study, ledger: Ledger) -> Table | None:
     rows = [
         [
             _join_first_names(dict.fromkeys(quantity for quantity, *_ in same), QUANTITIES),
-            text_cell(_merge_similar_reasons([reason for _, reason, *_ in same])),
+            _merge_similar_reasons([reason for _, reason, *_ in same]),
             "; ".join(dict.fromkeys(filter(None, (concerns for _, _, concerns, _ in same))))
             or missing_cell("the complete run"),
             *(label for _ in run_column),

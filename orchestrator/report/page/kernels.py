@@ -149,14 +149,14 @@ def build_advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table |
                 name_cell(name, names.get(name)) if name else missing_cell("the complete report")
             )
             row = [
-                run_label(run),
+                run,
                 best.rule,
                 best.kind,
                 *(kernel_cell for _ in kernel_column),
                 launches,
                 time_cell(saved_ns or None, "no estimate, or no time of the launches"),
                 none if estimate is None else share_cell(estimate),
-                none if estimate is None else optional_text_cell(best.speedup_scope),
+                none if estimate is None else best.speedup_scope,
                 _fold_advice(best.text),
             ]
             rows.append((saved_ns, estimate or 0, row))
@@ -190,7 +190,7 @@ def build_instruction_mix_table(runs: Sequence[Run], names: Mapping[str, str]) -
             mix = sum((mixes[kernel.launch] for kernel in kernels), Tally[str]())
             short = name_cell(name, names.get(name))
             total = amount_cell(mix.total(), "inst")
-            rows.append([run_label(run), short, len(kernels), total, _mix_cell(mix)])
+            rows.append([run, short, len(kernels), total, _mix_cell(mix)])
     rows.sort(key=lambda row: -row[3].value)
     return build_compact_table("Instruction mix, by opcode", columns, rows)
 
@@ -290,7 +290,7 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) 
                 )
             flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in kernels]
             row = [
-                run_label(run),
+                run,
                 name_cell(name, names.get(name)),
                 recognise_family(name) or missing_cell("no pattern matches this name"),
                 len(kernels),
@@ -432,7 +432,7 @@ def _list_switch_rows(item: LayerKernelSweep, names: Mapping[str, str]) -> Itera
         yield [
             name_cell(item.name),
             ", ".join(str(kernels.batch) for kernels in stretch),
-            text_cell(describe_algorithm(first.algorithm)),
+            describe_algorithm(first.algorithm),
             name_cell(", ".join(first.kernels), short + tail),
             figure_cell(first.flops_per_sample, "FLOP"),
             figure_cell(first.bytes_per_sample, "B"),
