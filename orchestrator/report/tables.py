@@ -126,6 +126,12 @@ def name_cell(name: str, short: str | None = None) -> Cell:
     return Cell(text, name[:1000] if name != text else None, value=name)
 
 
+def join_first_names(names: Iterable[str], most: int) -> str:
+    """Return "a, b and 2 more"."""
+    every = list(names)
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+
+
 def amount_cell(
     value: float | None,
     unit: str,

@@ -13,7 +13,7 @@ from perfctl.orchestrator.ledger.usage.sums import KERNELS, group_summed_operati
 from perfctl.orchestrator.report.findings.step import format_launch_count
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.tables import count_cell, run_label
+from perfctl.orchestrator.report.tables import count_cell, join_first_names, run_label
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
@@ -80,8 +80,7 @@ def _join_names(names: Iterable[str]) -> str:
     listed = names[:3]
     while len(listed) > 1 and len(", ".join(listed)) > NAMES_CHARACTERS_MAX:
         listed.pop()
-    omitted = len(names) - len(listed)
-    return ", ".join(listed) + (f" and {omitted} more" if omitted else "")
+    return join_first_names(names, len(listed))
 
 
 def warn_of_missing_steps(study: Study) -> Iterator[Finding]:

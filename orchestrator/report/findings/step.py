@@ -104,6 +104,7 @@ LOAD_FIX = (
     "Load data in other processes while the GPU computes (DataLoader's num_workers, "
     "persistent_workers and prefetch_factor)"
 )
+BUSY_CPU_FIX = "Repeat the runs on an idle machine"
 MIGRATION_FIX = (
     "Move the data before the launch (cudaMemPrefetchAsync), or allocate it on the GPU (cudaMalloc)"
 )
@@ -625,7 +626,8 @@ def describe_sample_times(study: Study, points: Sequence[BatchPoint]) -> Iterato
     if timed and (reason := explain_busy_cpu(study.runs)) is not None:
         effect = "Times cannot be compared between batch sizes"
         effect = effect if timed[1:] else "Do not rely on the times"
-        yield Finding(f"{effect}: {reason}.", "sweep", warning=True)
+        text = f"{effect}: {reason}. {BUSY_CPU_FIX}."
+        yield Finding(text, "sweep", warning=True, fix=BUSY_CPU_FIX)
         return
     if len(timed) < 2:
         return

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
@@ -43,6 +43,7 @@ from perfctl.orchestrator.report.tables import (
     explain_figure_state,
     figure_cell,
     format_state_sign,
+    join_first_names,
     missing_cell,
     name_cell,
     name_column,
@@ -254,6 +255,7 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) 
     columns = [
         RUN,
         name_column("kernel"),
+        Column("layer", style="code", note="of its launches", is_optional=True),
         text_column("family", "algorithm family, from the kernel name"),
         Column("launches"),
         time_column("time", "sum over all launches"),
@@ -292,6 +294,7 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) 
             row = [
                 run,
                 name_cell(name, names.get(name)),
+                _layers_cell(kernels),
                 recognise_family(name) or missing_cell("no pattern matches this name"),
                 len(kernels),
                 time,
@@ -304,6 +307,13 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) 
             rows.append((times[name] / (total or 1), row))
     rows.sort(key=lambda item: -item[0])
     return build_compact_table("Kernels by name", columns, [row for _, row in rows])
+
+
+def _layers_cell(kernels: Iterable[Kernel]) -> Cell:
+    layers = dict.fromkeys(kernel.layer for kernel in kernels if kernel.layer)
+    if not layers:
+        return missing_cell("of no layer")
+    return name_cell(", ".join(layers), join_first_names(layers, 1))
 
 
 def pack_launches_table(
@@ -427,13 +437,12 @@ def _list_switch_rows(item: LayerKernelSweep, names: Mapping[str, str]) -> Itera
         stretches[-1].append(kernels)
     for stretch in stretches:
         first, switch = stretch[0], starts.get(stretch[0].batch)
-        tail = f" and {len(first.kernels) - NAMES} more" if len(first.kernels) > NAMES else ""
-        short = ", ".join(names.get(name, name) for name in first.kernels[:NAMES])
+        short = join_first_names((names.get(name, name) for name in first.kernels), NAMES)
         yield [
             name_cell(item.name),
             ", ".join(str(kernels.batch) for kernels in stretch),
             describe_algorithm(first.algorithm),
-            name_cell(", ".join(first.kernels), short + tail),
+            name_cell(", ".join(first.kernels), short),
             figure_cell(first.flops_per_sample, "FLOP"),
             figure_cell(first.bytes_per_sample, "B"),
             _describe_kernel_change(switch)
