@@ -59,6 +59,7 @@ class LegendEntry(NamedTuple):
 class Chart:
     """One drawing with its title and a note on the source of its numbers."""
 
+    name: str
     title: str
     svg: str
     note: str = ""
@@ -195,7 +196,7 @@ def draw_batch_chart(
             ends = line.bounds.get(batch)
             spread = f" ({' to '.join(map(show, ends))})" if ends else ""
             hits.append(HoverArea(f"{lead}{text}{spread}", batch, value))
-    return Chart(title, render_svg(figure, name, f"{title}. {'; '.join(texts)}", hits), note)
+    return Chart(name, title, render_svg(figure, name, f"{title}. {'; '.join(texts)}", hits), note)
 
 
 def _plot_line(axes: Axes, line: ChartLine, marks: str) -> None:
@@ -260,7 +261,7 @@ def draw_shares_chart(
     axes.tick_params(axis="y", length=0)
     parts_drawn = {part for _, parts in rows for part, share in parts.items() if share > 0}
     legend = tuple(LegendEntry(*entry) for entry in colours.items() if entry[0] in parts_drawn)
-    return Chart(title, render_svg(figure, name, description, hits), note, legend)
+    return Chart(name, title, render_svg(figure, name, description, hits), note, legend)
 
 
 def draw_course_chart(
@@ -292,7 +293,7 @@ def draw_course_chart(
         for line in lines
         for x, y in line.points.items()
     ]
-    return Chart(titles[0], render_svg(figure, name, titles[0], hits), note)
+    return Chart(name, titles[0], render_svg(figure, name, titles[0], hits), note)
 
 
 def draw_bars_chart(
@@ -336,7 +337,7 @@ def draw_bars_chart(
     axes.grid(visible=False)
     axes.grid(axis="x", color=RULE, linewidth=0.8)
     axes.tick_params(axis="y", length=0)
-    return Chart(title, render_svg(figure, name, title, hits), note)
+    return Chart(name, title, render_svg(figure, name, title, hits), note)
 
 
 def draw_pies_chart(
@@ -385,7 +386,7 @@ def draw_pies_chart(
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
-    return Chart(title, render_svg(figure, name, description), note)
+    return Chart(name, title, render_svg(figure, name, description), note)
 
 
 def make_axes(

@@ -204,7 +204,7 @@ def draw_family_dots(
     )
     title = f"{up.title[0].upper()}{up.title[1:]} over {across.title.partition(' (')[0]}"
     description = f"{title}, {len(dots)} points. {corner}"
-    return Chart(title, render_svg(figure, name, description, hits), note)
+    return Chart(name, title, render_svg(figure, name, description, hits), note)
 
 
 def draw_relation_chart(

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -77,12 +78,8 @@ class _TimelineTrack:
     """Row of each bar."""
 
 
-class _KeyNumbers(dict[Any, int]):
-    """A new key gets the next number."""
-
-    def __missing__(self, key: Any) -> int:
-        self[key] = number = len(self)
-        return number
+KeyNumbers = defaultdict[Any, int]
+"""Name, text or place -> its number in a view; a new key gets the next."""
 
 
 def build_timelines(
@@ -139,7 +136,7 @@ def _build_timeline(
     begin, end = min(bar.start for bar in bars), max(bar.end for bar in bars)
     if opened is None or opened[1] - opened[0] > NEARLY_ALL * (end - begin):
         opened, part_name = (begin, end), "all of it"
-    names, texts, places = _KeyNumbers({"": 0}), _KeyNumbers({"": 0}), _KeyNumbers({None: 0})
+    names, texts, places = (KeyNumbers(count(1).__next__, {first: 0}) for first in ("", "", None))
     ranges = [bar.range for track in tracks if track.kind == "range" for bar in track.bars]
     of_range = {number: index for index, number in enumerate(ranges, 1)}
     packed = [_pack_track(track, begin, names, texts, places, of_range) for track in tracks]
@@ -402,9 +399,9 @@ def _assign_lanes(track: _TimelineTrack) -> str | None:
 def _pack_track(
     track: _TimelineTrack,
     begin: int,
-    names: _KeyNumbers,
-    texts: _KeyNumbers,
-    places: _KeyNumbers,
+    names: KeyNumbers,
+    texts: KeyNumbers,
+    places: KeyNumbers,
     of_range: Mapping[int | None, int],
 ) -> dict[str, Any]:
     """s start (differences), d length, n name, t text, y place, l row, h height, r range, from 1
