@@ -14,7 +14,9 @@ from perfctl.orchestrator.report.numbers import bind_units_to_numbers
 from perfctl.orchestrator.report.page.records import split_long_note
 from perfctl.orchestrator.report.tables import TURNING
 
-_CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160), *TURNING), "\ufffd")
+_CONTROL = re.compile(
+    f"[{''.join(map(chr, (*range(9), 11, 12, *range(14, 32), *range(127, 160), *TURNING)))}]"
+)
 """What HTML forbids, what a terminal that shows the file would obey, and what turns a
 line around."""
 
@@ -27,7 +29,7 @@ def render_view(view: object, template: str = "view.html") -> str:
     'perfctl serve' lists them.
     """
     text = _make_jinja_environment().get_template(template).render(page=view)
-    clean_text = text.translate(_CONTROL)
+    clean_text = _CONTROL.sub("\ufffd", text)
     # a report may hold half a surrogate pair
     return clean_text.encode("utf-8", "replace").decode("utf-8")
 
