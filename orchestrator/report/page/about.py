@@ -193,7 +193,6 @@ def build_missing_values_table(study: Study, ledger: Ledger) -> Table | None:
     by_reason: dict[tuple[str, str], list[Missing]] = defaultdict(list)
     for quantity, reason, concerns, label in (
         *_list_report_gaps(study.runs),
-        *_explain_missing_times(study),
         *_list_ledger_gaps(study, ledger),
         *_list_missing_counts(study),
     ):
@@ -249,13 +248,6 @@ def _list_report_gaps(runs: Sequence[Run]) -> Iterator[Missing]:
         yield name, reason, scope, join_first_names(names, 6)
 
 
-def _explain_missing_times(study: Study) -> Iterator[Missing]:
-    """Yield why no share of time is known although kernels ran."""
-    is_timed = any(prepared.usage.busy for prepared in study.prepared_runs)
-    if not is_timed and (reason := usage.explain_missing_busy_share(study.runs)):
-        yield "share of time with a kernel", reason, "", describe_tools(study.runs)
-
-
 def _list_ledger_gaps(study: Study, ledger: Ledger) -> Iterator[Missing]:
     """Yield the figures that rows of the ledger lack, or have in part."""
     layers: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
@@ -285,7 +277,11 @@ def _list_ledger_gaps(study: Study, ledger: Ledger) -> Iterator[Missing]:
 
 
 def _list_missing_counts(study: Study) -> Iterator[Missing]:
-    """Yield the FLOPs that kernels lack, and launches that two profilers do not share."""
+    """Yield why no share of time is known although kernels ran, the FLOPs that kernels lack, and
+    launches that two profilers do not share."""
+    is_timed = any(prepared.usage.busy for prepared in study.prepared_runs)
+    if not is_timed and (reason := usage.explain_missing_busy_share(study.runs)):
+        yield "share of time with a kernel", reason, "", describe_tools(study.runs)
     has_derived = any(batch.derived for batch in study.prepared_batches)
     for prepared in study.prepared_runs if study.is_foreign and not has_derived else ():
         if (lacking := explain_incomplete_flops(prepared)) is not None:

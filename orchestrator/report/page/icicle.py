@@ -81,7 +81,9 @@ def _build_layer_icicle(
     times, timing = batch.times, batch.timing_run
     assert times is not None and timing is not None
     total = times.total
-    middle = _find_median_steps(total.values)
+    # the step of median time; of an even number the two whose mean is the median
+    ordered = sorted(range(total.count), key=total.values.__getitem__)
+    middle = ordered[(total.count - 1) // 2 : total.count // 2 + 1]
     step = "the median step" if total.over == 1 else "a mean step"
     root = IcicleNode(times.whole.replace("of all steps", f"of {step}"))
     launches = timing.launches if times.basis.startswith("kernels") else ()
@@ -115,12 +117,6 @@ def _build_layer_icicle(
     among = {1: "1 step"}.get(total.count, f"the step of median time among {total.count}")
     among = among if total.over == 1 else f"mean of {total.over} steps"
     return _pack_nodes(root, label, f"{times.basis}; {among}")
-
-
-def _find_median_steps(values: Sequence[float]) -> list[int]:
-    """Return the step of median time; of an even number the two whose mean is the median."""
-    ordered = sorted(range(len(values)), key=values.__getitem__)
-    return ordered[(len(values) - 1) // 2 : len(values) // 2 + 1]
 
 
 def _average_steps(spread: TimeSpread, steps: Sequence[int]) -> float:

@@ -496,12 +496,6 @@ def usage_share_cell(share: UsageShare) -> Cell:
     )
 
 
-def _idle_cause_cell(ns: int, window_ns: int) -> Cell:
-    return time_cell(
-        ns, note=f"{format_percent(ns / window_ns)} of the time" if window_ns else None
-    )
-
-
 def build_idle_gap_tables(
     runs: Sequence[RunUsage], names: Mapping[str, str]
 ) -> tuple[Table | None, ...]:
@@ -521,7 +515,14 @@ def build_idle_gap_tables(
             item.run,
             *(text_cell(item.device) for _ in device),
             item.count,
-            *(_idle_cause_cell(item.by_cause.get(cause, 0), item.window_ns) for cause in causes),
+            *(
+                time_cell(
+                    item.by_cause.get(cause, 0),
+                    note=f"{format_percent(item.by_cause.get(cause, 0) / item.window_ns)} of the "
+                    "time",
+                )
+                for cause in causes
+            ),
             item.window_ns,
         ]
         for item in idle
