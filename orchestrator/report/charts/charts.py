@@ -179,8 +179,8 @@ def draw_batch_chart(
             axes.set_yscale("log")
             axes.set_ylim(min(values) / 2, max(values) * 2)
         else:
-            highs = (high for line in lines for _, high in line.bounds.values())
-            highest = max(*values, *highs, 0.0)
+            ends = (end for line in lines for end in (*line.bounds.values(), (0.0,)))
+            highest = max(*values, *(end[-1] for end in ends))
             axes.set_ylim(0, highest * 1.12 or 1)
         axes.yaxis.set_major_formatter(make_tick_formatter(show))
     axes.minorticks_off()
@@ -431,7 +431,7 @@ def _make_tick_locator(most: int = 5) -> Any:
     return MaxNLocator(nbins=most)
 
 
-def make_tick_formatter(show: Callable[[float], str]) -> Callable[[float, int], str]:
+def make_tick_formatter(show: Callable[[float], str]) -> Callable[[float, float], str]:
     return lambda value, _: show(value)
 
 

@@ -4,6 +4,7 @@ and the course of a training run."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from perfctl.orchestrator.ledger.arm_figures import list_epochs
 from perfctl.orchestrator.ledger.network import LayerAtBatch
@@ -89,9 +90,7 @@ def draw_clocks_chart(layer: str, networks: Named) -> Chart | None:
     }
     tools = (tool for _, points in networks for point in points for tool, _ in point.host)
     for tool in dict.fromkeys(tools):
-        values[f"host {describe_host_run(tool)}"] = lambda point, tool=tool: next(
-            (ns / 1e9 for name, ns in point.host if name == tool), None
-        )
+        values[f"host {describe_host_run(tool)}"] = partial(_find_host_seconds, tool)
     return draw_batch_chart(
         "time-clocks",
         f"Time of {layer} forward, by batch size",
@@ -101,6 +100,11 @@ def draw_clocks_chart(layer: str, networks: Named) -> Chart | None:
         "report",
         up="time per step",
     )
+
+
+def _find_host_seconds(tool: str, point: LayerAtBatch) -> float | None:
+    """Return the time by the CPU timer, in the run under this profiler."""
+    return next((ns / 1e9 for name, ns in point.host if name == tool), None)
 
 
 def _make_network_lines(networks: Named, values: Values) -> list[ChartLine]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -495,18 +496,15 @@ def list_sampled_counters(runs: Sequence[Run]) -> Sampled:
     ordered = sorted(
         units, key=lambda name: not any(begin.match(name) for begin in ACTIVITIES.values())
     )
-    return {
-        name: (
-            name,
-            fmean,
-            lambda value, unit=units[name]: (
-                format_share_tick(value / 100)
-                if unit == "%"
-                else drop_trailing_zeros(format_si(value, unit))
-            ),
-        )
-        for name in ordered
-    }
+    return {name: (name, fmean, partial(_format_counter_tick, units[name])) for name in ordered}
+
+
+def _format_counter_tick(unit: str, value: float) -> str:
+    return (
+        format_share_tick(value / 100)
+        if unit == "%"
+        else drop_trailing_zeros(format_si(value, unit))
+    )
 
 
 def draw_memory_chart(name: str, usages: Usages) -> Chart | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
@@ -81,25 +81,6 @@ _NONE = make_missing_figure("not_collected", "no counters for this launch")
 NO_FLOPS = KernelFlops(_NONE, _NONE, _NONE, _NONE, _NONE)
 NAMES = 4
 """Kernel names in a cell; the rest is counted."""
-
-_LAUNCH = (
-    ("run", "", "text", None),
-    ("launch", "", "int", "launch"),
-    ("kernel", "", "code", "name"),
-    ("family", "", "text", None),
-    ("layer", "", "code", "layer"),
-    ("direction", "", "text", "direction"),
-    ("step", "", "int", "step"),
-    ("time", "ns", "time", "duration_ns"),
-    ("start", "ns", "start", "start_ns"),
-    ("grid", "", "text", None),
-    ("block", "", "text", None),
-    ("registers", "", "int", "registers"),
-    ("shared", "B", "int", None),
-    ("stream", "", "int", "stream"),
-    ("device", "", "int", "device_index"),
-)
-"""(label, unit, kind, attribute of a kernel) of the columns of the table of launches."""
 
 
 def group_ncu_advice(run: Run) -> Iterator[tuple[float, str | None, Advice, int]]:
@@ -332,24 +313,6 @@ def pack_launches_table(
     )
 
 
-def _list_launch_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[LongColumn]:
-    kernels = [kernel for _, kernel in rows]
-    computed: dict[str, list[Any]] = {
-        "run": [run_label(run.run) for run, _ in rows],
-        "family": [recognise_family(kernel.name) for kernel in kernels],
-        "grid": [_format_sides(k.grid_x, k.grid_y, k.grid_z) for k in kernels],
-        "block": [_format_sides(k.block_x, k.block_y, k.block_z) for k in kernels],
-        "shared": [_sum_shared_bytes(kernel) for kernel in kernels],
-    }
-    return [
-        (
-            (label, unit, kind),
-            list(map(attrgetter(attribute), kernels)) if attribute else computed[label],
-        )
-        for label, unit, kind, attribute in _LAUNCH
-    ]
-
-
 @lru_cache(maxsize=4096)
 def _format_sides(x: int | None, y: int | None, z: int | None) -> str | None:
     sides = (x, y, z) if z not in (None, 1) else (x, y) if y not in (None, 1) else (x,)
@@ -359,6 +322,42 @@ def _format_sides(x: int | None, y: int | None, z: int | None) -> str | None:
 def _sum_shared_bytes(kernel: Kernel) -> int | None:
     parts = (kernel.static_shared_bytes, kernel.dynamic_shared_bytes)
     return None if parts == (None, None) else sum(part or 0 for part in parts)
+
+
+LAUNCH_COLUMNS: tuple[tuple[tuple[str, str, str], str | Callable[[Kernel], Any]], ...] = (
+    (("launch", "", "int"), "launch"),
+    (("kernel", "", "code"), "name"),
+    (("family", "", "text"), lambda kernel: recognise_family(kernel.name)),
+    (("layer", "", "code"), "layer"),
+    (("direction", "", "text"), "direction"),
+    (("step", "", "int"), "step"),
+    (("time", "ns", "time"), "duration_ns"),
+    (("start", "ns", "start"), "start_ns"),
+    (
+        ("grid", "", "text"),
+        lambda kernel: _format_sides(kernel.grid_x, kernel.grid_y, kernel.grid_z),
+    ),
+    (
+        ("block", "", "text"),
+        lambda kernel: _format_sides(kernel.block_x, kernel.block_y, kernel.block_z),
+    ),
+    (("registers", "", "int"), "registers"),
+    (("shared", "B", "int"), _sum_shared_bytes),
+    (("stream", "", "int"), "stream"),
+    (("device", "", "int"), "device_index"),
+)
+"""((label, unit, kind), attribute of a kernel or what reads it) of the table of launches."""
+
+
+def _list_launch_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[LongColumn]:
+    kernels = [kernel for _, kernel in rows]
+    return [
+        (("run", "", "text"), [run_label(run.run) for run, _ in rows]),
+        *(
+            (head, list(map(attrgetter(read) if isinstance(read, str) else read, kernels)))
+            for head, read in LAUNCH_COLUMNS
+        ),
+    ]
 
 
 def _pack_counter_columns(
@@ -392,17 +391,16 @@ def _pack_counter_columns(
         counted = {
             name
             for run in runs
-            for kernel_values in run.values.values()
-            for name in kernel_values
-            if kernel_values[name]
+            for values in run.values.values()
+            for name, value in values.items()
+            if value and is_flop_counter(name)
         }
-        counted = {name for name in counted if is_flop_counter(name)}
         counters_shown = [name for name in units if name in counted][:COUNTER_COLUMNS]
     if len(counters_shown) * len(rows) > COUNTER_CELLS:
         counters_shown = []
     for name in counters_shown:
-        values = [run.values.get(kernel.launch, {}).get(name) for run, kernel in rows]
-        columns.append(pack_column(name, units[name], "si", values))
+        of_launches = [run.values.get(kernel.launch, {}).get(name) for run, kernel in rows]
+        columns.append(pack_column(name, units[name], "si", of_launches))
     omitted = len(units) - len(counters_shown)
     return columns, [f"{omitted:,} more counters are in the next table"] if omitted else []
 

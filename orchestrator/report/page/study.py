@@ -316,13 +316,13 @@ def is_unified_memory_migration(item: Copy) -> bool:
 def _build_copies_table(
     caption: str, runs: Sequence[Run], notes: Iterable[str] = (), *, is_migrated: bool
 ) -> Table | None:
-    pairs = (
+    moved = (
         (run_label(run), item)
         for run in runs
         for item in run.report.copies
         if is_unified_memory_migration(item) == is_migrated
     )
-    kinds = group_by(pairs, lambda pair: (pair[0], describe_copy_route(pair[1])))
+    kinds = group_by(moved, lambda pair: (pair[0], describe_copy_route(pair[1])))
     columns = [
         RUN,
         text_column("copy"),
