@@ -179,8 +179,8 @@ def draw_batch_chart(
             axes.set_yscale("log")
             axes.set_ylim(min(values) / 2, max(values) * 2)
         else:
-            ends = (end for line in lines for end in (*line.bounds.values(), (0.0,)))
-            highest = max(*values, *(end[-1] for end in ends))
+            tops = (high for line in lines for _, high in line.bounds.values())
+            highest = max(*values, *tops, 0.0)
             axes.set_ylim(0, highest * 1.12 or 1)
         axes.yaxis.set_major_formatter(make_tick_formatter(show))
     axes.minorticks_off()
