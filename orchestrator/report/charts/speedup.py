@@ -47,7 +47,7 @@ def draw_speedup_charts(study: NetworkSpeedup, key: str, *, pie: bool = False) -
     """Return everything that this study has values for; ``pie`` draws shares of a whole as pies."""
     work = draw_work_charts(study, key, pie=pie)
     drawings = (*_draw_gain_charts(study, key), *_draw_course_charts(study, key), *work)
-    return [chart for chart in drawings if chart is not None]
+    return list(filter(None, drawings))
 
 
 def draw_gains_by_batch(studies: Sequence[NetworkSpeedup]) -> Iterator[Chart | None]:

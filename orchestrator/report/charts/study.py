@@ -125,7 +125,7 @@ def draw_study_charts(key: str, analysis: Analysis, *, timed: bool = True) -> tu
     first_part = next(filter(None, parts), None)
     other_parts = [part for part in parts if part is not first_part]
     charts = (*first, first_part, ratios, *other_parts, *times[1:], memory)
-    return tuple(chart for chart in charts if chart is not None)
+    return tuple(filter(None, charts))
 
 
 def assign_layer_colours(ledger: Ledger) -> dict[str, int]:
@@ -406,7 +406,7 @@ def draw_charts_of_studies(runs: Sequence[Run]) -> tuple[Chart, ...]:
         draw_utilization_chart("all-utilization", usages),
         draw_memory_chart("all-memory", usages),
     )
-    return tuple(chart for chart in charts if chart is not None)
+    return tuple(filter(None, charts))
 
 
 def make_study_label(study: Study) -> str:
@@ -460,7 +460,7 @@ def draw_sample_charts(name: str, runs: Sequence[Run], quantities: Sampled) -> t
                     note if is_timed else "",
                 )
             )
-    return tuple(chart for chart in charts[:SERIES_CHARTS_MAX] if chart is not None)
+    return tuple(filter(None, charts[:SERIES_CHARTS_MAX]))
 
 
 def _make_sample_lines(

@@ -162,23 +162,21 @@ def _make_trace_event(
         if isinstance(item, Kernel):
             name, category = item.name, "kernel"
             facts |= _list_launch_facts(item) | {"range": range_names.get(item.range_number)}
-        elif item.kind == "memset":
-            name, category = "Memset (Device)", "gpu_memset"
-            facts["bytes"] = item.bytes
         else:
             name, category = f"Memcpy {item.kind}", "gpu_memcpy"
+            if item.kind == "memset":
+                name, category = "Memset (Device)", "gpu_memset"
             facts["bytes"] = item.bytes
-    event = {
+    instant = {"ph": "i", "s": "t"}
+    return {
         "name": name,
         "cat": category,
         "pid": line[0],
         "tid": line[1],
         "args": _drop_none_values(facts),
+        "ts": _convert_to_us(get_start_ns(item) - zero),
+        **(instant if duration is None else {"ph": "X", "dur": _convert_to_us(duration)}),
     }
-    start = {"ts": _convert_to_us(get_start_ns(item) - zero)}
-    if duration is None:
-        return event | {"ph": "i", "s": "t"} | start
-    return event | {"ph": "X"} | start | {"dur": _convert_to_us(duration)}
 
 
 def _list_launch_facts(kernel: Kernel) -> dict[str, Any]:

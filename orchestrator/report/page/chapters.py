@@ -152,7 +152,7 @@ class ReportChapter:
     def make_section(self, group: RunGroup) -> Section | None:
         """Return the chapter for the HTML report; None if the group has nothing for it."""
         tables, folded = (
-            tuple(table for table in tables if table is not None)
+            tuple(filter(None, tables))
             for tables in (self.list_tables(group), self.list_wide(group))
         )
         if self.is_folded(group):
@@ -195,7 +195,7 @@ def _make_kernel_fields(group: RunGroup) -> dict[str, Any]:
         kernels.pack_launches_table(group.study.prepared_runs, group.names),
         study.pack_counters_table(group.runs, group.names),
     )
-    return {"grids": tuple(grid for grid in grids if grid is not None)}
+    return {"grids": tuple(filter(None, grids))}
 
 
 def _make_utilization_fields(group: RunGroup) -> dict[str, Any]:
@@ -391,7 +391,7 @@ def make_report_sections(group: RunGroup) -> tuple[Section, ...]:
     """Return the chapters of a group that the HTML report has."""
     omitted = {"inference", "values"} if _is_run_by_perfctl(group) else {"inference"}
     sections = (chapter.make_section(group) for chapter in CHAPTERS if chapter.key not in omitted)
-    return tuple(section for section in sections if section is not None)
+    return tuple(filter(None, sections))
 
 
 def list_terminal_tables(group: RunGroup, *, is_complete: bool) -> tuple[Table, ...]:
@@ -405,4 +405,4 @@ def list_terminal_tables(group: RunGroup, *, is_complete: bool) -> tuple[Table, 
         if chapter.key not in omitted
         for table in chapter.list_tables(group)
     )
-    return tuple(table for table in tables if table is not None)
+    return tuple(filter(None, tables))
