@@ -125,9 +125,8 @@ def describe_largest_sums(run: Run) -> Iterator[Finding]:
     kernels_ns, copies_ns = totals.get(KERNELS, 0), totals.get(COPIES, 0)
     share = format_percent(copies_ns / (kernels_ns + copies_ns)) if kernels_ns and copies_ns else ""
     of_copies = Finding(
-        f"Copies and memsets take {format_time(copies_ns)}, {share} of the summed time of "
-        "copies and "
-        "kernels.",
+        f"Copies and memsets take {format_time(copies_ns)}, {share} of the summed time of copies "
+        "and kernels.",
         "operators",
     )
     if share and copies_ns > kernels_ns:
@@ -138,8 +137,7 @@ def describe_largest_sums(run: Run) -> Iterator[Finding]:
             name, (length, calls) = max(times[group].items(), key=lambda item: item[1])
             yield Finding(
                 f"{shorten_name_middle(name)} takes {format_percent(length / total)} of "
-                f"{group.quantity}: "
-                f"{format_time(length)} of {format_time(total)}, {calls:,} "
+                f"{group.quantity}: {format_time(length)} of {format_time(total)}, {calls:,} "
                 f"{group.singular if calls == 1 else group.plural}.",
                 "operators",
             )
@@ -225,9 +223,8 @@ def describe_constant_moves(prepared: PreparedRun) -> Iterator[Finding]:
         )
         yield Finding(
             f"{count_cell(halves).text} HFMA and {count_cell(pipe).text} tensor instructions in "
-            f"{format_launch_count(len(launches))} only moved constants. They are no "
-            "arithmetic, and "
-            "the executed FLOPs do not include them.",
+            f"{format_launch_count(len(launches))} only moved constants. They are no arithmetic, "
+            "and the executed FLOPs do not include them.",
             "kernels",
         )
 

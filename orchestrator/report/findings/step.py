@@ -126,9 +126,8 @@ def describe_busy_batches(runs: Sequence[RunUsage]) -> Iterator[Finding]:
         yield Finding(text, "utilization")
     if fit := extrapolate_memory_fit([run.memory for run in runs]):
         yield Finding(
-            f"Batch {fit.batch:,} is the largest that fits into {format_bytes(fit.limit)} "
-            "(linear fit "
-            f"to the reserved peaks of batches {', '.join(map(str, fit.batches))}: "
+            f"Batch {fit.batch:,} is the largest that fits into {format_bytes(fit.limit)} (linear "
+            f"fit to the reserved peaks of batches {', '.join(map(str, fit.batches))}: "
             f"{format_bytes(fit.fixed)} fixed plus {format_bytes(fit.per_sample)} per sample).",
             "memory",
         )
@@ -155,9 +154,8 @@ def describe_idle_gpu(
     span = f"{low.window}{at_batches}"
     if len(devices) == 1:
         text = (
-            f"{name_gpu([prepared.run], low.device)[0]} ran kernels for "
-            f"{format_percent(share)} of the "
-            f"time {span}: {format_time(low.running_ns)} of {format_time(low.window_ns)}."
+            f"{name_gpu([prepared.run], low.device)[0]} ran kernels for {format_percent(share)} "
+            f"of the time {span}: {format_time(low.running_ns)} of {format_time(low.window_ns)}."
         )
     else:
         least, most = format_percent(low.share or 0), format_percent(high.share or 0)
@@ -242,10 +240,9 @@ def _describe_largest_gap(
             ends += f" The host was then in {shorten_name_middle(longest.around)}."
         return (
             f"One idle gap takes {format_time(longest.length_ns)} of "
-            f"{format_time(busy.window_ns)}; without it, "
-            f"kernels ran for {format_percent(busy.running_ns / remaining_ns)} of "
-            f"{format_time(remaining_ns)}."
-            f"{ends}"
+            f"{format_time(busy.window_ns)}; without it, kernels ran for "
+            f"{format_percent(busy.running_ns / remaining_ns)} of "
+            f"{format_time(remaining_ns)}.{ends}"
         )
     if steady is not None:
         return (
@@ -315,10 +312,9 @@ def _describe_migrations(
     number = "1 migration" if len(migrations) == 1 else f"{len(migrations):,} migrations"
     text = (
         f"{number} of unified memory moved "
-        f"{format_bytes(sum(copy.bytes or 0 for copy in migrations))} "
-        f"in {format_time(moved.length)}, {format_time(inside_ns)} of it while a kernel ran "
-        "and waited for "
-        f"the pages. {MIGRATION_FIX}."
+        f"{format_bytes(sum(copy.bytes or 0 for copy in migrations))} in "
+        f"{format_time(moved.length)}, {format_time(inside_ns)} of it while a kernel ran and "
+        f"waited for the pages. {MIGRATION_FIX}."
     )
     share_inside = inside_ns / window.length if window.length else None
     step = steps.get(prepared.run.batch_size)
@@ -402,8 +398,7 @@ def describe_throttling(runs: Iterable[Run]) -> Iterator[Finding]:
     if share >= THROTTLED_SHARE_MIN:
         text = (
             f"The driver reduced the GPU's clocks in {format_percent(share)} of "
-            f"{count_of_samples:,} "
-            f"samples ({run_label(run)}): {', '.join(sorted(names))}."
+            f"{count_of_samples:,} samples ({run_label(run)}): {', '.join(sorted(names))}."
         )
         yield Finding(text, "utilization")
 
@@ -459,9 +454,8 @@ def _describe_memory_course(points: Sequence[tuple[int, float]]) -> str | None:
         )
     if most > GROWTH_MIN * points[-1][1]:
         return (
-            f"is at most {format_bytes(most)}, {format_time(moment - begin)} after the "
-            "first sample, and "
-            f"{format_bytes(points[-1][1])} at the last."
+            f"is at most {format_bytes(most)}, {format_time(moment - begin)} after the first "
+            f"sample, and {format_bytes(points[-1][1])} at the last."
         )
     return None
 
@@ -603,9 +597,8 @@ def describe_unattributed_time(study: Study, ledger: Ledger) -> Iterator[Finding
             launches = f", {format_launch_count(cause.launches)}" if cause.launches else ""
             causes.append(f"{cause.text} ({format_percent(cause.share * largest.share)}{launches})")
     text = (
-        f"{format_percent(largest.share)} of the "
-        f"{largest.whole}{format_at_batch(largest.batch)} is not "
-        "attributed to a layer"
+        f"{format_percent(largest.share)} of the {largest.whole}{format_at_batch(largest.batch)} "
+        "is not attributed to a layer"
     )
     if causes:
         text += f": mostly {' and '.join(filter(None, (', '.join(causes[:-1]), causes[-1])))}"

@@ -365,9 +365,8 @@ def _describe_slow_copies(runs: Sequence[Run]) -> Iterator[str]:
                 fix = " Pinned memory is faster." if "pageable" in route else ""
                 yield (
                     f"{route}: large copies move {format_si(speed, 'B/s')}, "
-                    f"{format_percent(speed / link)} of the {format_si(link, 'B/s')} that "
-                    "16 lanes of PCIe "
-                    f"{generation}.0 carry one way.{fix}"
+                    f"{format_percent(speed / link)} of the {format_si(link, 'B/s')} that 16 "
+                    f"lanes of PCIe {generation}.0 carry one way.{fix}"
                 )
 
 

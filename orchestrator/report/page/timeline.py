@@ -190,9 +190,8 @@ def _limit_bars(tracks: Sequence[_TimelineTrack], room: int, begin: int) -> str 
         track.bars = [bar for bar in track.bars if bar.end >= begin and bar.start <= end]
     drawn = sum(len(track.bars) for track in tracks)
     return (
-        f"the drawing has {drawn:,} of {total:,} bars, those in {format_time(end - begin)}, "
-        "to limit the "
-        "file size; 'perfctl trace RUN --whole' has all"
+        f"the drawing has {drawn:,} of {total:,} bars, those in {format_time(end - begin)}, to "
+        "limit the file size; 'perfctl trace RUN --whole' has all"
     )
 
 
