@@ -5,7 +5,7 @@ full value or the reason, and the state of a figure.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
@@ -15,6 +15,7 @@ from typing import Any
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.report.numbers import (
     DASH,
+    WriteNumber,
     format_all_digits,
     format_bytes,
     format_percent,
@@ -34,6 +35,9 @@ ROWS_SHOWN = 200
 """Longer tables are cut to this, with the number of the other rows."""
 REASONS = 2
 """Reasons that are given for a column without values."""
+ShortNames = Mapping[str, str]
+"""Kernel name of a report -> its short name."""
+JsonObject = dict[str, Any]
 LongColumn = tuple[tuple[str, str, str], Sequence[Any]]
 """((label, unit, kind), values)."""
 
@@ -136,7 +140,7 @@ def amount_cell(
     value: float | None,
     unit: str,
     reason: str = "not collected",
-    write: Callable[[float], str] = format_si,
+    write: WriteNumber = format_si,
     note: str | None = None,
 ) -> Cell:
     """A count with an SI prefix (the unit stands in the column's head). ``note``: behind the full
@@ -467,17 +471,17 @@ class PackedTable:
     key: str
     caption: str
     rows: int
-    columns: tuple[dict[str, Any], ...]
+    columns: tuple[JsonObject, ...]
     hidden: int = 0
     notes: tuple[str, ...] = ()
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> JsonObject:
         """What the page carries."""
         return {"rows": self.rows, "columns": self.columns}
 
 
-def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str, Any]:
+def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> JsonObject:
     """Return one column in the smallest of five forms.
 
     ``{label, unit, kind, ...}`` with its data as one of ``c`` (one value for all rows), ``d`` +
@@ -485,13 +489,13 @@ def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict
     (differences of integers), ``v`` (the values). None stays null. :func:`encode_integers` writes
     ``i`` and ``s``. ``kind`` says how a value is written: time, start, si, int, text or code.
     """
-    head: dict[str, Any] = {"label": label, "unit": unit, "kind": kind}
+    head: JsonObject = {"label": label, "unit": unit, "kind": kind}
     tidied = {value: _convert_to_json_number(value) for value in dict.fromkeys(values)}
     tidy = [tidied[value] for value in values]
     distinct = list(dict.fromkeys(tidied.values()))
     if len(distinct) == 1:
         return head | {"c": distinct[0]}
-    forms: list[dict[str, Any]] = []
+    forms: list[JsonObject] = []
     if len(distinct) <= max(16, len(tidy) // 3):
         order = {value: number for number, value in enumerate(distinct)}
         runs = [part for value, same in groupby(tidy) for part in (order[value], len(list(same)))]
@@ -532,9 +536,9 @@ def pack_long_table(
     columns: Sequence[LongColumn],
     rows: int,
     hidden: int,
-    extra_columns: Iterable[dict[str, Any]] = (),
+    extra_columns: Iterable[JsonObject] = (),
     notes: Sequence[str] = (),
-    names: Mapping[str, str] | None = None,
+    names: ShortNames | None = None,
 ) -> PackedTable:
     """Columns, then ``more`` that are packed and stand in the long table only; those without a
     value become a note.

@@ -23,6 +23,7 @@ from perfctl.orchestrator.report.charts.files import (
     shorten_label,
 )
 from perfctl.orchestrator.report.numbers import (
+    WriteNumber,
     drop_trailing_zeros,
     format_bytes,
     format_percent,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Colours = Mapping[str, int]
+"""Layer or part of a whole -> the number of its color."""
 MOST_TICKS = 8
 DOTS_MAX = 40
 """Values of a line that are dots."""
@@ -135,7 +138,7 @@ def draw_batch_chart(
     name: str,
     title: str,
     lines: Sequence[ChartLine],
-    show: Callable[[float], str],
+    show: WriteNumber,
     note: str = "",
     *,
     log: bool = False,
@@ -209,7 +212,7 @@ def draw_shares_chart(
     title: str,
     description: str,
     rows: Sequence[tuple[str, Mapping[str, float]]],
-    colours: Mapping[str, int],
+    colours: Colours,
     note: str = "",
     *,
     prefix: str = "batch ",
@@ -268,7 +271,7 @@ def draw_course_chart(
     name: str,
     titles: tuple[str, str, str],
     lines: Sequence[ChartLine],
-    show: tuple[Callable[[float], str], Callable[[float], str]],
+    show: tuple[WriteNumber, WriteNumber],
     note: str = "",
 ) -> Chart | None:
     """Return lines named at their ends, short ones with a dot at each value; None without lines.
@@ -300,7 +303,7 @@ def draw_bars_chart(
     name: str,
     title: str,
     rows: Sequence[HorizontalBar],
-    show: Callable[[float], str],
+    show: WriteNumber,
     axis: str,
     note: str = "",
     line_at: float | None = None,
@@ -345,7 +348,7 @@ def draw_pies_chart(
     title: str,
     description: str,
     rows: Sequence[tuple[str, Mapping[str, float]]],
-    colours: Mapping[str, int],
+    colours: Colours,
     note: str = "",
 ) -> Chart:
     """Return a pie per row, side by side, parts (shares, 0..1) in the order of ``colours``; wide
@@ -393,7 +396,7 @@ def make_axes(
     height: float = SIZE[1],
     x: str = "",
     y: str = "",
-    shows: Sequence[Callable[[float], str]] = (),
+    shows: Sequence[WriteNumber] = (),
     *,
     log: bool = False,
 ) -> tuple[Figure, Axes]:
@@ -431,7 +434,7 @@ def _make_tick_locator(most: int = 5) -> Any:
     return MaxNLocator(nbins=most)
 
 
-def make_tick_formatter(show: Callable[[float], str]) -> Callable[[float, float], str]:
+def make_tick_formatter(show: WriteNumber) -> Callable[[float, float], str]:
     return lambda value, _: show(value)
 
 

@@ -25,7 +25,12 @@ from perfctl.orchestrator.report.charts.charts import (
     format_share_tick,
     make_chart_lines,
 )
-from perfctl.orchestrator.report.numbers import drop_trailing_zeros, format_percent, format_rate
+from perfctl.orchestrator.report.numbers import (
+    WriteNumber,
+    drop_trailing_zeros,
+    format_percent,
+    format_rate,
+)
 from perfctl.orchestrator.statistics import group_by
 
 MODELS_MAX = 8
@@ -47,7 +52,7 @@ class ModelLines(NamedTuple):
     title: str
     note: str
     read: Callable[[InferencePoint], float | None]
-    show: Callable[[float], str]
+    show: WriteNumber
 
 
 def _make_latency_reader(

@@ -5,7 +5,7 @@ against a size. And the charts of a bench: the time of a step against each figur
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from perfctl.orchestrator.report.charts.files import (
     collect_charts,
 )
 from perfctl.orchestrator.report.numbers import (
+    WriteNumber,
     drop_trailing_zeros,
     format_bytes,
     format_si,
@@ -50,7 +51,7 @@ class AxisFormat(NamedTuple):
     """Title of an axis, and how its values are written."""
 
     title: str
-    show: Callable[[float], str]
+    show: WriteNumber
 
 
 class FamilyDot(NamedTuple):

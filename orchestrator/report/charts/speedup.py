@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from perfctl.orchestrator.compare.speedup import Gain, NetworkSpeedup
 from perfctl.orchestrator.counts.kernels.categories import CATEGORIES
@@ -21,7 +21,12 @@ from perfctl.orchestrator.report.charts.charts import (
     format_epoch_tick,
     format_ns_tick,
 )
-from perfctl.orchestrator.report.numbers import format_percent, format_ratio, format_significant
+from perfctl.orchestrator.report.numbers import (
+    WriteNumber,
+    format_percent,
+    format_ratio,
+    format_significant,
+)
 
 _MOST_BARS, _PIECES = 24, 7
 """The pieces of a pie are as many as have a colour of their own."""
@@ -29,7 +34,7 @@ LABEL_CHARACTERS = 28
 """Characters of a kernel's name beside its bar."""
 _REST = "all others"
 ON_TEST = "On test data, newest run."
-_METRICS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
+_METRICS: tuple[tuple[str, str, WriteNumber, str], ...] = (
     (
         "Training loss",
         "loss",

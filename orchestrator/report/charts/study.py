@@ -38,6 +38,7 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
 from perfctl.orchestrator.report.charts.charts import (
     Chart,
     ChartLine,
+    Colours,
     draw_batch_chart,
     draw_course_chart,
     draw_shares_chart,
@@ -49,6 +50,7 @@ from perfctl.orchestrator.report.charts.charts import (
     make_chart_lines,
 )
 from perfctl.orchestrator.report.numbers import (
+    WriteNumber,
     drop_trailing_zeros,
     format_ratio,
     format_si,
@@ -69,7 +71,7 @@ PART_COLORS = {COMPUTE: 2, COMMUNICATION: 0, COPIES: 1, IDLE: 8}
 ESTIMATED = "multiply-adds, estimated"
 PROFILER_ORDER = {"none": 0, "nsys": 1, "torch": 2}
 """Of several runs at one batch size, the one that its profiler slows least is shown."""
-Sampled = Mapping[str, tuple[str, Callable[[list[float]], float], Callable[[float], str]]]
+Sampled = Mapping[str, tuple[str, Callable[[list[float]], float], WriteNumber]]
 """Field of a sample -> (title of its chart, value of several samples, how values are written)."""
 SAMPLED_MEMORY: Sampled = {
     "memory_used_bytes": ("Memory used", max, format_bytes_tick),
@@ -216,9 +218,7 @@ def _draw_recorded_memory(key: str, points: Sequence[BatchPoint], scale: AxisSca
     )
 
 
-def _draw_layer_shares(
-    key: str, ledger: Ledger, colors: Mapping[str, int], scale: AxisScale
-) -> Chart | None:
+def _draw_layer_shares(key: str, ledger: Ledger, colors: Colours, scale: AxisScale) -> Chart | None:
     timed = [row for row in ledger.rows if row.share is not None]
     if not timed:
         return None
@@ -353,9 +353,7 @@ def _sum_instruction(
     return total / (counted.steps or 1), state
 
 
-def _draw_ratio_chart(
-    key: str, ledger: Ledger, colors: Mapping[str, int], scale: AxisScale
-) -> Chart | None:
+def _draw_ratio_chart(key: str, ledger: Ledger, colors: Colours, scale: AxisScale) -> Chart | None:
     groups: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in ledger.rows:
         if row.ratio and row.batch is not None:
@@ -541,7 +539,7 @@ def _draw_usage_chart(
     name: str,
     title: str,
     values: Mapping[tuple[str, str], Mapping[int, float]],
-    show: Callable[[float], str],
+    show: WriteNumber,
     note: str,
 ) -> Chart | None:
     """Return a line per model, and per quantity if lines differ in it."""

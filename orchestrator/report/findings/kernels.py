@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from perfctl.orchestrator.counts.counters.sums import (
     PIPE_TENSOR,
@@ -31,13 +31,13 @@ from perfctl.orchestrator.report.ledger.roofline import describe_roofline_bound
 from perfctl.orchestrator.report.numbers import format_percent, format_si, format_time
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, group_ncu_advice
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.tables import count_cell
+from perfctl.orchestrator.report.tables import ShortNames, count_cell
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
 
 def describe_largest_kernel(
-    prepared: PreparedRun, names: Mapping[str, str], steps: Steps
+    prepared: PreparedRun, names: ShortNames, steps: Steps
 ) -> Iterator[Finding]:
     """Yield the kernel name with the most time."""
     run, window = prepared.run, prepared.usage.window
@@ -66,7 +66,7 @@ def describe_largest_kernel(
 
 
 def describe_largest_advice(
-    prepared: PreparedRun, names: Mapping[str, str], steps: Steps
+    prepared: PreparedRun, names: ShortNames, steps: Steps
 ) -> Iterator[Finding]:
     """Yield the rule of ncu that would save the most time in a kernel, by ncu's own estimates for
     complete launches; without one, what ncu says of the kernel with the most time."""
@@ -99,7 +99,7 @@ def describe_largest_advice(
     yield add_impact(Finding(text, "advice"), at_stake, steps.get(run.batch_size))
 
 
-def describe_largest_bound(roofs: Roofline, names: Mapping[str, str]) -> Iterator[Finding]:
+def describe_largest_bound(roofs: Roofline, names: ShortNames) -> Iterator[Finding]:
     """Yield what bounds the kernel with the most time, if FLOPs or bytes say so."""
     points = [point for point in roofs.kernels if point.bound in ("compute", "memory")]
     point = max(points, key=lambda point: point.traffic.time_ns or 0, default=None)
@@ -170,7 +170,7 @@ def describe_longest_call(run: Run) -> Iterator[Finding]:
 
 
 def describe_executed_flops(
-    run: Run, flops: dict[int, KernelFlops], names: Mapping[str, str]
+    run: Run, flops: dict[int, KernelFlops], names: ShortNames
 ) -> Iterator[Finding]:
     """Yield the kernel that executed the most FLOPs, and on which path."""
     if not flops:

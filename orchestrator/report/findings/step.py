@@ -4,7 +4,7 @@ most time, time of no layer, and how the step changes with the batch size."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from statistics import fmean
 
@@ -56,7 +56,7 @@ from perfctl.orchestrator.report.numbers import (
 )
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.study import is_unified_memory_migration
-from perfctl.orchestrator.report.tables import count_cell, run_label
+from perfctl.orchestrator.report.tables import ShortNames, count_cell, run_label
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Copy
 from perfctl.records.run import Point, Run
@@ -134,7 +134,7 @@ def describe_busy_batches(runs: Sequence[RunUsage]) -> Iterator[Finding]:
 
 
 def describe_idle_gpu(
-    runs: Sequence[PreparedRun], names: Mapping[str, str], steps: Steps
+    runs: Sequence[PreparedRun], names: ShortNames, steps: Steps
 ) -> Iterator[Finding]:
     """Yield how much of the time the GPU ran kernels, with the cause of the idle time: of one
     report, or of the run of a sweep that is idle most, if that is much. At stake is the time of the
@@ -224,7 +224,7 @@ def _describe_communication(usage: RunUsage) -> str:
 
 
 def _describe_largest_gap(
-    usage: RunUsage, busy: BusyTime, idle: DeviceIdleTime, names: Mapping[str, str]
+    usage: RunUsage, busy: BusyTime, idle: DeviceIdleTime, names: ShortNames
 ) -> str:
     """Return one gap that is most of the idle time, or the steady part of the capture."""
     longest = idle.largest[0]

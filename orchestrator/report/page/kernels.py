@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
@@ -33,8 +33,10 @@ from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
     Column,
+    JsonObject,
     LongColumn,
     PackedTable,
+    ShortNames,
     Table,
     amount_cell,
     build_compact_table,
@@ -102,7 +104,7 @@ def group_ncu_advice(run: Run) -> Iterator[tuple[float, str | None, Advice, int]
         yield saved_ns, name, best, len({advice.launch for advice in results})
 
 
-def build_advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
+def build_advice_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
     """One row a kernel and rule, the one that saves the most time first; results that differ in
     figures only are one. ``names``: short kernel names of the report."""
     names_of_all = {kernel.name for run in runs for kernel in run.report.kernels}
@@ -151,7 +153,7 @@ def _fold_advice(text: str | None) -> Cell:
     return replace(optional_text_cell(visible), folded=folded)
 
 
-def build_instruction_mix_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
+def build_instruction_mix_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
     """One row a kernel: which instructions its warps executed, over all its launches; the most
     instructions first."""
     columns = [
@@ -230,7 +232,7 @@ def _location_cell(line: SourceLine) -> Cell:
     )
 
 
-def build_kernel_summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Table | None:
+def build_kernel_summary(runs: Sequence[PreparedRun], names: ShortNames) -> Table | None:
     """One row a run and kernel name, by its share of the run's kernel time. ``names``: short names
     of the whole page."""
     columns = [
@@ -297,9 +299,7 @@ def _layers_cell(kernels: Iterable[Kernel]) -> Cell:
     return name_cell(", ".join(layers), join_first_names(layers, 1))
 
 
-def pack_launches_table(
-    runs: Sequence[PreparedRun], names: Mapping[str, str]
-) -> PackedTable | None:
+def pack_launches_table(runs: Sequence[PreparedRun], names: ShortNames) -> PackedTable | None:
     """Every launch of the runs; None when there is none. ``state`` of a column: style, mark and
     reason of each value."""
     rows = [(run, kernel) for run in runs for kernel in run.run.report.kernels]
@@ -362,7 +362,7 @@ def _list_launch_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[Lon
 
 def _pack_counter_columns(
     runs: Sequence[PreparedRun], rows: Sequence[tuple[PreparedRun, Kernel]]
-) -> tuple[list[dict[str, Any]], list[str]]:
+) -> tuple[list[JsonObject], list[str]]:
     """FLOPs made from counters, then the counters themselves as far as they fit."""
     units = {
         counter.name: counter.unit or "" for run in runs for counter in run.run.report.counters
@@ -426,7 +426,7 @@ def build_kernel_switch_table(analysis: Analysis) -> Table | None:
     return build_table("Kernels over batch sizes, layers with changes first", columns, rows)
 
 
-def _list_switch_rows(item: LayerKernelSweep, names: Mapping[str, str]) -> Iterator[list[Any]]:
+def _list_switch_rows(item: LayerKernelSweep, names: ShortNames) -> Iterator[list[Any]]:
     starts = {switch.after.batch: switch for switch in item.switches}
     stretches: list[list[LayerKernelSet]] = []
     for kernels in item.sets:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     PackedTable,
+    ShortNames,
     Table,
     amount_cell,
     build_compact_table,
@@ -430,7 +431,7 @@ def build_steps_table(runs: Sequence[Run]) -> Table | None:
     return build_compact_table("Steps and phases", columns, rows)
 
 
-def pack_counters_table(runs: Sequence[Run], short: Mapping[str, str]) -> PackedTable | None:
+def pack_counters_table(runs: Sequence[Run], short: ShortNames) -> PackedTable | None:
     """Counters by kernel name and metric: smallest and largest over the launches. ``short``:
     kernel names."""
     values: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)

@@ -26,9 +26,10 @@ from perfctl.orchestrator.ledger.usage.intervals import (
     has_start_and_duration,
 )
 from perfctl.orchestrator.ledger.usage.run_usage import project_ranges_on_gpus
+from perfctl.orchestrator.report.charts.charts import Colours
 from perfctl.orchestrator.report.charts.study import list_sampled_counters
 from perfctl.orchestrator.report.numbers import format_bytes, format_time
-from perfctl.orchestrator.report.tables import encode_integers, run_label
+from perfctl.orchestrator.report.tables import JsonObject, ShortNames, encode_integers, run_label
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
@@ -83,8 +84,8 @@ KeyNumbers = defaultdict[Any, int]
 
 
 def build_timelines(
-    runs: Sequence[Run], colours: Mapping[str, int], short: Mapping[str, str]
-) -> tuple[dict[str, Any], ...]:
+    runs: Sequence[Run], colours: Colours, short: ShortNames
+) -> tuple[JsonObject, ...]:
     """Return a view for each run with start times, in order; ncu has none (it runs kernels one by
     one, many times each).
 
@@ -122,10 +123,10 @@ def _build_timeline(
     run: Run,
     tracks: Sequence[_TimelineTrack],
     room: int,
-    colours: Mapping[str, int],
-    hues: Mapping[str, int],
-    complete: Mapping[str, str],
-) -> dict[str, Any]:
+    colours: Colours,
+    hues: Colours,
+    complete: ShortNames,
+) -> JsonObject:
     opened, part_name = _find_opening_span(run)
     notes = [_limit_bars(tracks, room, opened[0] if opened else 0), *map(_assign_lanes, tracks)]
     if len(tuple(run.report.op_calls)) == CALLS_MAX:
@@ -163,8 +164,8 @@ def _build_timeline(
 
 def _build_legend(
     run: Run,
-    colours: Mapping[str, int],
-    hues: Mapping[str, int],
+    colours: Colours,
+    hues: Colours,
     names: Mapping[str, int],
     places: Iterable[_Place | None],
     has_others: bool,
@@ -286,7 +287,7 @@ def _make_projected_tracks(run: Run) -> Iterator[_TimelineTrack]:
         )
 
 
-def _make_stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_TimelineTrack]:
+def _make_stream_tracks(run: Run, short: ShortNames) -> Iterator[_TimelineTrack]:
     streams: dict[tuple[str, int, int], list[TimelineBar]] = defaultdict(list)
     for kernel in (kernel for kernel in run.report.kernels if has_start_and_duration(kernel)):
         bar = TimelineBar(
@@ -374,7 +375,7 @@ def _find_layer_pass(item: Kernel | Range) -> _Place | None:
     return ("", "optimizer") if working else None
 
 
-def _choose_colour(layer_pass: _Place, colours: Mapping[str, int]) -> int:
+def _choose_colour(layer_pass: _Place, colours: Colours) -> int:
     layer, _ = layer_pass
     return colours.get(layer, OTHER) if layer else colours.get("optimizer", NO_LAYER)
 
@@ -402,7 +403,7 @@ def _pack_track(
     texts: KeyNumbers,
     places: KeyNumbers,
     of_range: Mapping[int | None, int],
-) -> dict[str, Any]:
+) -> JsonObject:
     """s start (differences), d length, n name, t text, y place, l row, h height, r range, from 1
     (differences)."""
     bars = track.bars

@@ -3,7 +3,7 @@ figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import floor
 
 from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts
@@ -32,6 +32,7 @@ from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
     Column,
+    ShortNames,
     Table,
     amount_cell,
     build_compact_table,
@@ -496,9 +497,7 @@ def usage_share_cell(share: UsageShare) -> Cell:
     )
 
 
-def build_idle_gap_tables(
-    runs: Sequence[RunUsage], names: Mapping[str, str]
-) -> tuple[Table | None, ...]:
+def build_idle_gap_tables(runs: Sequence[RunUsage], names: ShortNames) -> tuple[Table | None, ...]:
     """Causes of the time without a kernel, and the longest waits with the kernels around them."""
     idle = [item for run in runs for item in run.idle if item.count]
     device = [Column("device")] if len({item.device for item in idle}) > 1 else []
@@ -559,7 +558,7 @@ def build_idle_gap_tables(
     )
 
 
-def _kernel_name_cell(kernel: Kernel | None, reason: str, names: Mapping[str, str]) -> Cell:
+def _kernel_name_cell(kernel: Kernel | None, reason: str, names: ShortNames) -> Cell:
     if kernel is None:
         return missing_cell(reason)
     layer = f" ({kernel.layer} {kernel.direction or ''}".rstrip() + ")" if kernel.layer else ""
