@@ -28,6 +28,7 @@ from perfctl.orchestrator.ledger.prepared import group_into_studies as group_stu
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import analyse_runs, load_outlines, load_readable_runs
+from perfctl.parsers import pause_garbage_collection
 from perfctl.records.bench import WORKLOAD
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def write_html_report(options: ReportOptions, events: Events) -> WrittenReport:
     return write_report_page(options, events)[0]
 
 
+@pause_garbage_collection()
 def write_report_page(options: ReportOptions, events: Events) -> tuple[WrittenReport, View]:
     """Write the HTML report, and return what is in it too."""
     from perfctl.orchestrator.report.page.page import render_view

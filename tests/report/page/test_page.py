@@ -126,7 +126,7 @@ def test_five_batches_of_many_layers_under_two_profilers_stay_below_three_megaby
     assert len(html(*runs).encode()) < 3_000_000
 
 
-def test_a_hundred_thousand_kernels_stay_below_eight_megabytes() -> None:
+def test_a_hundred_thousand_kernels_stay_below_six_megabytes() -> None:
     kernels = [
         Kernel(
             n,
