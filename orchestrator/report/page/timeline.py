@@ -57,8 +57,8 @@ class TimelineBar(NamedTuple):
     length: int
     name: str
     place: _Place | None
-    text: str
-    range: int | None
+    text: str = ""
+    range: int | None = None
     """``Range.number`` of the range itself, or of the one that launched it."""
     height: int = 100
     """Of a counter: percent of the scale."""
@@ -244,15 +244,11 @@ def _make_range_tracks(run: Run) -> Iterator[_TimelineTrack]:
     calls = [
         call
         for call in run.report.op_calls
-        if call.start_ns is not None
-        and call.duration_ns is not None
-        and (call.thread, call.start_ns) not in ranges
+        if has_start_and_duration(call) and (call.thread, call.start_ns) not in ranges
     ]
     for call in calls:
         row_key = None if call.layer is None else (call.layer, call.direction)
-        bar = TimelineBar(
-            call.start_ns or 0, call.duration_ns or 0, call.name[:1000], row_key, "", None
-        )
+        bar = TimelineBar(get_start_ns(call), call.duration_ns or 0, call.name[:1000], row_key)
         threads[call.thread].append(bar)
     kinds = [name for name, rows in (("ranges", ranges), ("calls", calls)) if rows]
     for number, bars in enumerate(
@@ -304,11 +300,10 @@ def _make_stream_tracks(run: Run, short: ShortNames) -> Iterator[_TimelineTrack]
         stream = -1 if kernel.stream is None else kernel.stream
         streams["kernel", kernel.device_index or 0, stream].append(bar)
     for copy in run.report.copies:
-        if copy.start_ns is not None and copy.duration_ns is not None:
+        if has_start_and_duration(copy):
             moved = format_bytes(copy.bytes) if copy.bytes is not None else "size not recorded"
-            bar = TimelineBar(
-                copy.start_ns, copy.duration_ns, f"copy {copy.kind}", None, moved, None
-            )
+            start, length = get_start_ns(copy), copy.duration_ns or 0
+            bar = TimelineBar(start, length, f"copy {copy.kind}", None, moved)
             stream = -1 if copy.stream is None else copy.stream
             streams["copy", copy.device_index or 0, stream].append(bar)
     has_several = len({device for _, device, _ in streams}) > 1
@@ -332,16 +327,9 @@ def _make_counter_tracks(run: Run) -> Iterator[_TimelineTrack]:
         _, _, show = counters[name]
         unit, largest = get_counter_unit(samples[0]), max(value for _, value in points)
         scale = 100 if unit == "%" else largest
+        one = (scale or 1) / 100
         bars = [
-            TimelineBar(
-                begin,
-                round(period),
-                name,
-                None,
-                show(value),
-                None,
-                round(100 * value / (scale or 1)),
-            )
+            TimelineBar(begin, round(period), name, None, show(value), height=round(value / one))
             for begin, value in points
         ]
         yield _TimelineTrack(
