@@ -32,7 +32,7 @@ const reader = (column, rows) => {
   if (column.d) return (row) => column.d[column.i[row]];
   if (column.s) {
     const all = integers(column.s, rows, true);
-    return (row) => all[row];
+    return (row) => column.b + all[row];
   }
   return (row) => column.v[row];
 };

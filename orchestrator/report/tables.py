@@ -33,6 +33,8 @@ TURNING = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A
 was said."""
 ROWS_SHOWN = 200
 """Longer tables are cut to this, with the number of the other rows."""
+EXACT_INTEGERS = 2**53
+"""Integers up to which JavaScript adds differences exactly."""
 REASONS = 2
 """Reasons that are given for a column without values."""
 ShortNames = Mapping[str, str]
@@ -485,9 +487,10 @@ def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> Json
     """Return one column in the smallest of five forms.
 
     ``{label, unit, kind, ...}`` with its data as one of ``c`` (one value for all rows), ``d`` +
-    ``i`` (dictionary and index a row), ``d`` + ``r`` (index, how often, index, ...), ``s``
-    (differences of integers), ``v`` (the values). None stays null. :func:`encode_integers` writes
-    ``i`` and ``s``. ``kind`` says how a value is written: time, start, si, int, text or code.
+    ``i`` (dictionary and index a row), ``d`` + ``r`` (index, how often, index, ...), ``b`` +
+    ``s`` (first of integers, and differences), ``v`` (the values). None stays null.
+    :func:`encode_integers` writes ``i`` and ``s``. ``kind`` says how a value is written: time,
+    start, si, int, text or code.
     """
     head: JsonObject = {"label": label, "unit": unit, "kind": kind}
     tidied = {value: _convert_to_json_number(value) for value in dict.fromkeys(values)}
@@ -502,8 +505,10 @@ def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> Json
         if len(runs) < len(tidy) // 2:
             return head | {"d": distinct, "r": runs}
         forms.append({"d": distinct, "i": encode_integers([order[value] for value in tidy])})
-    if all(isinstance(value, int) for value in distinct):
-        forms.append({"s": encode_integers(tidy, differences=True)})
+    is_whole = all(type(value) is int for value in distinct)
+    if is_whole and max(distinct) - min(distinct) < EXACT_INTEGERS:
+        differences = encode_integers([value - tidy[0] for value in tidy], differences=True)
+        forms.append({"b": tidy[0], "s": differences})
     # an index has fewer digits than a difference only if the dictionary is short
     return head | min(forms, key=lambda form: len(str(form)), default={"v": tidy})
 

@@ -23,6 +23,7 @@ from perfctl.orchestrator.report.tables import (
     build_complete_table,
     build_table,
     number_cell,
+    pack_column,
     time_column,
 )
 from perfctl.orchestrator.report.view import View
@@ -161,7 +162,7 @@ def unpacked(column: dict[str, Any], rows: int) -> list[Any]:
     if "d" in column:
         return [column["d"][place] for place in read_integers(column["i"], rows)]
     if "s" in column:
-        return read_integers(column["s"], rows, differences=True)
+        return [column["b"] + value for value in read_integers(column["s"], rows, differences=True)]
     return list(column["v"])
 
 
@@ -178,6 +179,22 @@ def test_compact_columns_hold_every_launch_unchanged(sweep: list[Any], page: str
     assert columns["layer"] == [kernel.layer for kernel in kernels]
     assert columns["start"] == [kernel.start_ns for kernel in kernels]
     assert columns["executed"].count(None) == len(kernels) // 2
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1_700_000_000_000_000_000 + 6_000 * n for n in range(100)],
+        [2**70 * n for n in range(100)],
+        [-5, 7, 3] * 40 + [*range(60)],
+        [None, 0.5, *range(98)],
+        [True, False] * 50,
+    ],
+    ids=["unix times", "beyond 64 bits", "negative", "missing values", "truths"],
+)
+def test_a_compact_column_is_read_back(values: list[Any]) -> None:
+    column = json.loads(json.dumps(pack_column("", "", "", values)))
+    assert unpacked(column, len(values)) == values
 
 
 def test_a_page_allows_its_own_script_and_nothing_else() -> None:
