@@ -352,13 +352,13 @@ def build_table(
     if not cells:
         return None
     every = list(zip(columns, zip(*cells, strict=True), strict=True))
-    kept = every if is_complete else [pair for pair in every if not _is_empty(pair[1])]
+    columns_shown = every if is_complete else [pair for pair in every if not _is_empty(pair[1])]
     if columns[0] is RUN and not explains and len({row[0].text for row in cells}) == 1:
-        del kept[0]
+        del columns_shown[0]
     reasons = explain_empty_columns(every) if explains and not is_complete else ()
     return Table(
-        mark_sorted_column((mark_unit_in_cells(*pair), pair[1]) for pair in kept),
-        tuple(zip(*(values[:limit] for _, values in kept), strict=True)),
+        mark_sorted_column((mark_unit_in_cells(*pair), pair[1]) for pair in columns_shown),
+        tuple(zip(*(values[:limit] for _, values in columns_shown), strict=True)),
         caption,
         max(len(cells) - limit, 0),
         tools=tools and min(len(cells), limit) > 8,

@@ -23,6 +23,17 @@ CUT_NAME, WRAPPED_TEXT = 20, 24
 """Characters of a name, and of words, for which an optional column gives way."""
 SHORT_NAME, SHORT_TEXT = 8, 12
 """Characters to which a name is cut at most, and of words that are never wrapped."""
+SIDES = {"num": "right", "code": "code"}
+STYLES = {
+    "est": "italic",
+    "der": "underline",
+    "no": "dim",
+    "refused": "strike",
+    "bad": "bold red",
+    "worse": "bold red",
+    "better": "green",
+    "news": "yellow",
+}
 
 
 def make_rich_table(*columns: tuple[str, str]) -> Table:
@@ -108,19 +119,6 @@ def make_printable_text(plain: str, style: str = "") -> Text:
     if not plain.isprintable():
         plain = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in plain)
     return _define_text_class()(plain, style)
-
-
-SIDES = {"num": "right", "code": "code"}
-STYLES = {
-    "est": "italic",
-    "der": "underline",
-    "no": "dim",
-    "refused": "strike",
-    "bad": "bold red",
-    "worse": "bold red",
-    "better": "green",
-    "news": "yellow",
-}
 
 
 def draw_terminal_table(view: View, rows: int, width: int) -> Group:

@@ -94,9 +94,11 @@ class ChartLine:
 
 def make_chart_lines(values: Mapping[str, Mapping[Any, float]], least: int = 1) -> list[ChartLine]:
     """Return a line for each name with ``least`` batch sizes or more, through its values."""
-    named = [(name, sorted(points.items())) for name, points in values.items()]
-    long_enough = [(name, dict(points)) for name, points in named if len(points) >= least]
-    return [ChartLine(*line, colour) for colour, line in enumerate(long_enough)]
+    points_by_name = {name: points for name, points in values.items() if len(points) >= least}
+    return [
+        ChartLine(name, dict(sorted(points.items())), colour)
+        for colour, (name, points) in enumerate(points_by_name.items())
+    ]
 
 
 class HorizontalBar(NamedTuple):

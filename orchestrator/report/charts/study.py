@@ -183,8 +183,8 @@ def _draw_time_charts(
             if (divisor := point.samples if unit == "sample" else 1)
         }
         if len(seconds) >= 2:
-            medians = {place: values[0] for place, values in seconds.items()}
-            bounds = {place: values[1:] for place, values in seconds.items()}
+            medians = {position: values[0] for position, values in seconds.items()}
+            bounds = {position: values[1:] for position, values in seconds.items()}
             line = ChartLine(unit, medians, bounds=bounds)
             yield draw_batch_chart(
                 f"{key}-{unit}",

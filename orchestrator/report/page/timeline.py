@@ -327,9 +327,11 @@ def _make_counter_tracks(run: Run) -> Iterator[_TimelineTrack]:
         _, _, show = counters[name]
         unit, largest = get_counter_unit(samples[0]), max(value for _, value in points)
         scale = 100 if unit == "%" else largest
-        one = (scale or 1) / 100
+        percent = (scale or 1) / 100
         bars = [
-            TimelineBar(begin, round(period), name, None, show(value), height=round(value / one))
+            TimelineBar(
+                begin, round(period), name, None, show(value), height=round(value / percent)
+            )
             for begin, value in points
         ]
         yield _TimelineTrack(
