@@ -8,6 +8,19 @@ const FORMAT = { time: scaled, start: (ns, column) => scaled(ns - column.from, c
 const WIDTH = { code: 170, text: 124, int: 84, time: 104, start: 104, si: 124 }, HEIGHT = 24, SCREEN = 480;
 const wordy = (column) => column.kind === "code" || column.kind === "text";
 
+// Integers as report/tables.py packs them: seven bits a byte, the lowest first, the eighth says that more follow.
+// As differences: each is the value less the one before, 0, -1, 1, -2, ... as 0, 1, 2, 3, ...
+const integers = (text, count, differences = false) => {
+  const values = new Float64Array(count), raw = atob(text);
+  if (!text) return values;
+  for (let n = 0, at = 0, sum = 0; n < count; n++) {
+    let value = 0, scale = 1, byte;
+    do { byte = raw.charCodeAt(at++); value += (byte & 127) * scale; scale *= 128; } while (byte > 127);
+    values[n] = differences ? sum += value % 2 ? -(value + 1) / 2 : value / 2 : value;
+  }
+  return values;
+};
+
 // A function from row number to value; report/tables.py packs the columns.
 const reader = (column, rows) => {
   if ("c" in column) return () => column.c;
@@ -15,11 +28,11 @@ const reader = (column, rows) => {
     column.i = new Uint32Array(rows);
     for (let n = 0, at = 0; n < column.r.length; n += 2) column.i.fill(column.r[n], at, at += column.r[n + 1]);
   }
+  else if (column.d) column.i = integers(column.i, rows);
   if (column.d) return (row) => column.d[column.i[row]];
   if (column.s) {
-    const all = new Float64Array(rows);
-    for (let n = 0, sum = 0; n < rows; n++) all[n] = sum += column.s[n];
-    return (row) => all[row];
+    const all = integers(column.s, rows, true);
+    return (row) => column.b + all[row];
   }
   return (row) => column.v[row];
 };

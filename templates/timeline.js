@@ -3,27 +3,13 @@
 const ROW = 17, TITLE = 20, AXIS = 22, CHARACTER = 6.3, SMALL = 2, CELL = 4, ARROWS = 200;
 const KEYS = "Drag to select a span, Shift and drag to move, Ctrl and wheel to zoom, double click to zoom on a bar. Keys: ← → bar, ↑ ↓ track, + − zoom, Shift ← → move, s select the bar's span, Enter zoom on the selection or bar, Home all, Escape nothing chosen.";
 
-// What orchestrator/report/page/timeline.py packs: seven bits a byte, the lowest first, the eighth says that more follow.
-const integers = (text, count) => {
-  const found = new Float64Array(count);
-  if (!text) return found;
-  const raw = atob(text);
-  for (let n = 0, at = 0; n < count; n++) {
-    let value = 0, scale = 1, byte;
-    do { byte = raw.charCodeAt(at++); value += (byte & 127) * scale; scale *= 128; } while (byte > 127);
-    found[n] = value;
-  }
-  return found;
-};
-const summed = (steps) => { for (let n = 1; n < steps.length; n++) steps[n] += steps[n - 1]; return steps; };
 const unpacked = (track, view) => {
-  const { count } = track, starts = summed(integers(track.s, count)), lengths = integers(track.d, count);
+  const { count } = track, starts = integers(track.s, count, true), lengths = integers(track.d, count);
   const reach = new Float64Array(count); // the last end so far: ascending, so that the first bar on the screen is found quickly
   for (let n = 0; n < count; n++) reach[n] = Math.max(n ? reach[n - 1] : 0, starts[n] + lengths[n]);
   const names = integers(track.n, count), texts = integers(track.t, count), places = integers(track.y, count);
-  const of = integers(track.r, count).map((v) => (v % 2 ? -(v + 1) / 2 : v / 2));
   return {
-    ...track, starts, lengths, reach, names, places, rows: integers(track.l, count), heights: track.kind === "counter" ? integers(track.h, count) : null, of: track.r ? summed(of) : null,
+    ...track, starts, lengths, reach, names, places, rows: integers(track.l, count), heights: track.kind === "counter" ? integers(track.h, count) : null, of: track.r ? integers(track.r, count, true) : null,
     name: (n) => view.names[names[n]],
     place: (n) => view.places[places[n]], text: (n) => view.texts[texts[n]],
     colour: (n) => (track.kind === "kernel" && view.coloured ? view.hues[names[n]] ?? 7 : track.kind === "copy" ? 8 : view.colours[places[n]]),

@@ -60,7 +60,7 @@ from perfctl.orchestrator.predict.bench import (
     select_bench_points,
 )
 from perfctl.orchestrator.predict.step_parts import compute_call_features
-from perfctl.orchestrator.report.charts.files import DrawnChart
+from perfctl.orchestrator.report.charts.files import Picture
 from perfctl.orchestrator.report.tables import Column, amount_cell, build_dense_table, text_columns
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import group_by
@@ -409,7 +409,7 @@ def load_bench_points(
     return chosen
 
 
-def draw_bench_charts(store: Path) -> dict[str, DrawnChart]:
+def draw_bench_charts(store: Path) -> dict[str, Picture]:
     """Name -> chart: time against each figure, and time, memory and FLOPs against each size; empty
     without a bench."""
     from perfctl.orchestrator.report.charts import relations

@@ -106,7 +106,7 @@ def write_calculator(options: CalculatorOptions, events: Events) -> CalculatorPa
 def write_calculator_page(options: CalculatorOptions, events: Events) -> CalculatorContents:
     """Write the page and return what is in it."""
     check_output_path(options.out, force=options.force)
-    from perfctl.orchestrator.report.page.page import render_calculator
+    from perfctl.orchestrator.report.page.page import render_view
 
     cache = find_user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json"
     cached_models = ModelCache(cache, load_shipped_table())
@@ -124,7 +124,9 @@ def write_calculator_page(options: CalculatorOptions, events: Events) -> Calcula
         events.warning(sentence)
     events.progress("writing the page", 0, 1)
     today = datetime.now(UTC).date().isoformat()
-    text = render_calculator(build_calculator_page(contents, date=today, version=__version__))
+    text = render_view(
+        build_calculator_page(contents, date=today, version=__version__), "calculator.html"
+    )
     with replace_when_done(options.out, force=options.force) as partial:
         partial.write_text(text, encoding="utf-8")
     return contents

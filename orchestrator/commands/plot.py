@@ -26,7 +26,7 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.files import check_output_path, replace_when_done
 from perfctl.orchestrator.report.charts import files as charts_files
-from perfctl.orchestrator.report.charts.files import DrawnChart, Picture
+from perfctl.orchestrator.report.charts.files import Picture
 from perfctl.orchestrator.report.tables import build_table, text_columns
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
@@ -183,13 +183,11 @@ def charts(
     """
     path = Path(source)
     if path.suffix == ".json":
-        drawn = _draw_speedups_of_json(path, pie=pie)
-    else:
-        drawn = draw_available_charts(PlotOptions(store=path, pie=pie), messages)
-    return {name: charts_files.Picture(chart) for name, chart in drawn.items()}
+        return _draw_speedups_of_json(path, pie=pie)
+    return draw_available_charts(PlotOptions(store=path, pie=pie), messages)
 
 
-def _draw_speedups_of_json(path: Path, *, pie: bool) -> dict[str, DrawnChart]:
+def _draw_speedups_of_json(path: Path, *, pie: bool) -> dict[str, Picture]:
     from perfctl.orchestrator.compare.speedup import read_speedups
 
     try:
@@ -204,14 +202,14 @@ def _draw_speedups_of_json(path: Path, *, pie: bool) -> dict[str, DrawnChart]:
             "Name such a file, or a results database",
         ) from error
     workloads = [speedup.workload for speedup in speedups]
-    charts: dict[str, DrawnChart] = {}
+    charts: dict[str, Picture] = {}
     for speedup in speedups:
         size = f"b{speedup.batch}-" if workloads.count(speedup.workload) > 1 else ""
         charts |= _draw_speedup(speedup, f"{speedup.workload or 'program'}-{size}", pie=pie)
     return charts
 
 
-def draw_available_charts(source: PlotOptions, messages: Events = SILENT) -> dict[str, DrawnChart]:
+def draw_available_charts(source: PlotOptions, messages: Events = SILENT) -> dict[str, Picture]:
     """Return name -> chart, in the order of the HTML report; the study's number comes before the
     name if there are several.
 
@@ -236,7 +234,7 @@ def draw_available_charts(source: PlotOptions, messages: Events = SILENT) -> dic
     return charts
 
 
-def _draw_bench_charts(source: PlotOptions, messages: Events) -> dict[str, DrawnChart]:
+def _draw_bench_charts(source: PlotOptions, messages: Events) -> dict[str, Picture]:
     """Return the charts of a bench and of ``perfctl study cost``; empty without a bench."""
     from perfctl.orchestrator.commands.bench import draw_bench_charts
     from perfctl.orchestrator.commands.study_subjects import fit_without_each_network
@@ -251,7 +249,7 @@ def _draw_bench_charts(source: PlotOptions, messages: Events) -> dict[str, Drawn
     return charts | {chart.name: chart for chart in errors}
 
 
-def _draw_report_charts(source: PlotOptions, messages: Events) -> dict[str, DrawnChart]:
+def _draw_report_charts(source: PlotOptions, messages: Events) -> dict[str, Picture]:
     """Return the charts of the HTML report, and those that compare models and networks."""
     from perfctl.orchestrator.ledger.usage.inference import list_inference_points
     from perfctl.orchestrator.report.charts.inference import draw_inference_charts
@@ -259,10 +257,10 @@ def _draw_report_charts(source: PlotOptions, messages: Events) -> dict[str, Draw
     from perfctl.orchestrator.report.page.sections import build_report_view
     from perfctl.orchestrator.report.studies import flops
 
-    def draw_charts_of_runs(runs: Sequence[Run]) -> dict[str, DrawnChart]:
+    def draw_charts_of_runs(runs: Sequence[Run]) -> dict[str, Picture]:
         with charts_files.collect_charts(later=True) as of_page:
             roofs = evidence.read_roof_peaks(source.peaks, source.store, runs, messages.note)
-            page = build_report_view(runs, generated_at="", title=None, peaks=roofs)
+            page = build_report_view(runs, peaks=roofs)
             titles = {chapter.key: chapter.title for chapter in page.chapters}
         with charts_files.collect_charts(later=True) as of_models:
             draw_charts_of_studies(runs)
@@ -286,12 +284,12 @@ def _draw_report_charts(source: PlotOptions, messages: Events) -> dict[str, Draw
     return analyse_runs(load_newest_runs(source.store, source.sweep), draw_charts_of_runs)
 
 
-def _strip_study_key(chart: DrawnChart) -> str:
+def _strip_study_key(chart: Picture) -> str:
     """Return the name without the key of its study: "s1-ratio" -> "ratio"."""
     return chart.name.partition("-")[2]
 
 
-def _draw_stored_speedups(source: PlotOptions, messages: Events) -> dict[str, DrawnChart]:
+def _draw_stored_speedups(source: PlotOptions, messages: Events) -> dict[str, Picture]:
     """Return the charts of every study that perfctl speedup left, whose sweeps are named after
     network and device ("lstm_cpu_bf16" for cpu:bf16); names begin with the network."""
     sweeps: dict[str, dict[str, str]] = {}
@@ -302,7 +300,7 @@ def _draw_stored_speedups(source: PlotOptions, messages: Events) -> dict[str, Dr
             name = f"{row['workload']}_{label.replace(':', '_')}"
             if row["workload"] and row["sweep_name"] == name:
                 sweeps.setdefault(row["workload"], {})[label] = name
-    charts: dict[str, DrawnChart] = {}
+    charts: dict[str, Picture] = {}
     for workload, ways in sweeps.items():
         if len(ways) > 1:
             batches = {
@@ -319,10 +317,10 @@ def _draw_speedups_of_arms(
     source: PlotOptions,
     allowed: frozenset[str],
     messages: Events,
-) -> dict[str, DrawnChart]:
+) -> dict[str, Picture]:
     from perfctl.orchestrator.compare.speedup import compare_speedup_arms
 
-    charts: dict[str, DrawnChart] = {}
+    charts: dict[str, Picture] = {}
     for batch, arms in batches.items():
         peaks = load_arm_roofs(arms, source.store, source.peaks, messages)
         try:
@@ -337,7 +335,7 @@ def _draw_speedups_of_arms(
     return charts
 
 
-def _draw_speedup(speedup: NetworkSpeedup, prefix: str, *, pie: bool) -> dict[str, DrawnChart]:
+def _draw_speedup(speedup: NetworkSpeedup, prefix: str, *, pie: bool) -> dict[str, Picture]:
     from perfctl.orchestrator.report.charts.speedup import draw_speedup_charts as draw_charts
 
     with charts_files.collect_charts(later=True) as drawn:

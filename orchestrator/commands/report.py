@@ -28,6 +28,7 @@ from perfctl.orchestrator.ledger.prepared import group_into_studies as group_stu
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import analyse_runs, load_outlines, load_readable_runs
+from perfctl.parsers import pause_garbage_collection
 from perfctl.records.bench import WORKLOAD
 
 if TYPE_CHECKING:
@@ -84,9 +85,10 @@ def write_html_report(options: ReportOptions, events: Events) -> WrittenReport:
     return write_report_page(options, events)[0]
 
 
+@pause_garbage_collection()
 def write_report_page(options: ReportOptions, events: Events) -> tuple[WrittenReport, View]:
     """Write the HTML report, and return what is in it too."""
-    from perfctl.orchestrator.report.page.page import render_runs_view
+    from perfctl.orchestrator.report.page.page import render_view
     from perfctl.orchestrator.report.page.sections import build_report_view
     from perfctl.orchestrator.report.page.timeline import CALLS_MAX
 
@@ -116,7 +118,7 @@ def write_report_page(options: ReportOptions, events: Events) -> tuple[WrittenRe
             # reading was the first part
             begun=lambda name, done, total: events.progress(f"drawing {name}", done + 1, total + 1),
         )
-        return drawn, render_runs_view(drawn), tuple(run.id for run in sound)
+        return drawn, render_view(drawn, "run.html"), tuple(run.id for run in sound)
 
     answer, html, drawn = analyse_runs(runs, draw_report)
     write_text(page_path, html, force=options.force)

@@ -115,7 +115,7 @@ def render_listing(folder: Path) -> str:
         lambda states: list(map(_describe_sweep_state, states)),
         lambda state: f"sweep {state.name}",
     )
-    return page.render_folder_listing(
+    return page.render_view(
         {
             "folder": root.name or "/",
             "reports": [
@@ -125,7 +125,8 @@ def render_listing(folder: Path) -> str:
             "omitted": max(0, len(reports) - SHOWN),
             "sweeps": sweeps,
             "running": sum(sweep["running"] for sweep in sweeps),
-        }
+        },
+        "sweeps.html",
     )
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.ledger.timing import TimeSpread
     from perfctl.orchestrator.predict.cost import Span
 
+WriteNumber = Callable[[float], str]
 DASH = "–"
 HOUR = 3600.0
 SMALLEST, LARGEST = -4, 6
@@ -164,7 +165,7 @@ def format_with_range(
     unit: str = "",
     *,
     is_short: bool = False,
-    write: Callable[[float], str] = format_three_digits,
+    write: WriteNumber = format_three_digits,
 ) -> str:
     """Return "3.1 h (2.6 to 3.9 h)", in a column "3.1 h (2.6-3.9)"; only the value if its range is
     empty. ``write``: makes a text of a number, by default three significant digits."""

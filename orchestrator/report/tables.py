@@ -4,16 +4,18 @@ full value or the reason, and the state of a figure.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import groupby
 from math import isfinite
 from typing import Any
 
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.report.numbers import (
     DASH,
+    WriteNumber,
     format_all_digits,
     format_bytes,
     format_percent,
@@ -31,8 +33,13 @@ TURNING = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A
 was said."""
 ROWS_SHOWN = 200
 """Longer tables are cut to this, with the number of the other rows."""
+EXACT_INTEGERS = 2**53
+"""Integers up to which JavaScript adds differences exactly."""
 REASONS = 2
 """Reasons that are given for a column without values."""
+ShortNames = Mapping[str, str]
+"""Kernel name of a report -> its short name."""
+JsonObject = dict[str, Any]
 LongColumn = tuple[tuple[str, str, str], Sequence[Any]]
 """((label, unit, kind), values)."""
 
@@ -125,20 +132,30 @@ def name_cell(name: str, short: str | None = None) -> Cell:
     return Cell(text, name[:1000] if name != text else None, value=name)
 
 
-def amount_cell(value: float | None, unit: str, reason: str = "not collected") -> Cell:
-    """A count with an SI prefix (the unit stands in the column's head)."""
-    return (
-        missing_cell(reason)
-        if value is None
-        else number_cell(format_si(value), format_all_digits(value, unit), value)
-    )
+def join_first_names(names: Iterable[str], most: int) -> str:
+    """Return "a, b and 2 more"."""
+    every = list(names)
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+
+
+def amount_cell(
+    value: float | None,
+    unit: str,
+    reason: str = "not collected",
+    write: WriteNumber = format_si,
+    note: str | None = None,
+) -> Cell:
+    """A count with an SI prefix (the unit stands in the column's head). ``note``: behind the full
+    value in the title."""
+    if value is None:
+        return missing_cell(reason)
+    title = "; ".join(filter(None, (format_all_digits(value, unit), note)))
+    return number_cell(write(value), title, value)
 
 
 def rate_cell(value: float | None, unit: str, reason: str = "not collected") -> Cell:
     """So many a second (the unit stands in the column's head)."""
-    if value is None:
-        return missing_cell(reason)
-    return number_cell(format_rate(value), format_all_digits(value, unit), value)
+    return amount_cell(value, unit, reason, format_rate)
 
 
 def count_cell(value: int | None, reason: str = "not collected") -> Cell:
@@ -153,20 +170,12 @@ def decimal_cell(value: float | None, reason: str = "not collected") -> Cell:
 
 def time_cell(ns: float | None, reason: str = "not collected", note: str | None = None) -> Cell:
     """A duration; the title has the nanoseconds."""
-    if ns is None:
-        return missing_cell(reason)
-    return number_cell(
-        format_time(ns), "; ".join(filter(None, (format_all_digits(ns, "ns"), note))), ns
-    )
+    return amount_cell(ns, "ns", reason, format_time, note)
 
 
 def size_cell(value: float | None, reason: str = "not collected") -> Cell:
     """Bytes; the title has them all."""
-    return (
-        missing_cell(reason)
-        if value is None
-        else number_cell(format_bytes(value), format_all_digits(value, "B"), value)
-    )
+    return amount_cell(value, "B", reason, format_bytes)
 
 
 def share_cell(share: float | None, reason: str = "not known") -> Cell:
@@ -326,14 +335,15 @@ def build_table(
     caption: str,
     columns: Sequence[Column],
     rows: Iterable[Sequence[Any]],
+    notes: Iterable[str] = (),
     *,
     limit: int = ROWS_SHOWN,
     tools: bool = True,
     is_complete: bool = False,
     explains: bool = True,
 ) -> Table | None:
-    """A table; None when there are no rows. A value is a cell, or becomes one of the kind of
-    its column.
+    """Return a table with ``notes`` above it; None when there are no rows. A value is a cell, or
+    becomes one of the kind of its column.
 
     A column in which every cell is a dash is left out unless ``is_complete``. If ``explains``, a
     note above the table gives the reason.
@@ -341,38 +351,32 @@ def build_table(
     cells = [tuple(map(_convert_to_cell, columns, row)) for row in rows]
     if not cells:
         return None
-    indexes = [
-        index
-        for index, values in enumerate(zip(*cells, strict=True))
-        if is_complete or any(cell.style != "no" for cell in values)
-    ]
+    every = list(zip(columns, zip(*cells, strict=True), strict=True))
+    columns_shown = every if is_complete else [pair for pair in every if not _is_empty(pair[1])]
     if columns[0] is RUN and not explains and len({row[0].text for row in cells}) == 1:
-        indexes.remove(0)
-    by_column = {index: [row[index] for row in cells] for index in indexes}
-    heads = mark_sorted_column(
-        [
-            (mark_unit_in_cells(columns[index], values), values)
-            for index, values in by_column.items()
-        ]
-    )
-    rows_shown = tuple(tuple(row[index] for index in indexes) for row in cells[:limit])
-    notes = tuple(explain_empty_columns(columns, cells)) if explains and not is_complete else ()
+        del columns_shown[0]
+    reasons = explain_empty_columns(every) if explains and not is_complete else ()
     return Table(
-        heads,
-        rows_shown,
+        mark_sorted_column((mark_unit_in_cells(*pair), pair[1]) for pair in columns_shown),
+        tuple(zip(*(values[:limit] for _, values in columns_shown), strict=True)),
         caption,
-        len(cells) - len(rows_shown),
-        tools=tools and len(rows_shown) > 8,
-        notes=notes,
+        max(len(cells) - limit, 0),
+        tools=tools and min(len(cells), limit) > 8,
+        notes=(*reasons, *notes),
     )
 
 
 def build_compact_table(
-    caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, tools: bool = True
+    caption: str,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[Any]],
+    notes: Iterable[str] = (),
+    *,
+    tools: bool = True,
 ) -> Table | None:
-    """A table without columns of dashes only, and without the run's column when there is only
-    one run."""
-    return build_table(caption, columns, rows, tools=tools, explains=False)
+    """Return a table without columns of dashes only, and without the run's column when there is
+    only one run."""
+    return build_table(caption, columns, rows, notes, tools=tools, explains=False)
 
 
 def build_dense_table(
@@ -398,14 +402,16 @@ def build_complete_table(
     return Table(tuple(columns), cells, caption, tools=False, notes=tuple(notes))
 
 
-def explain_empty_columns(
-    columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
-) -> Iterator[str]:
-    """ "counted, bound: not collected." for columns that are dashes throughout, those of the same
-    reasons together."""
+def _is_empty(cells: Iterable[Cell]) -> bool:
+    return all(cell.style == "no" for cell in cells)
+
+
+def explain_empty_columns(columns: Iterable[tuple[Column, Sequence[Cell]]]) -> Iterator[str]:
+    """Yield "counted, bound: not collected." for columns that are dashes throughout, those of the
+    same reasons together."""
     empty: dict[tuple[str, ...], list[str]] = {}
-    for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
-        if all(cell.style == "no" for cell in cells):
+    for column, cells in columns:
+        if _is_empty(cells):
             reasons = dict.fromkeys(cell.title or "not collected" for cell in cells)
             empty.setdefault(tuple(reasons)[:REASONS], []).append(column.label)
     for reasons_shown, labels in empty.items():
@@ -445,9 +451,12 @@ def _get_cell_number(cell: Cell) -> float | None:
 
 
 def _convert_to_cell(column: Column, value: Any) -> Cell:
-    """Words and names by the column's style, times and sizes by its unit, else a count."""
+    """Return words and names by the column's style, times and sizes by its unit, a run by its
+    label, else a count."""
     if isinstance(value, Cell):
         return value
+    if isinstance(value, Run):
+        return text_cell(run_label(value))
     if column.style == "code" and value:
         return name_cell(value)
     if column.style != "num":
@@ -464,46 +473,67 @@ class PackedTable:
     key: str
     caption: str
     rows: int
-    columns: tuple[dict[str, Any], ...]
+    columns: tuple[JsonObject, ...]
     hidden: int = 0
     notes: tuple[str, ...] = ()
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> JsonObject:
         """What the page carries."""
         return {"rows": self.rows, "columns": self.columns}
 
 
-def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str, Any]:
-    """One column in the smallest of five forms.
+def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> JsonObject:
+    """Return one column in the smallest of five forms.
 
     ``{label, unit, kind, ...}`` with its data as one of ``c`` (one value for all rows), ``d`` +
-    ``i`` (dictionary and index a row), ``d`` + ``r`` (index, how often, index, ...), ``s`` (first
-    value and differences), ``v`` (text_cell values). None stays null. ``kind`` says how a value is
-    written: time, start, si, int, text or code.
+    ``i`` (dictionary and index a row), ``d`` + ``r`` (index, how often, index, ...), ``b`` +
+    ``s`` (first of integers, and differences), ``v`` (the values). None stays null.
+    :func:`encode_integers` writes ``i`` and ``s``. ``kind`` says how a value is written: time,
+    start, si, int, text or code.
     """
-    head: dict[str, Any] = {"label": label, "unit": unit, "kind": kind}
+    head: JsonObject = {"label": label, "unit": unit, "kind": kind}
     tidied = {value: _convert_to_json_number(value) for value in dict.fromkeys(values)}
     tidy = [tidied[value] for value in values]
     distinct = list(dict.fromkeys(tidied.values()))
     if len(distinct) == 1:
         return head | {"c": distinct[0]}
+    forms: list[JsonObject] = []
     if len(distinct) <= max(16, len(tidy) // 3):
         order = {value: number for number, value in enumerate(distinct)}
         runs = [part for value, same in groupby(tidy) for part in (order[value], len(list(same)))]
         if len(runs) < len(tidy) // 2:
             return head | {"d": distinct, "r": runs}
-        return head | {"d": distinct, "i": [order[value] for value in tidy]}
-    if all(isinstance(value, int) for value in tidy):
-        steps = encode_differences(tidy)
-        if sum(map(abs, steps)) < sum(map(abs, tidy)):
-            return head | {"s": steps}
-    return head | {"v": tidy}
+        forms.append({"d": distinct, "i": encode_integers([order[value] for value in tidy])})
+    is_whole = all(type(value) is int for value in distinct)
+    if is_whole and max(distinct) - min(distinct) < EXACT_INTEGERS:
+        differences = encode_integers([value - tidy[0] for value in tidy], differences=True)
+        forms.append({"b": tidy[0], "s": differences})
+    # an index has fewer digits than a difference only if the dictionary is short
+    return head | min(forms, key=lambda form: len(str(form)), default={"v": tidy})
 
 
-def encode_differences(values: Sequence[int]) -> list[int]:
-    """First value, then the difference of each to the one before."""
-    return [*values[:1], *(after - before for before, after in pairwise(values))]
+def encode_integers(values: Sequence[int], *, differences: bool = False) -> str:
+    """Return LEB128 (seven bits a byte, the lowest first, the eighth says that more follow) in
+    base64; "" for zeros alone.
+
+    ``differences``: each value less the one before, 0, -1, 1, -2, ... as 0, 1, 2, 3, ...
+    """
+    import numpy as np
+
+    numbers = np.asarray(values, np.int64)
+    if differences:
+        numbers = np.diff(numbers, prepend=0)
+        numbers = (numbers << 1) ^ (numbers >> 63)
+    if not numbers.any():
+        return ""
+    bits = numbers.astype(np.uint64)
+    groups = bits[:, None] >> np.arange(0, 64, 7, dtype=np.uint64)
+    is_used = groups > 0
+    is_used[:, 0] = True
+    groups &= np.uint64(127)
+    groups[:, :-1] |= is_used[:, 1:].astype(np.uint64) << np.uint64(7)
+    return b64encode(groups[is_used].astype(np.uint8).tobytes()).decode("ascii")
 
 
 def pack_long_table(
@@ -511,9 +541,9 @@ def pack_long_table(
     columns: Sequence[LongColumn],
     rows: int,
     hidden: int,
-    extra_columns: Iterable[dict[str, Any]] = (),
+    extra_columns: Iterable[JsonObject] = (),
     notes: Sequence[str] = (),
-    names: Mapping[str, str] | None = None,
+    names: ShortNames | None = None,
 ) -> PackedTable:
     """Columns, then ``more`` that are packed and stand in the long table only; those without a
     value become a note.

@@ -50,7 +50,8 @@ def _build_findings_view(
 ) -> View:
     stated, study = list_findings(analysis), analysis.study
     return View(
-        f"{format_study_heading(study)}   {about.describe_study_device(study) or ''}   {about.describe_tools(study.runs)}",
+        f"{format_study_heading(study)}   {about.describe_study_device(study) or ''}   "
+        f"{about.describe_tools(study.runs)}",
         () if stated else ("No findings.",),
         tuple(tables),
         findings=stated if is_complete else shorten_findings(stated, COMPLETE_FINDINGS),
@@ -91,9 +92,8 @@ def _build_about_table(group: RunGroup, *, is_whole: bool) -> Table:
 
 def build_source_view(lines: Sequence[SourceLine]) -> View:
     """Return the source lines of a run, those with the most samples first."""
-    return View(
-        "", tables=tuple(filter(None, [build_source_table(lines)])), rows_on_terminal=SOURCE_ROWS
-    )
+    source = build_source_table(lines)
+    return View(tables=(source,) if source else (), rows_on_terminal=SOURCE_ROWS)
 
 
 def build_sweep_views(runs: Sequence[Run]) -> Iterator[View]:

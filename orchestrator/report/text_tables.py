@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,35 +23,37 @@ CUT_NAME, WRAPPED_TEXT = 20, 24
 """Characters of a name, and of words, for which an optional column gives way."""
 SHORT_NAME, SHORT_TEXT = 8, 12
 """Characters to which a name is cut at most, and of words that are never wrapped."""
+SIDES = {"num": "right", "code": "code"}
+STYLES = {
+    "est": "italic",
+    "der": "underline",
+    "no": "dim",
+    "refused": "strike",
+    "bad": "bold red",
+    "worse": "bold red",
+    "better": "green",
+    "news": "yellow",
+}
 
 
-def make_rich_table(
-    *columns: tuple[str, str],
-    heads: bool = True,
-    uncut: Collection[str] = (),
-) -> Table:
-    """A table of these columns: (label, "left", "right" or "code"). A number stays beside its unit;
-    columns of names and words give way, the widest first.
-
-    ``whole``: labels of columns that are cut rather than wrapped.
-    """
+def make_rich_table(*columns: tuple[str, str]) -> Table:
+    """Return a table of these columns: (label, "left", "right", "cut" or "code"). A number stays
+    beside its unit; columns of names and words give way, the widest first, and "cut" and "code"
+    are cut rather than wrapped. Without any label there is no head."""
     from rich.table import Table
 
     table = Table(
         box=None,
-        show_header=heads,
+        show_header=any(label for label, _ in columns),
         header_style="dim",
         pad_edge=False,
-        caption_justify="left",
-        caption_style="dim",
     )
     for label, side in columns:
-        is_cut = side == "code" or label in uncut
         table.add_column(
             make_printable_text(label),
             justify="right" if side == "right" else "left",
             no_wrap=side == "right",
-            overflow="ellipsis" if is_cut else "fold",
+            overflow="ellipsis" if side in ("cut", "code") else "fold",
             max_width=LONGEST_NAME if side == "code" else None,
         )
     return table
@@ -119,28 +121,7 @@ def make_printable_text(plain: str, style: str = "") -> Text:
     return _define_text_class()(plain, style)
 
 
-ROWS, WIDTH = 12, 80
-"""Rows of a table before "and N more"; characters that it has room for."""
-SIDES = {"num": "right", "code": "code"}
-STYLES = {
-    "est": "italic",
-    "der": "underline",
-    "no": "dim",
-    "refused": "strike",
-    "bad": "bold red",
-    "worse": "bold red",
-    "better": "green",
-    "news": "yellow",
-}
-
-
-def draw_terminal_table(
-    view: View,
-    rows: int = ROWS,
-    elsewhere: str = "perfctl report",
-    *,
-    width: int = WIDTH,
-) -> Group:
+def draw_terminal_table(view: View, rows: int, width: int) -> Group:
     """A table for the terminal, cut to ``rows``; of its optional columns the last ones are left out
     until it fits ``width``. If the others would break words or lose names, each row is a list."""
     from rich.console import Group
@@ -154,10 +135,9 @@ def draw_terminal_table(
     widths = _fit_column_widths(view, columns, rows_shown, width)
     body = _stack_rows(columns, rows_shown)
     if widths:
+        sides = SIDES | {"word": "cut" if view.is_dense else "left"}
         body = make_rich_table(
-            *((column.label, SIDES.get(column.style, "left")) for column in columns),
-            heads=any(column.label for column in columns),
-            uncut=[column.label for column in columns if _is_column_cut(view, column)],
+            *((column.label, sides.get(column.style, "left")) for column in columns)
         )
         gaps = len(columns) - 1
         if view.is_dense and sum(widths) + 2 * gaps > width:
@@ -171,15 +151,10 @@ def draw_terminal_table(
             drawn.width = drawn_width
     notes = list(view.notes)
     if view.total > rows:
-        notes.append(f"{view.total - rows:,} more rows: {elsewhere}")
+        notes.append(f"{view.total - rows:,} more rows: --json")
     below = [make_printable_text("\n".join(notes), "dim")] if notes else []
     above = [make_printable_text(view.caption, "bold")] if view.caption else []
     return Group(*above, body, *below)
-
-
-def _is_column_cut(view: View, column: Column) -> bool:
-    """Whether the column's cells are cut where there is no room, not wrapped."""
-    return column.style == "code" or (view.is_dense and column.style != "text")
 
 
 def _fit_column_widths(
@@ -217,7 +192,7 @@ def _join_value_and_unit(cell: Cell) -> str:
 
 def _stack_rows(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Table:
     """Return each row as a list of its cells below the first one."""
-    table = make_rich_table(("", "left"), ("", "left"), heads=False)
+    table = make_rich_table(("", "left"), ("", "left"))
     for first, *other_cells in rows:
         add_text_rows(
             table, [(columns[0].label, make_printable_text(_join_value_and_unit(first), "bold"))]
@@ -234,15 +209,14 @@ def _measure_needed_width(view: View, indexes: Sequence[int]) -> int:
     needed = 2 * (len(indexes) - 1)
     for index in indexes:
         column = view.columns[index]
+        texts = (column.label, *(_join_value_and_unit(row[index]) for row in view.rows))
         most = {"code": CUT_NAME, "text": WRAPPED_TEXT}.get(column.style)
-        longest = max(
-            [len(column.label), *(len(_join_value_and_unit(row[index])) for row in view.rows)]
-        )
+        longest = max(map(len, texts))
         needed += longest if most is None else min(longest, most)
     return needed
 
 
-def style_cell_text(cell: Cell, width: int = 0) -> Text:
+def style_cell_text(cell: Cell, width: int) -> Text:
     """``width``: of the longest unit in the column, so that units stand below each other."""
     style = STYLES.get(cell.style, "")
     if cell.unit is None or not width:

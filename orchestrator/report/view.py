@@ -108,14 +108,10 @@ def _draw_blocks(view: View, width: int) -> Iterator[Sequence[RenderableType]]:
     findings, warnings = view.stated
     rows = [(str(number), finding) for number, finding in enumerate(findings, 1)]
     rows += [("!", warning) for warning in warnings]
-    yield (
-        [add_text_rows(make_rich_table(("", "right"), ("", "left"), heads=False), rows)]
-        if rows
-        else []
-    )
+    yield ([add_text_rows(make_rich_table(("", "right"), ("", "left")), rows)] if rows else [])
     for table in (*view.tables, *view.folded):
         limit = len(table.rows) if view.rows_on_terminal is None else view.rows_on_terminal
-        yield [draw_terminal_table(table, limit, "--json", width=width)]
+        yield [draw_terminal_table(table, limit, width)]
     for chapter in view.chapters:
         yield from _draw_blocks(chapter, width)
     yield list(map(make_printable_text, view.notes))

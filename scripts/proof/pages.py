@@ -54,7 +54,7 @@ LOOK = """() => {
     notes: [...document.querySelectorAll("p.note")].map(node => node.textContent.trim()),
     findings: [...document.querySelectorAll(".findings ol > li")].map(text),
     cells: [...document.querySelectorAll("td, dl.facts dd")]
-      .filter(node => !isStart(node)).map(text),
+      .filter(node => !isStart(node)).map(node => `${text(node)}\t${node.title}`),
     all: document.body.innerText.replace(/\\s+/g, " "),
   };
 }"""
@@ -189,16 +189,24 @@ def read_quantities(text: str) -> Iterator[tuple[str, str, float, float]]:
 
 
 def compare_roundings(findings: list[str], cells: list[str]) -> Iterator[str]:
-    """Yield the values of findings that a table has with another last digit: of two roundings of
-    one value, which differ by one in it, or seldom of two quantities."""
-    quantities = (quantity for cell in cells for quantity in read_quantities(cell))
-    listed = {(unit, text): value for text, unit, value, _ in quantities}
+    """Yield the values of findings that a table has with another last digit: two roundings of one
+    value. A cell is its text, a tab and its title, which has the value with all digits; of cells
+    without it, values count that differ by one in the last digit."""
+    listed: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for cell in cells:
+        shown, _, title = cell.partition("\t")
+        exact = {unit: value for _, unit, value, _ in reversed(list(read_quantities(title)))}
+        for text, unit, value, _ in read_quantities(shown):
+            near = (exact[unit], 0.501) if unit in exact else (value, 1.5)
+            listed.setdefault((unit, text), []).append(near)
     for finding in findings:
         for text, unit, value, last in read_quantities(finding):
             if (unit, text) in listed:
                 continue
-            for (other_unit, other), close in listed.items():
-                if unit == other_unit and abs(close - value) < 1.5 * last:
+            for (other_unit, other), values in listed.items():
+                if unit == other_unit and any(
+                    abs(close - value) < digits * last for close, digits in values
+                ):
                     yield f"{text} in a finding ({finding[:70]}...), {other} in a table"
                     break
 

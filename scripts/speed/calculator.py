@@ -123,7 +123,7 @@ def page() -> tuple[str, str]:
         ListedDevice,
         build_calculator_page,
     )
-    from perfctl.orchestrator.report.page.page import render_calculator
+    from perfctl.orchestrator.report.page.page import render_view
     from perfctl.parsers.own.bench import read_bench_points
     from perfctl.workloads.models.plan import PARAMETERS, plan_model
 
@@ -157,9 +157,8 @@ def page() -> tuple[str, str]:
         published.load_shipped_fit("gpu"),
         prices.name,
     )
-    return render_calculator(
-        build_calculator_page(known, date="2026-11-22", version=__version__)
-    ), device.machine.name
+    view = build_calculator_page(known, date="2026-11-22", version=__version__)
+    return render_view(view, "calculator.html"), device.machine.name
 
 
 if __name__ == "__main__":

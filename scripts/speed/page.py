@@ -86,22 +86,27 @@ def visit(browser: Any, file: Path) -> tuple[float, float, float]:
 
 def pages() -> list[tuple[str, int, str]]:
     """(name, limit in MB, HTML)."""
-    from perfctl.orchestrator.report.page.page import render_run_report
+    from perfctl.orchestrator.report.page.page import render_view
+    from perfctl.orchestrator.report.page.sections import build_report_view
 
     made = synthetic()
-    when = "2026-11-20T20:40:00Z"
+
+    def render(runs: list[Any]) -> str:
+        view = build_report_view(runs, generated_at="2026-11-20T20:40:00Z")
+        return render_view(view, "run.html")
+
     sweep = [
         run for number, batch in enumerate(made.BATCHES, 1) for run in made.gpu_pair(number, batch)
     ]
     large = made.foreign_run(1, kernels=kernels(100_000))
     return [
-        ("4 layers, 5 batches, 2 profilers", 2, render_run_report(sweep, generated_at=when)),
+        ("4 layers, 5 batches, 2 profilers", 2, render(sweep)),
         (
             "160 layers, 5 batches, 2 profilers",
             2,
-            render_run_report([deep(run) for run in sweep], generated_at=when),
+            render([deep(run) for run in sweep]),
         ),
-        ("100,000 kernels", 6, render_run_report([large], generated_at=when)),
+        ("100,000 kernels", 6, render([large])),
     ]
 
 

@@ -83,7 +83,7 @@ def test_ranks_that_traces_state_are_runs_of_one_sweep_kept_apart_by_their_varia
     assert [one.exposed_ns for run in runs for one in run.report.collectives] == [15_000, 15_000]
     (job,) = group_runs_into_jobs(runs)
     assert [row[0].text for row in build_ranks_table(job).rows] == ["0", "1"]
-    (part,) = build_report_view(runs, generated_at="2026-11-20", title=None).chapters
+    (part,) = build_report_view(runs, generated_at="2026-11-20").chapters
     assert part.title == "w0.json, first of 2 ranks"
 
 

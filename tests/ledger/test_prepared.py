@@ -134,7 +134,7 @@ def test_a_whole_page_asks_every_question_of_a_run_once(monkeypatch):
     runs = [run for n, batch in enumerate((16, 64)) for run in gpu_pair(10 * n, batch)]
     for name, module in QUESTIONS.items():
         monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
-    build_report_view(runs, generated_at="2026-11-20T20:40:00Z", title=None)
+    build_report_view(runs, generated_at="2026-11-20T20:40:00Z")
     assert {name for name, _ in asked} == set(QUESTIONS)
     assert set(asked.values()) == {1}, "no run of these needs its gradients joined"
     study = study_of(*runs)

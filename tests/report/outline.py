@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+from base64 import b64decode
 from collections.abc import Iterable
 from html.parser import HTMLParser
+from itertools import accumulate
 from typing import Any
 
 from rich.console import Console
@@ -60,6 +62,21 @@ def launch_columns(page: str) -> Any:
         and block["columns"][-1]["label"] != "largest"
     ]
     return found
+
+
+def read_integers(text: str, count: int, *, differences: bool = False) -> list[int]:
+    """What table.js reads out of packed integers; nothing stands for zeros alone."""
+    values, value, bits = [], 0, 0
+    for byte in b64decode(text):
+        value |= (byte & 127) << bits
+        bits += 7
+        if byte < 128:
+            values.append(value)
+            value = bits = 0
+    values = values or [0] * count
+    assert len(values) == count
+    steps = (-(value + 1) // 2 if value % 2 else value // 2 for value in values)
+    return list(accumulate(steps)) if differences else values
 
 
 def analysed(*runs: Run) -> Analysis:

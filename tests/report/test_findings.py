@@ -381,6 +381,7 @@ def test_nothing_is_ranked_by_the_steps_of_a_cpu_that_other_programs_kept_busy()
     assert not any("per sample" in text for text in texts(*busy))
     warning = the_one("cannot be compared", *busy)
     assert "threads waited for a core in 52%" in warning.text
+    assert warning.fix and warning.text.endswith(f"{warning.fix}.")
 
 
 def test_a_loader_that_stops_the_gpu_comes_first_with_its_time_of_the_median_step() -> None:

@@ -44,7 +44,7 @@ def page(paths: list[Path], store: Path) -> View:
     ingest(paths, store, jobs=1)
     with database.open_store_for_reading(store) as connection:
         runs = read.load_runs(connection, read.list_run_ids(connection, latest_of_each=True))
-    return build_report_view(runs, generated_at="2026-11-20T21:06:57Z", title=None)
+    return build_report_view(runs, generated_at="2026-11-20T21:06:57Z")
 
 
 def held_against(view: View) -> None:

@@ -144,7 +144,7 @@ def test_a_narrow_table_keeps_every_word_and_number_and_what_each_row_is_of(widt
         (name, "not judged: too few repeats", time_cell(1.5e6), time_cell(2.5e9)) for name in names
     ]
     shown = printed(
-        [text_tables.draw_terminal_table(build_complete_table("", columns, rows), width=width)],
+        [text_tables.draw_terminal_table(build_complete_table("", columns, rows), 12, width)],
         width,
     )
     assert max(map(len, shown.splitlines())) <= width

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.report.page.page import render_run_report
+from perfctl.orchestrator.report.page.page import render_view
+from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.records.run import Run
 
 WHEN = "2026-11-20T20:40:00Z"
@@ -24,7 +25,8 @@ on_a_screen_and_a_phone = pytest.mark.parametrize(
 def write_page(folder: Path, runs: Sequence[Run]) -> Path:
     """Write the HTML report of these runs."""
     file = folder / "page.html"
-    file.write_text(render_run_report(runs, generated_at=WHEN), encoding="utf-8")
+    page = render_view(build_report_view(runs, generated_at=WHEN), "run.html")
+    file.write_text(page, encoding="utf-8")
     return file
 
 

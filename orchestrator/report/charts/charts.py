@@ -7,7 +7,7 @@ the light and the dark page. Text stays text. The same input gives the same byte
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, floor, log2, log10
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +23,7 @@ from perfctl.orchestrator.report.charts.files import (
     shorten_label,
 )
 from perfctl.orchestrator.report.numbers import (
+    WriteNumber,
     drop_trailing_zeros,
     format_bytes,
     format_percent,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Colours = Mapping[str, int]
+"""Layer or part of a whole -> the number of its color."""
 MOST_TICKS = 8
 DOTS_MAX = 40
 """Values of a line that are dots."""
@@ -59,6 +62,7 @@ class LegendEntry(NamedTuple):
 class Chart:
     """One drawing with its title and a note on the source of its numbers."""
 
+    name: str
     title: str
     svg: str
     note: str = ""
@@ -67,29 +71,32 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchSeries:
-    """One line: its points against batch size, and the spread where there are repeats."""
+class ChartLine:
+    """One line, along batch sizes, other parameters, epochs or time."""
 
     label: str
-    batches: tuple[float, ...]
-    """Or the places of other parameters on their axis."""
-    values: tuple[float, ...]
-    lows: tuple[float, ...] = ()
-    highs: tuple[float, ...] = ()
+    points: Mapping[Any, float]
+    """Place on the horizontal axis -> value."""
     colour: int = 0
+    bounds: Mapping[Any, Sequence[float]] = field(default_factory=dict)
+    """Place -> lowest and highest value; {} if nothing was repeated."""
+
+    @property
+    def color(self) -> str:
+        """Its color in the drawing."""
+        return SERIES[self.colour % len(SERIES)]
+
+    @property
+    def end(self) -> tuple[float, float]:
+        """Its last point."""
+        return [*self.points.items()][-1]
 
 
-def make_batch_series(
-    values: Mapping[str, Mapping[Any, float]], least: int = 1
-) -> list[BatchSeries]:
+def make_chart_lines(values: Mapping[str, Mapping[Any, float]], least: int = 1) -> list[ChartLine]:
     """Return a line for each name with ``least`` batch sizes or more, through its values."""
-    points_by_name = {
-        name: dict(sorted(by_batch.items()))
-        for name, by_batch in values.items()
-        if len(by_batch) >= least
-    }
+    points_by_name = {name: points for name, points in values.items() if len(points) >= least}
     return [
-        BatchSeries(name, tuple(points), tuple(points.values()), colour=colour)
+        ChartLine(name, dict(sorted(points.items())), colour)
         for colour, (name, points) in enumerate(points_by_name.items())
     ]
 
@@ -99,18 +106,9 @@ class HorizontalBar(NamedTuple):
 
     label: str
     value: float
-    low: float | None
-    high: float | None
     colour: int
-
-
-class CourseLine(NamedTuple):
-    """Values of one arm along epochs or time."""
-
-    label: str
-    xs: tuple[float, ...]
-    ys: tuple[float, ...]
-    colour: int
+    low: float | None = None
+    high: float | None = None
 
 
 def format_seconds_tick(value: float) -> str:
@@ -141,8 +139,8 @@ def format_epoch_tick(value: float) -> str:
 def draw_batch_chart(
     name: str,
     title: str,
-    lines: Sequence[BatchSeries],
-    show: Callable[[float], str],
+    lines: Sequence[ChartLine],
+    show: WriteNumber,
     note: str = "",
     *,
     log: bool = False,
@@ -163,13 +161,13 @@ def draw_batch_chart(
         return None
     figure, axes = make_axes(y=up)
     for line in lines:
-        if line.lows:
-            color = SERIES[line.colour % len(SERIES)]
+        if line.bounds:
+            lows, highs = zip(*line.bounds.values(), strict=True)
             axes.fill_between(
-                line.batches, line.lows, line.highs, color=color, alpha=0.18, linewidth=0
+                [*line.bounds], lows, highs, color=line.color, alpha=0.18, linewidth=0
             )
-        _plot_line(axes, line.batches, line.values, line.colour, "o" if log else "o-")
-    batches = sorted({batch for line in lines for batch in line.batches})
+        _plot_line(axes, line, "o" if log else "o-")
+    batches = sorted({batch for line in lines for batch in line.points})
     if len(batches) > 1:  # one batch size has no scale
         axes.set_xscale("log", base=2)
     ticks = batches if len(batches) <= 9 else batches[:: -(-len(batches) // 8)]
@@ -178,7 +176,7 @@ def draw_batch_chart(
     axes.set_xticks(ticks, [batch_labels[batch].removeprefix(prefix) for batch in ticks])
     axes.set_xlim(batches[0] / 1.25, batches[-1] * 1.25)
     axes.set_xlabel(axis, color=MUTED, fontsize=10)
-    values = [value for line in lines for value in line.values]
+    values = [value for line in lines for value in line.points.values()]
     if log:
         _set_ratio_axis(axes, values)
     else:
@@ -186,35 +184,29 @@ def draw_batch_chart(
             axes.set_yscale("log")
             axes.set_ylim(min(values) / 2, max(values) * 2)
         else:
-            highest = max(*values, *(high for line in lines for high in line.highs), 0.0)
+            tops = (high for line in lines for _, high in line.bounds.values())
+            highest = max(*values, *tops, 0.0)
             axes.set_ylim(0, highest * 1.12 or 1)
         axes.yaxis.set_major_formatter(make_tick_formatter(show))
     axes.minorticks_off()
     is_named = len(lines) > 1 or log
     if is_named:
         _label_line_ends(axes, lines, log2 if log or decades else float, led=True)
-    hits = []
+    hits, texts = [], []
     for line in lines:
         lead = f"{line.label}, " if is_named else ""
-        bounds = zip(line.lows, line.highs, strict=True) if line.lows else [None] * len(batches)
-        for batch, value, ends in zip(line.batches, line.values, bounds, strict=False):
+        for batch, value in line.points.items():
+            text = f"{batch_labels[batch]}: {show(value)}"
+            texts.append(f"{line.label} {text}".strip())
+            ends = line.bounds.get(batch)
             spread = f" ({' to '.join(map(show, ends))})" if ends else ""
-            hits.append(
-                HoverArea(f"{lead}{batch_labels[batch]}: {show(value)}{spread}", batch, value)
-            )
-    values_in_words = "; ".join(
-        f"{line.label} {batch_labels[batch]}: {show(value)}".strip()
-        for line in lines
-        for batch, value in zip(line.batches, line.values, strict=True)
-    )
-    return Chart(title, render_svg(figure, name, f"{title}. {values_in_words}", hits), note)
+            hits.append(HoverArea(f"{lead}{text}{spread}", batch, value))
+    return Chart(name, title, render_svg(figure, name, f"{title}. {'; '.join(texts)}", hits), note)
 
 
-def _plot_line(
-    axes: Axes, xs: Sequence[float], ys: Sequence[float], colour: int, marks: str
-) -> None:
-    color = SERIES[colour % len(SERIES)]
-    axes.plot(xs, ys, marks, color=color, markersize=4.5, linewidth=1.6)
+def _plot_line(axes: Axes, line: ChartLine, marks: str) -> None:
+    points = line.points
+    axes.plot([*points], [*points.values()], marks, color=line.color, markersize=4.5, linewidth=1.6)
 
 
 def draw_shares_chart(
@@ -222,7 +214,7 @@ def draw_shares_chart(
     title: str,
     description: str,
     rows: Sequence[tuple[str, Mapping[str, float]]],
-    colours: Mapping[str, int],
+    colours: Colours,
     note: str = "",
     *,
     prefix: str = "batch ",
@@ -274,14 +266,14 @@ def draw_shares_chart(
     axes.tick_params(axis="y", length=0)
     parts_drawn = {part for _, parts in rows for part, share in parts.items() if share > 0}
     legend = tuple(LegendEntry(*entry) for entry in colours.items() if entry[0] in parts_drawn)
-    return Chart(title, render_svg(figure, name, description, hits), note, legend)
+    return Chart(name, title, render_svg(figure, name, description, hits), note, legend)
 
 
 def draw_course_chart(
     name: str,
     titles: tuple[str, str, str],
-    lines: Sequence[CourseLine],
-    show: tuple[Callable[[float], str], Callable[[float], str]],
+    lines: Sequence[ChartLine],
+    show: tuple[WriteNumber, WriteNumber],
     note: str = "",
 ) -> Chart | None:
     """Return lines named at their ends, short ones with a dot at each value; None without lines.
@@ -291,30 +283,29 @@ def draw_course_chart(
     show_x, show_y = show
     figure, axes = make_axes(x=titles[1], y=titles[2], shows=show)
     for line in lines:
-        _plot_line(axes, line.xs, line.ys, line.colour, "o-" if len(line.xs) <= DOTS_MAX else "-")
-    axes.set_ylim(0, max(value for line in lines for value in line.ys) * 1.12 or 1)
+        _plot_line(axes, line, "o-" if len(line.points) <= DOTS_MAX else "-")
+    axes.set_ylim(0, max(y for line in lines for y in line.points.values()) * 1.12 or 1)
     axes.set_xlim(left=0)
     if show_x is format_epoch_tick:
-        ticks = sorted({x for line in lines for x in line.xs})
+        ticks = sorted({x for line in lines for x in line.points})
         axes.set_xticks(ticks[:: -(-len(ticks) // MOST_TICKS)])
     else:
         axes.xaxis.set_major_locator(_make_tick_locator())
     if len(lines) > 1:
-        ends = [BatchSeries(line.label, (0,), line.ys, colour=line.colour) for line in lines]
-        _label_line_ends(axes, ends, float)
+        _label_line_ends(axes, lines, float)
     hits = [
         HoverArea(f"{line.label}, {show_x(x)}: {show_y(y)}", x, y)
         for line in lines
-        for x, y in zip(line.xs, line.ys, strict=True)
+        for x, y in line.points.items()
     ]
-    return Chart(titles[0], render_svg(figure, name, titles[0], hits), note)
+    return Chart(name, titles[0], render_svg(figure, name, titles[0], hits), note)
 
 
 def draw_bars_chart(
     name: str,
     title: str,
     rows: Sequence[HorizontalBar],
-    show: Callable[[float], str],
+    show: WriteNumber,
     axis: str,
     note: str = "",
     line_at: float | None = None,
@@ -351,7 +342,7 @@ def draw_bars_chart(
     axes.grid(visible=False)
     axes.grid(axis="x", color=RULE, linewidth=0.8)
     axes.tick_params(axis="y", length=0)
-    return Chart(title, render_svg(figure, name, title, hits), note)
+    return Chart(name, title, render_svg(figure, name, title, hits), note)
 
 
 def draw_pies_chart(
@@ -359,7 +350,7 @@ def draw_pies_chart(
     title: str,
     description: str,
     rows: Sequence[tuple[str, Mapping[str, float]]],
-    colours: Mapping[str, int],
+    colours: Colours,
     note: str = "",
 ) -> Chart:
     """Return a pie per row, side by side, parts (shares, 0..1) in the order of ``colours``; wide
@@ -400,14 +391,14 @@ def draw_pies_chart(
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
-    return Chart(title, render_svg(figure, name, description), note)
+    return Chart(name, title, render_svg(figure, name, description), note)
 
 
 def make_axes(
     height: float = SIZE[1],
     x: str = "",
     y: str = "",
-    shows: Sequence[Callable[[float], str]] = (),
+    shows: Sequence[WriteNumber] = (),
     *,
     log: bool = False,
 ) -> tuple[Figure, Axes]:
@@ -445,10 +436,8 @@ def _make_tick_locator(most: int = 5) -> Any:
     return MaxNLocator(nbins=most)
 
 
-def make_tick_formatter(show: Callable[[float], str]) -> Any:
-    from matplotlib.ticker import FuncFormatter
-
-    return FuncFormatter(lambda value, _: show(value))
+def make_tick_formatter(show: WriteNumber) -> Callable[[float, float], str]:
+    return lambda value, _: show(value)
 
 
 def _set_ratio_axis(axes: Axes, values: Sequence[float]) -> None:
@@ -469,7 +458,7 @@ def _set_ratio_axis(axes: Axes, values: Sequence[float]) -> None:
 
 
 def _label_line_ends(
-    axes: Axes, lines: Sequence[BatchSeries], scale: Callable[[float], float], *, led: bool = False
+    axes: Axes, lines: Sequence[ChartLine], scale: Callable[[float], float], *, led: bool = False
 ) -> None:
     """Write a name at the last point of each line, moved apart if names would overlap, and kept
     next to the axes.
@@ -479,8 +468,7 @@ def _label_line_ends(
     """
     low, high = map(scale, axes.get_ylim())
     ends = sorted(
-        ((scale(line.values[-1]) - low) / (high - low), number)
-        for number, line in enumerate(lines[:8])
+        ((scale(line.end[1]) - low) / (high - low), number) for number, line in enumerate(lines[:8])
     )
     heights: list[float] = []
     for end, _ in ends:
@@ -489,7 +477,7 @@ def _label_line_ends(
     for index in reversed(range(len(heights))):  # as far down as the top needs
         heights[index] = min(heights[index], above)
         above = heights[index] - LABEL
-    last = max(line.batches[-1] for line in lines)
+    last = max(line.end[0] for line in lines)
     beside: dict[str, Any] = {
         "xycoords": "axes fraction",
         "textcoords": "offset points",
@@ -498,21 +486,20 @@ def _label_line_ends(
     }
     for (end, number), height in zip(ends, heights, strict=True):
         line, spot = lines[number], (1.0, height)
-        color = SERIES[line.colour % len(SERIES)]
-        if led and (line.batches[-1] != last or abs(height - end) > LABEL / 5):
-            x, y = convert_to_axes_fraction(axes, line.batches[-1], line.values[-1])
+        if led and (line.end[0] != last or abs(height - end) > LABEL / 5):
+            x, y = convert_to_axes_fraction(axes, *line.end)
             axes.plot(
                 (x, 1.025),
                 (y, height),
                 transform=axes.transAxes,
                 clip_on=False,
-                color=color,
+                color=line.color,
                 linestyle=":",
                 linewidth=1,
                 zorder=1.5,
             )
         else:
-            axes.annotate("●", spot, xytext=(3, 0), fontsize=8, color=color, **beside)
+            axes.annotate("●", spot, xytext=(3, 0), fontsize=8, color=line.color, **beside)
         name = shorten_label(line.label)
         axes.annotate(
             name, spot, xytext=(12, 0), fontsize=9.5, color=INK, parse_math=False, **beside

@@ -10,12 +10,12 @@ from perfctl.orchestrator.ledger.arm_figures import list_epochs
 from perfctl.orchestrator.ledger.network import LayerAtBatch
 from perfctl.orchestrator.ledger.timing import TimeSpread
 from perfctl.orchestrator.report.charts.charts import (
-    BatchSeries,
     Chart,
-    CourseLine,
+    ChartLine,
     draw_batch_chart,
     draw_course_chart,
     format_epoch_tick,
+    make_chart_lines,
 )
 from perfctl.orchestrator.report.charts.speedup import make_epoch_courses
 from perfctl.orchestrator.report.numbers import (
@@ -57,7 +57,7 @@ def draw_flops_chart(layer: str, networks: Named) -> Chart | None:
             f"derived{LOOSE}": lambda point: point.loose.derived,
         },
     )
-    values = [value for line in lines for value in line.values]
+    values = [value for line in lines for value in line.points.values()]
     is_wide = bool(values) and min(values) > 0 and max(values) > WIDE * min(values)
     names = {line.label.partition(", ")[0] for line in lines}
     absent = [name for name in ("executed", "derived") if name not in names]
@@ -107,24 +107,16 @@ def _find_host_seconds(tool: str, point: LayerAtBatch) -> float | None:
     return next((ns / 1e9 for name, ns in point.host if name == tool), None)
 
 
-def _make_network_lines(networks: Named, values: Values) -> list[BatchSeries]:
-    lines: list[BatchSeries] = []
-    for network, points in networks:
-        for name, read in values.items():
-            value_by_batch = {
+def _make_network_lines(networks: Named, values: Values) -> list[ChartLine]:
+    return make_chart_lines(
+        {
+            f"{name}, {network}" if network else name: {
                 point.batch: value for point in points if (value := read(point)) is not None
             }
-            if value_by_batch:
-                label = f"{name}, {network}" if network else name
-                lines.append(
-                    BatchSeries(
-                        label,
-                        tuple(value_by_batch),
-                        tuple(value_by_batch.values()),
-                        colour=len(lines),
-                    )
-                )
-    return lines
+            for network, points in networks
+            for name, read in values.items()
+        }
+    )
 
 
 def draw_training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart | None]:
@@ -133,7 +125,7 @@ def draw_training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart | No
         ("loss", "Loss", {"training": "loss", "test": "test_loss"}, format_significant),
         ("accuracy", "Accuracy on test data", {"": "accuracy"}, format_percent),
     ):
-        lines: list[CourseLine] = []
+        lines: list[ChartLine] = []
         for label, run in runs:
             for kind, field in fields.items():
                 line = ": ".join(filter(None, (label, kind))) or name
@@ -144,14 +136,11 @@ def draw_training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart | No
 
 def draw_step_losses(name: str, runs: Sequence[tuple[str, Run]]) -> Chart | None:
     """Return the loss of each measured step, a line a run; None if no run recorded two."""
-    lines: list[CourseLine] = []
+    lines: list[ChartLine] = []
     for label, run in runs:
         losses = (step.loss for step in run.report.steps if step.phase == "step")
-        points = [
-            (float(number), loss) for number, loss in enumerate(losses, 1) if loss is not None
-        ]
+        points = {number: loss for number, loss in enumerate(losses, 1) if loss is not None}
         if len(points) > 1:
-            xs, ys = zip(*points, strict=True)
-            lines.append(CourseLine(label, xs, ys, len(lines)))
+            lines.append(ChartLine(label, points, len(lines)))
     titles = ("Loss, by step", "measured step", "loss")
     return draw_course_chart(name, titles, lines, (format_epoch_tick, format_significant))

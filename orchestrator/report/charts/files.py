@@ -39,21 +39,37 @@ LEGEND_ROW = 0.17
 LETTER = 0.08
 """Width of a letter of the legend in inches, at full size."""
 NOTEBOOK_MM, NOTEBOOK_DPI = 150, 110
-_COLLECTED: ContextVar[tuple[list[DrawnChart], bool] | None] = ContextVar("collected", default=None)
+_COLLECTED: ContextVar[tuple[list[Picture], bool] | None] = ContextVar("collected", default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnChart:
-    """One chart of a page, still as a figure."""
+@dataclass(frozen=True, repr=False)
+class Picture:
+    """One chart of a page, still as a figure. A notebook shows it where it is a cell's last value:
+    the page's light colours on white."""
 
     name: str
     """Key of the study and of the chart: "s1-ratio"."""
     description: str
     figure: Figure
+    """As matplotlib's, to change it before it is drawn."""
     later: bool = False
     """The page's drawing of it was not made yet."""
     warning: str | None = None
-    """What a reader should know before using it, in one sentence."""
+    """What a reader should know before using it, in one sentence; None for most."""
+
+    @cached_property
+    def png(self) -> bytes:
+        """The file; drawn when it is first asked for."""
+        file = io.BytesIO()
+        save_chart(self, file, "png", NOTEBOOK_MM, dpi=NOTEBOOK_DPI)
+        return file.getvalue()
+
+    def _repr_png_(self) -> bytes:
+        return self.png
+
+    def __repr__(self) -> str:
+        title = self.description.partition(". ")[0]
+        return f"{title} (warning: {self.warning})" if self.warning else title
 
 
 def collect_or_draw_svg(name: str, description: str, figure: Figure) -> str:
@@ -61,7 +77,7 @@ def collect_or_draw_svg(name: str, description: str, figure: Figure) -> str:
     collected = _COLLECTED.get()
     if collected is not None:
         charts, later = collected
-        charts.append(DrawnChart(name, description, figure, later))
+        charts.append(Picture(name, description, figure, later))
         if later:
             return ""
     return _write_svg(name, figure)
@@ -109,10 +125,10 @@ def _freeze_layout(figure: Figure) -> Iterator[None]:
 
 
 @contextmanager
-def collect_charts(*, later: bool = False) -> Iterator[list[DrawnChart]]:
+def collect_charts(*, later: bool = False) -> Iterator[list[Picture]]:
     """Collect the charts that are drawn inside the block; ``later``: none is drawn before it is
     saved."""
-    charts: list[DrawnChart] = []
+    charts: list[Picture] = []
     token = _COLLECTED.set((charts, later))
     try:
         yield charts
@@ -120,40 +136,8 @@ def collect_charts(*, later: bool = False) -> Iterator[list[DrawnChart]]:
         _COLLECTED.reset(token)
 
 
-class Picture:
-    """A chart in a notebook, which shows it where it is a cell's last value: the page's light
-    colours on white."""
-
-    def __init__(self, chart: DrawnChart) -> None:
-        self._chart = chart
-        self.name = chart.name
-        self.description = chart.description
-        self.warning = chart.warning
-        """What a reader should know before using it; None for most."""
-
-    @cached_property
-    def png(self) -> bytes:
-        """The file; drawn when it is first asked for."""
-        file = io.BytesIO()
-        save_chart(self._chart, file, "png", NOTEBOOK_MM, dpi=NOTEBOOK_DPI)
-        return file.getvalue()
-
-    @property
-    def figure(self) -> Figure:
-        """As matplotlib's, to change it."""
-        _ = self.png
-        return self._chart.figure
-
-    def _repr_png_(self) -> bytes:
-        return self.png
-
-    def __repr__(self) -> str:
-        title = self.description.partition(". ")[0]
-        return f"{title} (warning: {self.warning})" if self.warning else title
-
-
 def save_chart(
-    chart: DrawnChart,
+    chart: Picture,
     target: Path | BinaryIO,
     form: str,
     width_mm: float,

@@ -8,10 +8,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from perfctl.orchestrator.ledger.usage.inference import WAYS, InferenceLatency, InferencePoint
-from perfctl.orchestrator.ledger.usage.readings import group_samples_by_device
+from perfctl.orchestrator.ledger.usage.readings import (
+    group_samples_by_device,
+    list_sample_points,
+)
 from perfctl.orchestrator.report.charts.charts import (
     Chart,
-    CourseLine,
+    ChartLine,
     HorizontalBar,
     draw_bars_chart,
     draw_batch_chart,
@@ -20,9 +23,15 @@ from perfctl.orchestrator.report.charts.charts import (
     format_bytes_tick,
     format_ns_tick,
     format_share_tick,
-    make_batch_series,
+    make_chart_lines,
 )
-from perfctl.orchestrator.report.numbers import drop_trailing_zeros, format_percent, format_rate
+from perfctl.orchestrator.report.numbers import (
+    WriteNumber,
+    drop_trailing_zeros,
+    format_percent,
+    format_rate,
+)
+from perfctl.orchestrator.statistics import group_by
 
 MODELS_MAX = 8
 """Lines with a name of their own in one chart; the tables have all models."""
@@ -43,7 +52,7 @@ class ModelLines(NamedTuple):
     title: str
     note: str
     read: Callable[[InferencePoint], float | None]
-    show: Callable[[float], str]
+    show: WriteNumber
 
 
 def _make_latency_reader(
@@ -106,16 +115,13 @@ UTILIZATION = (
 
 def draw_inference_charts(points: Sequence[InferencePoint]) -> dict[str, tuple[Chart, ...]]:
     """Return chapter -> its charts; a chapter without any is left out."""
-    chapters: dict[str, tuple[Chart, ...]] = {}
-    for name, chart in _draw_named_charts(points):
-        if chart is not None:
-            key = name.partition("-")[0]
-            chapters[key] = (*chapters.get(key, ()), chart)
-    return chapters
+    charts = filter(None, _draw_charts(points))
+    chapters = group_by(charts, lambda chart: chart.name.partition("-")[0])
+    return {key: tuple(of_chapter) for key, of_chapter in chapters.items()}
 
 
-def _draw_named_charts(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart | None]]:
-    """Yield (name, chart) in the order of the chapters."""
+def _draw_charts(points: Sequence[InferencePoint]) -> Iterator[Chart | None]:
+    """Yield the charts in the order of the chapters."""
     for lines in LATENCY:
         yield _draw_model_lines(lines, points)
     yield _draw_step_parts(points)
@@ -151,23 +157,23 @@ def _draw_model_lines(
     points: Sequence[InferencePoint],
     *,
     is_banded: bool = False,
-) -> tuple[str, Chart | None]:
+) -> Chart | None:
     """Return a line per model; with one batch size, or if no report states its own, a bar per
     report. None if no value is known."""
     name, title, note, read, show = lines
     values = [(point, value) for point in points if (value := read(point)) is not None]
     batches = {point.batch for point, _ in values}
     if not values:
-        return name, None
+        return None
     if len(batches) == 1:
         (batch,) = batches
         rows = [
-            HorizontalBar(point.model, value, None, None, color)
+            HorizontalBar(point.model, value, color)
             for color, (point, value) in enumerate(values[:BARS_MAX])
         ]
         title += ", by report" if batch is None else f" at batch {batch}"
         note += "; the reports do not state their batch size" if batch is None else ""
-        return name, draw_bars_chart(name, title, rows, show, _format_axis_title(lines.title), note)
+        return draw_bars_chart(name, title, rows, show, _format_axis_title(lines.title), note)
     models = list(dict.fromkeys(point.model for point in points))
     of_models = {
         model: {
@@ -180,23 +186,25 @@ def _draw_model_lines(
         for point, _ in values
         if point.latency is not None and is_banded
     }
-    series = []
-    for line in make_batch_series(of_models):
-        bounds = [ends[line.label, int(batch)] for batch in line.batches] if ends else []
-        lows, highs = zip(*bounds, strict=True) if bounds else ((), ())
-        color = models.index(line.label)
-        series.append(replace(line, lows=lows, highs=highs, colour=color))
+    series = [
+        replace(
+            line,
+            colour=models.index(line.label),
+            bounds={batch: ends[line.label, batch] for batch in line.points} if ends else {},
+        )
+        for line in make_chart_lines(of_models)
+    ]
     if len(series) > MODELS_MAX:
         note += f"; {MODELS_MAX} of {len(series)} models, the table has all"
     series = series[:MODELS_MAX]
-    every = [value for line in series for value in line.values]
+    every = [value for line in series for value in line.points.values()]
     is_log = name.startswith(LOG_CHARTS) and min(every) > 0 and max(every) > LOG_FACTOR * min(every)
     up = f"{_format_axis_title(title)}{', log axis' if is_log else ''}"
     title = f"{title}, by batch size"
-    return name, draw_batch_chart(name, title, series, show, note, decades=is_log, up=up)
+    return draw_batch_chart(name, title, series, show, note, decades=is_log, up=up)
 
 
-def _draw_step_parts(points: Sequence[InferencePoint]) -> tuple[str, Chart | None]:
+def _draw_step_parts(points: Sequence[InferencePoint]) -> Chart | None:
     name, title = "throughput-parts", "Parts of a step, by model and batch size"
     timed = [(point.model, point.latency) for point in points if point.latency is not None]
     rows = [
@@ -215,44 +223,33 @@ def _draw_step_parts(points: Sequence[InferencePoint]) -> tuple[str, Chart | Non
     note = "shares of the mean step; loading is the wait that computation does not hide"
     note += f"; the first {BARS_MAX} of {len(timed)}" if len(timed) > BARS_MAX else ""
     if not rows:
-        return name, None
-    return name, draw_shares_chart(name, title, title, rows, STEP_PARTS, note, prefix="")
+        return None
+    return draw_shares_chart(name, title, title, rows, STEP_PARTS, note, prefix="")
 
 
-def _draw_device_samples(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart | None]]:
+def _draw_device_samples(points: Sequence[InferencePoint]) -> Iterator[Chart | None]:
     """Yield utilization and memory of GPUs over time, a line per device of a report."""
     for field, key, title, show in (
         ("gpu_utilisation", "utilization", "GPU utilization", format_share_tick),
         ("memory_used_bytes", "memory", "GPU memory in use", format_bytes_tick),
     ):
-        lines: list[CourseLine] = []
+        lines: list[ChartLine] = []
         for model, batch, use in [(p.model, p.batch, use) for p in points for use in p.uses]:
             devices = group_samples_by_device(use.run)
             for device, samples in devices.items():
-                values = sorted(
-                    (sample.at_ns, float(value))
-                    for sample in samples
-                    if (value := getattr(sample, field)) is not None
-                )
-                if len({at_ns for at_ns, _ in values}) > 1:
+                values = list_sample_points(samples, field)
+                if len(values) > 1:
+                    step = -(-len(values) // SAMPLES_MAX)
+                    parts = [values[start : start + step] for start in range(0, len(values), step)]
+                    course = {part[0][0] - values[0][0]: max(y for _, y in part) for part in parts}
                     label = model + (f" b{batch}" if batch else "")
                     label += f" GPU {device}" if len(devices) > 1 else ""
-                    lines.append(_make_course(label.strip(), values, len(lines)))
+                    lines.append(ChartLine(label.strip(), course, len(lines)))
         titles = (f"{title} over time", "time since the first sample", _format_axis_title(title))
         note = "samples of nvidia-smi, DCGM or NVML"
         note += f"; {MODELS_MAX} of {len(lines)} curves" if len(lines) > MODELS_MAX else ""
-        name = f"samples-{key}"
-        yield (
-            name,
-            draw_course_chart(name, titles, lines[:MODELS_MAX], (format_ns_tick, show), note),
-        )
-
-
-def _make_course(label: str, values: Sequence[tuple[int, float]], color: int) -> CourseLine:
-    step = -(-len(values) // SAMPLES_MAX)
-    groups = [values[start : start + step] for start in range(0, len(values), step)]
-    xs = tuple(float(group[0][0] - values[0][0]) for group in groups)
-    return CourseLine(label, xs, tuple(max(value for _, value in group) for group in groups), color)
+        shows = (format_ns_tick, show)
+        yield draw_course_chart(f"samples-{key}", titles, lines[:MODELS_MAX], shows, note)
 
 
 def _format_axis_title(title: str) -> str:

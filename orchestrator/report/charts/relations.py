@@ -5,7 +5,7 @@ against a size. And the charts of a bench: the time of a step against each figur
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -27,11 +27,12 @@ from perfctl.orchestrator.report.charts.charts import (
 from perfctl.orchestrator.report.charts.files import (
     INK,
     SERIES,
-    DrawnChart,
     HoverArea,
+    Picture,
     collect_charts,
 )
 from perfctl.orchestrator.report.numbers import (
+    WriteNumber,
     drop_trailing_zeros,
     format_bytes,
     format_si,
@@ -50,7 +51,7 @@ class AxisFormat(NamedTuple):
     """Title of an axis, and how its values are written."""
 
     title: str
-    show: Callable[[float], str]
+    show: WriteNumber
 
 
 class FamilyDot(NamedTuple):
@@ -84,10 +85,10 @@ QUANTITIES: Mapping[str, AxisFormat] = {
 }
 
 
-def draw_correlation_charts(points: Sequence[BenchPoint]) -> dict[str, DrawnChart]:
+def draw_correlation_charts(points: Sequence[BenchPoint]) -> dict[str, Picture]:
     """Return name -> chart, for each figure that differs between points:
     "bench-flops-forward"."""
-    charts: dict[str, DrawnChart] = {}
+    charts: dict[str, Picture] = {}
     for name in sorted({name for point in points for name in list_point_features(point)}):
         with collect_charts(later=True) as of_figure:
             draw_feature_scatter(make_chart_name(name), name, points)
@@ -204,7 +205,7 @@ def draw_family_dots(
     )
     title = f"{up.title[0].upper()}{up.title[1:]} over {across.title.partition(' (')[0]}"
     description = f"{title}, {len(dots)} points. {corner}"
-    return Chart(title, render_svg(figure, name, description, hits), note)
+    return Chart(name, title, render_svg(figure, name, description, hits), note)
 
 
 def draw_relation_chart(
@@ -248,7 +249,7 @@ def draw_relation_charts(
     return charts
 
 
-def draw_all_relation_charts(observations: Sequence[SizeObservation]) -> dict[str, DrawnChart]:
+def draw_all_relation_charts(observations: Sequence[SizeObservation]) -> dict[str, Picture]:
     """Return name -> chart, as ``perfctl plot`` draws them: bench-time-against-depth; with a
     warning if families have few points."""
     rows = bench.relate_all_sizes(observations)

@@ -181,15 +181,14 @@ def _write_spot_names(axes: Axes, spots: Sequence[RooflineSpot], of_ceiling: Are
         for lines, side in product((0, 1, -1), (1, -1)):
             near, far = x + 0.02 * side, x + (0.02 + LETTER * len(label)) * side
             area = (min(near, far), max(near, far), y + lines * LINE)
-            is_inside = area[0] > 0 and area[1] < 1.02
-            if is_inside and not any(_is_overlapping(area, other) for other in occupied):
+            is_free = not any(
+                abs(area[2] - other[2]) < LINE and area[0] < other[1] and other[0] < area[1]
+                for other in occupied
+            )
+            if is_free and area[0] > 0 and area[1] < 1.02:
                 occupied.append(area)
                 style = {"va": "center", "ha": "left" if side > 0 else "right"}
                 _write_text(
                     axes, label, (x, area[2]), (7 * side, 0), xycoords="axes fraction", **style
                 )
                 break
-
-
-def _is_overlapping(a: Area, b: Area) -> bool:
-    return abs(a[2] - b[2]) < LINE and a[0] < b[1] and b[0] < a[1]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from perfctl.orchestrator.compare.speedup import Gain, NetworkSpeedup
 from perfctl.orchestrator.counts.kernels.categories import CATEGORIES
 from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names
 from perfctl.orchestrator.ledger.arm_figures import ArmFigures, EpochFigures
 from perfctl.orchestrator.report.charts.charts import (
-    BatchSeries,
     Chart,
-    CourseLine,
+    ChartLine,
     HorizontalBar,
     draw_bars_chart,
     draw_batch_chart,
@@ -22,7 +21,12 @@ from perfctl.orchestrator.report.charts.charts import (
     format_epoch_tick,
     format_ns_tick,
 )
-from perfctl.orchestrator.report.numbers import format_percent, format_ratio, format_significant
+from perfctl.orchestrator.report.numbers import (
+    WriteNumber,
+    format_percent,
+    format_ratio,
+    format_significant,
+)
 
 _MOST_BARS, _PIECES = 24, 7
 """The pieces of a pie are as many as have a colour of their own."""
@@ -30,7 +34,7 @@ LABEL_CHARACTERS = 28
 """Characters of a kernel's name beside its bar."""
 _REST = "all others"
 ON_TEST = "On test data, newest run."
-_METRICS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
+_METRICS: tuple[tuple[str, str, WriteNumber, str], ...] = (
     (
         "Training loss",
         "loss",
@@ -48,7 +52,7 @@ def draw_speedup_charts(study: NetworkSpeedup, key: str, *, pie: bool = False) -
     """Return everything that this study has values for; ``pie`` draws shares of a whole as pies."""
     work = draw_work_charts(study, key, pie=pie)
     drawings = (*_draw_gain_charts(study, key), *_draw_course_charts(study, key), *work)
-    return [chart for chart in drawings if chart is not None]
+    return list(filter(None, drawings))
 
 
 def draw_gains_by_batch(studies: Sequence[NetworkSpeedup]) -> Iterator[Chart | None]:
@@ -65,17 +69,15 @@ def draw_gains_by_batch(studies: Sequence[NetworkSpeedup]) -> Iterator[Chart | N
                 if gain is not None and study.batch is not None:
                     gains.setdefault(other.label, {})[study.batch] = gain
         lines = [
-            BatchSeries(
+            ChartLine(
                 label,
-                tuple(gain_by_batch),
-                tuple(gain.value for gain in gain_by_batch.values()),
-                tuple(gain.low for gain in gain_by_batch.values()),
-                tuple(gain.high for gain in gain_by_batch.values()),
+                {batch: gain.value for batch, gain in of_device.items()},
                 index,
+                {batch: (gain.low, gain.high) for batch, gain in of_device.items()},
             )
-            for index, (label, gain_by_batch) in enumerate(gains.items(), 1)
+            for index, (label, of_device) in enumerate(gains.items(), 1)
         ]
-        if any(len(line.batches) > 1 for line in lines):
+        if any(len(line.points) > 1 for line in lines):
             title = f"Times faster than {base} by {unit}, by batch size"
             note += "; shaded: 95% interval"
             yield draw_batch_chart(
@@ -107,7 +109,7 @@ def _draw_course_charts(study: NetworkSpeedup, key: str) -> Iterator[Chart | Non
 def _draw_gain_charts(study: NetworkSpeedup, key: str) -> Iterator[Chart]:
     gains = [
         HorizontalBar(
-            f"{other.label} {line.key.name}", line.gain.value, line.gain.low, line.gain.high, index
+            f"{other.label} {line.key.name}", line.gain.value, index, line.gain.low, line.gain.high
         )
         for index, other in enumerate(study.comparisons, 1)
         for line in other.lines
@@ -138,7 +140,7 @@ def draw_work_charts(study: NetworkSpeedup, key: str, *, pie: bool) -> Iterator[
                 arm, f"{key}-operations-{arm.label.replace(':', '-')}", index, pie
             )
     used = [
-        HorizontalBar(f"{arm.label} {name.removeprefix('peak ')}", float(value), None, None, index)
+        HorizontalBar(f"{arm.label} {name.removeprefix('peak ')}", float(value), index)
         for index, arm in enumerate(study.arms)
         for name, value in arm.memory.items()
         if name.startswith("peak")
@@ -159,7 +161,7 @@ def _draw_operations(arm: ArmFigures, name: str, index: int, pie: bool) -> Chart
     kernels = (item.name for item in arm.top_operations) if is_kernels else ()
     names = shorten_kernel_names(kernels, LABEL_CHARACTERS)
     rows = [
-        HorizontalBar(names.get(item.name, item.name), item.self_ns, None, None, index)
+        HorizontalBar(names.get(item.name, item.name), item.self_ns, index)
         for item in arm.top_operations
     ]
     quantity = "Time of kernels" if is_kernels else "Self time of operations"
@@ -167,7 +169,7 @@ def _draw_operations(arm: ArmFigures, name: str, index: int, pie: bool) -> Chart
     return draw_bars_chart(name, title, rows, format_ns_tick, "time in the trace", note)
 
 
-def _make_arm_courses(study: NetworkSpeedup, field: str, along: str) -> list[CourseLine]:
+def _make_arm_courses(study: NetworkSpeedup, field: str, along: str) -> list[ChartLine]:
     return [
         course
         for index, arm in enumerate(study.arms)
@@ -177,14 +179,13 @@ def _make_arm_courses(study: NetworkSpeedup, field: str, along: str) -> list[Cou
 
 def make_epoch_courses(
     label: str, epochs: Sequence[EpochFigures], field: str, colour: int, along: str = "epoch"
-) -> Iterator[CourseLine]:
+) -> Iterator[ChartLine]:
     """Yield a figure of the epochs that have it, along their numbers or their training time."""
     values = [(item, getattr(item, field)) for item in epochs]
-    points = [
-        (float(item.number + 1) if along == "epoch" else item.elapsed_ns, float(value))
+    points = {
+        item.number + 1 if along == "epoch" else item.elapsed_ns: float(value)
         for item, value in values
         if value is not None
-    ]
+    }
     if points:
-        xs, ys = zip(*points, strict=True)
-        yield CourseLine(label, xs, ys, colour)
+        yield ChartLine(label, points, colour)

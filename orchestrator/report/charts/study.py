@@ -36,9 +36,9 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
     TimeBreakdown,
 )
 from perfctl.orchestrator.report.charts.charts import (
-    BatchSeries,
     Chart,
-    CourseLine,
+    ChartLine,
+    Colours,
     draw_batch_chart,
     draw_course_chart,
     draw_shares_chart,
@@ -47,9 +47,10 @@ from perfctl.orchestrator.report.charts.charts import (
     format_ns_tick,
     format_seconds_tick,
     format_share_tick,
-    make_batch_series,
+    make_chart_lines,
 )
 from perfctl.orchestrator.report.numbers import (
+    WriteNumber,
     drop_trailing_zeros,
     format_ratio,
     format_si,
@@ -70,7 +71,7 @@ PART_COLORS = {COMPUTE: 2, COMMUNICATION: 0, COPIES: 1, IDLE: 8}
 ESTIMATED = "multiply-adds, estimated"
 PROFILER_ORDER = {"none": 0, "nsys": 1, "torch": 2}
 """Of several runs at one batch size, the one that its profiler slows least is shown."""
-Sampled = Mapping[str, tuple[str, Callable[[list[float]], float], Callable[[float], str]]]
+Sampled = Mapping[str, tuple[str, Callable[[list[float]], float], WriteNumber]]
 """Field of a sample -> (title of its chart, value of several samples, how values are written)."""
 SAMPLED_MEMORY: Sampled = {
     "memory_used_bytes": ("Memory used", max, format_bytes_tick),
@@ -126,7 +127,7 @@ def draw_study_charts(key: str, analysis: Analysis, *, timed: bool = True) -> tu
     first_part = next(filter(None, parts), None)
     other_parts = [part for part in parts if part is not first_part]
     charts = (*first, first_part, ratios, *other_parts, *times[1:], memory)
-    return tuple(chart for chart in charts if chart is not None)
+    return tuple(filter(None, charts))
 
 
 def assign_layer_colours(ledger: Ledger) -> dict[str, int]:
@@ -182,8 +183,9 @@ def _draw_time_charts(
             if (divisor := point.samples if unit == "sample" else 1)
         }
         if len(seconds) >= 2:
-            medians, lows, highs = zip(*seconds.values(), strict=True)
-            line = BatchSeries(unit, tuple(seconds), medians, lows, highs)
+            medians = {position: values[0] for position, values in seconds.items()}
+            bounds = {position: values[1:] for position, values in seconds.items()}
+            line = ChartLine(unit, medians, bounds=bounds)
             yield draw_batch_chart(
                 f"{key}-{unit}",
                 f"Time per {unit}, by {scale.axis}",
@@ -201,7 +203,7 @@ def _draw_recorded_memory(key: str, points: Sequence[BatchPoint], scale: AxisSca
     for point in points:
         for quantity, count in point.memory.items():
             values[quantity][scale.places[point.batch]] = float(count)
-    lines = make_batch_series(values, 2)[:LINES_MAX]
+    lines = make_chart_lines(values, 2)[:LINES_MAX]
     subject = lines[0].label.capitalize() if len(lines) == 1 else "Memory"
     note = "values that the workload recorded about itself"
     return draw_batch_chart(
@@ -216,9 +218,7 @@ def _draw_recorded_memory(key: str, points: Sequence[BatchPoint], scale: AxisSca
     )
 
 
-def _draw_layer_shares(
-    key: str, ledger: Ledger, colors: Mapping[str, int], scale: AxisScale
-) -> Chart | None:
+def _draw_layer_shares(key: str, ledger: Ledger, colors: Colours, scale: AxisScale) -> Chart | None:
     timed = [row for row in ledger.rows if row.share is not None]
     if not timed:
         return None
@@ -283,7 +283,7 @@ def draw_flat_clock_chart(key: str, analysis: Analysis) -> Chart | None:
         if peak is not None and timed.macs:
             minima[layer_pass][batch] = 2 * timed.macs / peak[1]
     layer_pass = max(times, key=lambda key: len(times[key]), default=("", ""))
-    lines = make_batch_series(
+    lines = make_chart_lines(
         {"CPU timer": times[layer_pass], "minimum at peak": minima[layer_pass]}, 2
     )
     if not lines or lines[0].label != "CPU timer":
@@ -321,10 +321,10 @@ def draw_instruction_counts(key: str, analysis: Analysis) -> Chart | None:
             value, state = _sum_instruction(prepared, prepared.counted, window.kernels, name)
             if value:
                 values[f"{name.upper()}, {state}"][prepared.batch] = value
-    lines = make_batch_series(values, 2)
+    lines = make_chart_lines(values, 2)
     if len(lines) < 2 or lines[0].label != ESTIMATED:
         return None
-    estimates, layer_pass = lines[0].values, " ".join(window.row)
+    estimates, layer_pass = lines[0].points.values(), " ".join(window.row)
     kernels = ", ".join(analysis.names.get(name, name) for name in window.kernels)
     return draw_batch_chart(
         f"{key}-counts",
@@ -353,9 +353,7 @@ def _sum_instruction(
     return total / (counted.steps or 1), state
 
 
-def _draw_ratio_chart(
-    key: str, ledger: Ledger, colors: Mapping[str, int], scale: AxisScale
-) -> Chart | None:
+def _draw_ratio_chart(key: str, ledger: Ledger, colors: Colours, scale: AxisScale) -> Chart | None:
     groups: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in ledger.rows:
         if row.ratio and row.batch is not None:
@@ -366,11 +364,10 @@ def _draw_ratio_chart(
     different = [name for name in groups if differences[name] > RATIO_DIFFERENCE_MIN] or [*groups]
     furthest = sorted(different, key=lambda name: -differences[name])[:LINES_MAX]
     lines = [
-        BatchSeries(
+        ChartLine(
             name,
-            tuple(scale.places[row.batch] for row in rows),
-            tuple(row.ratio or 1 for row in rows),
-            colour=colors.get(rows[0].place, 7),
+            {scale.places[row.batch]: row.ratio or 1 for row in rows},
+            colors.get(rows[0].place, 7),
         )
         for name, rows in groups.items()
         if name in furthest
@@ -407,7 +404,7 @@ def draw_charts_of_studies(runs: Sequence[Run]) -> tuple[Chart, ...]:
         draw_utilization_chart("all-utilization", usages),
         draw_memory_chart("all-memory", usages),
     )
-    return tuple(chart for chart in charts if chart is not None)
+    return tuple(filter(None, charts))
 
 
 def make_study_label(study: Study) -> str:
@@ -440,7 +437,7 @@ def draw_sample_charts(name: str, runs: Sequence[Run], quantities: Sampled) -> t
     for run in runs:
         for field, (title, choose, show) in quantities.items():
             lines, width = _make_sample_lines(run, field, choose)
-            if len({value for line in lines for value in line.ys}) < 2:
+            if len({value for line in lines for value in line.points.values()}) < 2:
                 continue
             # samples without times are numbered
             is_timed = width > 1
@@ -461,12 +458,12 @@ def draw_sample_charts(name: str, runs: Sequence[Run], quantities: Sampled) -> t
                     note if is_timed else "",
                 )
             )
-    return tuple(chart for chart in charts[:SERIES_CHARTS_MAX] if chart is not None)
+    return tuple(filter(None, charts[:SERIES_CHARTS_MAX]))
 
 
 def _make_sample_lines(
     run: Run, field: str, choose: Callable[[list[float]], float]
-) -> tuple[list[CourseLine], int]:
+) -> tuple[list[ChartLine], int]:
     """Return a line for each device, and the time of which a point is, in ns."""
     counters = [sample for sample in run.report.counter_samples if sample.name == field]
     samples: list[Any] = counters or [
@@ -483,15 +480,14 @@ def _make_sample_lines(
         )
         parts = group_by(points, lambda point: (point[0] - begin) // width).values()
         if len(parts) >= SERIES_POINTS_MIN:
-            xs = tuple(float(part[-1][0] - begin) for part in parts)
-            ys = tuple(choose([value for _, value in part]) for part in parts)
-            lines.append(CourseLine(f"GPU {device or 0}", xs, ys, colour))
+            course = {part[-1][0] - begin: choose([value for _, value in part]) for part in parts}
+            lines.append(ChartLine(f"GPU {device or 0}", course, colour))
     return lines, width
 
 
 def list_sampled_counters(runs: Sequence[Run]) -> Sampled:
-    """Return the hardware counters that runs sampled, as quantities of ``draw_sample_charts``: those of
-    ACTIVITIES first."""
+    """Return the hardware counters that runs sampled, as quantities of
+    ``draw_sample_charts``: those of ACTIVITIES first."""
     units = {
         item.name: get_counter_unit(item) for run in runs for item in run.report.counter_samples
     }
@@ -543,7 +539,7 @@ def _draw_usage_chart(
     name: str,
     title: str,
     values: Mapping[tuple[str, str], Mapping[int, float]],
-    show: Callable[[float], str],
+    show: WriteNumber,
     note: str,
 ) -> Chart | None:
     """Return a line per model, and per quantity if lines differ in it."""
@@ -551,7 +547,7 @@ def _draw_usage_chart(
     up = title.lower()
     if len(quantities) == 1 and (quantity := next(iter(quantities))):
         title += f" ({quantity})"
-    lines = make_batch_series(
+    lines = make_chart_lines(
         {
             ", ".join(
                 filter(None, (model, quantity if len(quantities) > 1 or not model else ""))

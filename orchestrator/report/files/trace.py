@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.ledger.usage.intervals import get_end_ns, get_start_ns
+from perfctl.orchestrator.report.tables import JsonObject
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Copy, Kernel, OpCall, Range, Sample
 from perfctl.records.run import Run
@@ -79,7 +80,7 @@ def list_traced_steps(run: Run) -> list[int]:
 
 def build_trace(
     run: Run, step: int | None, operators: Iterable[OpCall] = ()
-) -> tuple[dict[str, Any], TraceCounts]:
+) -> tuple[JsonObject, TraceCounts]:
     """Return the trace of one step, and what is in it; of the complete capture if ``step`` is None.
     ``operators``: of the run.
 
@@ -140,9 +141,7 @@ def _select_step_items(timed: Sequence[Timed], step: int) -> list[Timed]:
     return [item for item in timed if is_in_step(item)]
 
 
-def _make_trace_event(
-    item: Timed, zero: int, range_names: Mapping[int | None, str]
-) -> dict[str, Any]:
+def _make_trace_event(item: Timed, zero: int, range_names: Mapping[int | None, str]) -> JsonObject:
     """Return a bar; an unknown duration is drawn as an instant, because 0 would claim that it took
     no time."""
     duration = item.duration_ns
@@ -162,26 +161,24 @@ def _make_trace_event(
         if isinstance(item, Kernel):
             name, category = item.name, "kernel"
             facts |= _list_launch_facts(item) | {"range": range_names.get(item.range_number)}
-        elif item.kind == "memset":
-            name, category = "Memset (Device)", "gpu_memset"
-            facts["bytes"] = item.bytes
         else:
             name, category = f"Memcpy {item.kind}", "gpu_memcpy"
+            if item.kind == "memset":
+                name, category = "Memset (Device)", "gpu_memset"
             facts["bytes"] = item.bytes
-    event = {
+    instant = {"ph": "i", "s": "t"}
+    return {
         "name": name,
         "cat": category,
         "pid": line[0],
         "tid": line[1],
         "args": _drop_none_values(facts),
+        "ts": _convert_to_us(get_start_ns(item) - zero),
+        **(instant if duration is None else {"ph": "X", "dur": _convert_to_us(duration)}),
     }
-    start = {"ts": _convert_to_us(get_start_ns(item) - zero)}
-    if duration is None:
-        return event | {"ph": "i", "s": "t"} | start
-    return event | {"ph": "X"} | start | {"dur": _convert_to_us(duration)}
 
 
-def _list_launch_facts(kernel: Kernel) -> dict[str, Any]:
+def _list_launch_facts(kernel: Kernel) -> JsonObject:
     grid = kernel.grid_x, kernel.grid_y, kernel.grid_z
     block = kernel.block_x, kernel.block_y, kernel.block_z
     shared = kernel.static_shared_bytes, kernel.dynamic_shared_bytes
@@ -193,7 +190,7 @@ def _list_launch_facts(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def _make_sample_events(samples: Sequence[Sample], zero: int) -> Iterator[dict[str, Any]]:
+def _make_sample_events(samples: Sequence[Sample], zero: int) -> Iterator[JsonObject]:
     """Yield a counter for each quantity that was sampled, at the end of the time that it covers."""
     for sample in samples:
         device = _UNKNOWN if sample.device_index is None else sample.device_index + 1
@@ -209,7 +206,7 @@ def _make_sample_events(samples: Sequence[Sample], zero: int) -> Iterator[dict[s
                 }
 
 
-def _separate_overlapping_bars(bars: Iterable[dict[str, Any]]) -> None:
+def _separate_overlapping_bars(bars: Iterable[JsonObject]) -> None:
     """Move what begins inside a bar of its line and ends after it to a line of its own: Perfetto
     shows nested bars only."""
     lines = group_by(bars, lambda bar: (bar["pid"], bar["tid"]))
@@ -231,10 +228,10 @@ def _separate_overlapping_bars(bars: Iterable[dict[str, Any]]) -> None:
             lines[process, thread + _OVERLAPPING] = overlapping
 
 
-def _make_launch_arrows(bars: Sequence[tuple[Timed, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+def _make_launch_arrows(bars: Sequence[tuple[Timed, JsonObject]]) -> Iterator[JsonObject]:
     """Yield arrows from the innermost range around a kernel's launch call to the kernel. The call's
     own time is not in the database: the arrow leaves where the range begins."""
-    ranges: dict[int | None, dict[str, Any]] = {
+    ranges: dict[int | None, JsonObject] = {
         item.number: bar for item, bar in bars if isinstance(item, Range) and "dur" in bar
     }
     kernels = ((item, bar) for item, bar in bars if isinstance(item, Kernel) and "dur" in bar)
@@ -250,14 +247,14 @@ def _convert_to_us(nanoseconds: float) -> float:
     return round(nanoseconds / 1000, 3)
 
 
-def _drop_none_values(facts: dict[str, Any]) -> dict[str, Any]:
+def _drop_none_values(facts: JsonObject) -> JsonObject:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _make_name_events(run: Run, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _make_name_events(run: Run, events: Iterable[JsonObject]) -> Iterator[JsonObject]:
     """Yield the labels of processes and threads in Perfetto."""
 
-    def make_label(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    def make_label(kind: str, process: int, thread: int, name: str) -> JsonObject:
         line = {"ph": "M", "pid": process, "tid": thread, "ts": 0}
         return line | {"name": kind, "args": {"name": name}}
 

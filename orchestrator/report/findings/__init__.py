@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts
@@ -20,6 +20,7 @@ from perfctl.orchestrator.report.ledger.phases import (
 )
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.inference_findings import list_inference_findings
+from perfctl.orchestrator.report.tables import ShortNames
 
 SHOWN = 6
 """Findings that are shown at once; the rest are listed under "more"."""
@@ -99,7 +100,7 @@ def _list_operator_findings(analysis: Analysis, steps: Steps) -> Iterator[Findin
 
 def list_report_findings(
     runs: Sequence[PreparedRun],
-    names: Mapping[str, str],
+    names: ShortNames,
     steps: Steps,
     verdicts: RunVerdicts = (),
     *,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from perfctl.orchestrator.counts.counters.sums import (
     PIPE_TENSOR,
@@ -31,13 +31,13 @@ from perfctl.orchestrator.report.ledger.roofline import describe_roofline_bound
 from perfctl.orchestrator.report.numbers import format_percent, format_si, format_time
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, group_ncu_advice
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.tables import count_cell
+from perfctl.orchestrator.report.tables import ShortNames, count_cell
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
 
 def describe_largest_kernel(
-    prepared: PreparedRun, names: Mapping[str, str], steps: Steps
+    prepared: PreparedRun, names: ShortNames, steps: Steps
 ) -> Iterator[Finding]:
     """Yield the kernel name with the most time."""
     run, window = prepared.run, prepared.usage.window
@@ -66,7 +66,7 @@ def describe_largest_kernel(
 
 
 def describe_largest_advice(
-    prepared: PreparedRun, names: Mapping[str, str], steps: Steps
+    prepared: PreparedRun, names: ShortNames, steps: Steps
 ) -> Iterator[Finding]:
     """Yield the rule of ncu that would save the most time in a kernel, by ncu's own estimates for
     complete launches; without one, what ncu says of the kernel with the most time."""
@@ -91,20 +91,24 @@ def describe_largest_advice(
     if saved_ns:
         text = (
             f"ncu's rule {best.rule} estimates a saving of up to {format_time(saved_ns)}, at most "
-            f"{format_percent(best.estimated_speedup or 0)} of a launch. In {kernel_name}: {best.text}"
+            f"{format_percent(best.estimated_speedup or 0)} of a launch. In {kernel_name}: "
+            f"{best.text}"
         )
     recorded_ns = window.length * len(window.by_device)
     at_stake = saved_ns / recorded_ns if saved_ns and recorded_ns else None
     yield add_impact(Finding(text, "advice"), at_stake, steps.get(run.batch_size))
 
 
-def describe_largest_bound(roofs: Roofline, names: Mapping[str, str]) -> Iterator[Finding]:
+def describe_largest_bound(roofs: Roofline, names: ShortNames) -> Iterator[Finding]:
     """Yield what bounds the kernel with the most time, if FLOPs or bytes say so."""
     points = [point for point in roofs.kernels if point.bound in ("compute", "memory")]
     point = max(points, key=lambda point: point.traffic.time_ns or 0, default=None)
     if point is not None and not point.refused:
         name = point.traffic.name
-        text = f"{names.get(name) or shorten_kernel_name(name)} is {describe_roofline_bound(point, roofs)}."
+        text = (
+            f"{names.get(name) or shorten_kernel_name(name)} is "
+            f"{describe_roofline_bound(point, roofs)}."
+        )
         yield Finding(text, "roofline")
 
 
@@ -121,8 +125,8 @@ def describe_largest_sums(run: Run) -> Iterator[Finding]:
     kernels_ns, copies_ns = totals.get(KERNELS, 0), totals.get(COPIES, 0)
     share = format_percent(copies_ns / (kernels_ns + copies_ns)) if kernels_ns and copies_ns else ""
     of_copies = Finding(
-        f"Copies and memsets take {format_time(copies_ns)}, {share} of the summed time of copies and "
-        "kernels.",
+        f"Copies and memsets take {format_time(copies_ns)}, {share} of the summed time of copies "
+        "and kernels.",
         "operators",
     )
     if share and copies_ns > kernels_ns:
@@ -132,8 +136,8 @@ def describe_largest_sums(run: Run) -> Iterator[Finding]:
         if total and (group is not SYSTEM_CALLS or len(totals) == 1):
             name, (length, calls) = max(times[group].items(), key=lambda item: item[1])
             yield Finding(
-                f"{shorten_name_middle(name)} takes {format_percent(length / total)} of {group.quantity}: "
-                f"{format_time(length)} of {format_time(total)}, {calls:,} "
+                f"{shorten_name_middle(name)} takes {format_percent(length / total)} of "
+                f"{group.quantity}: {format_time(length)} of {format_time(total)}, {calls:,} "
                 f"{group.singular if calls == 1 else group.plural}.",
                 "operators",
             )
@@ -166,7 +170,7 @@ def describe_longest_call(run: Run) -> Iterator[Finding]:
 
 
 def describe_executed_flops(
-    run: Run, flops: dict[int, KernelFlops], names: Mapping[str, str]
+    run: Run, flops: dict[int, KernelFlops], names: ShortNames
 ) -> Iterator[Finding]:
     """Yield the kernel that executed the most FLOPs, and on which path."""
     if not flops:
@@ -196,7 +200,8 @@ def describe_executed_flops(
     )
     rule = f" (approximate: {part.reason})" if part.state == "estimated" and part.reason else ""
     yield Finding(
-        f"{names.get(name) or shorten_kernel_name(name)} executed {amount} in {launches}{most}. {which}{rule}.",
+        f"{names.get(name) or shorten_kernel_name(name)} executed {amount} in "
+        f"{launches}{most}. {which}{rule}.",
         "kernels",
     )
 
@@ -218,8 +223,8 @@ def describe_constant_moves(prepared: PreparedRun) -> Iterator[Finding]:
         )
         yield Finding(
             f"{count_cell(halves).text} HFMA and {count_cell(pipe).text} tensor instructions in "
-            f"{format_launch_count(len(launches))} only moved constants. They are no arithmetic, and "
-            "the executed FLOPs do not include them.",
+            f"{format_launch_count(len(launches))} only moved constants. They are no arithmetic, "
+            "and the executed FLOPs do not include them.",
             "kernels",
         )
 
@@ -232,6 +237,7 @@ def describe_largest_range(run: Run) -> Iterator[Finding]:
         times = "" if top.times == 1 else f" in {count_cell(top.times).text} times"
         yield Finding(
             f"Range {shorten_name_middle(top.name)} launched the most GPU time: "
-            f"{format_time(top.gpu_ns or 0)}{times}. The host spent {format_time(top.host_ns)} in it.",
+            f"{format_time(top.gpu_ns or 0)}{times}. The host spent "
+            f"{format_time(top.host_ns)} in it.",
             "ranges",
         )

@@ -13,13 +13,17 @@ from perfctl.orchestrator.ledger.usage.sums import KERNELS, group_summed_operati
 from perfctl.orchestrator.report.findings.step import format_launch_count
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.tables import count_cell, run_label
+from perfctl.orchestrator.report.tables import count_cell, join_first_names, run_label
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
 NAMES_CHARACTERS_MAX = 80
 """Characters of a list of names, so that the sentence's verb is in a finding's first line."""
 PARTLY_DERIVED = "perfctl has no rule, or only a partial rule, for some kernels"
+
+
+def _warn(text: str) -> Finding:
+    return Finding(text, "gaps", warning=True)
 
 
 def warn_of_missing_flops(
@@ -42,12 +46,12 @@ def warn_of_missing_flops(
             if any(prepared.steps is None for prepared in counting)
             else f"There are no executed FLOPs: {reason}."
         )
-        yield Finding(text, "gaps", warning=True)
+        yield _warn(text)
     elif any(row.executed.state == "derived" for row in ledger.rows):
         if bounds:
             names = _join_names(sorted(row.name for row in bounds))
             text = f"The derived FLOPs of {names} are lower bounds: {PARTLY_DERIVED}."
-            yield Finding(text, "gaps", warning=True)
+            yield _warn(text)
     else:
         pairs = (
             (reason, row.name)
@@ -57,7 +61,7 @@ def warn_of_missing_flops(
         for reason, same in group_by(pairs, lambda pair: pair[0]).items():
             names = _join_names(sorted(name for _, name in same))
             text = f"The executed FLOPs of {names} are lower bounds: {reason}."
-            yield Finding(text, "gaps", warning=True)
+            yield _warn(text)
 
 
 def _warn_of_missing_estimates(ledger: Ledger) -> Iterator[Finding]:
@@ -72,7 +76,7 @@ def _warn_of_missing_estimates(ledger: Ledger) -> Iterator[Finding]:
             f"The estimated FLOPs of {names} are {' or '.join(sorted(states))}: they do not "
             f"include {kinds}."
         )
-        yield Finding(text, "gaps", warning=True)
+        yield _warn(text)
 
 
 def _join_names(names: Iterable[str]) -> str:
@@ -80,8 +84,7 @@ def _join_names(names: Iterable[str]) -> str:
     listed = names[:3]
     while len(listed) > 1 and len(", ".join(listed)) > NAMES_CHARACTERS_MAX:
         listed.pop()
-    omitted = len(names) - len(listed)
-    return ", ".join(listed) + (f" and {omitted} more" if omitted else "")
+    return join_first_names(names, len(listed))
 
 
 def warn_of_missing_steps(study: Study) -> Iterator[Finding]:
@@ -89,7 +92,7 @@ def warn_of_missing_steps(study: Study) -> Iterator[Finding]:
     for run in study.runs:
         for gap in run.report.gaps if run.status == "ok" else ():
             if gap.quantity == "step" and gap.state == "not_collected":
-                yield Finding(f"{run_label(run)}: {gap.reason.rstrip('.')}.", "gaps", warning=True)
+                yield _warn(f"{run_label(run)}: {gap.reason.rstrip('.')}.")
 
 
 def warn_of_failed_runs(study: Study) -> Iterator[Finding]:
@@ -112,7 +115,7 @@ def warn_of_missing_kernels(run: Run) -> Iterator[Finding]:
     if gap:
         kernels = "single kernels" if KERNELS in group_summed_operations([run]) else "kernels"
         text = f"{run_label(run)} has no {kernels}: {gap.reason.rstrip('.')}."
-        yield Finding(text, "gaps", warning=True)
+        yield _warn(text)
 
 
 def warn_of_missing_counts(prepared: PreparedRun, *, is_derived: bool) -> Iterator[Finding]:
@@ -128,13 +131,13 @@ def warn_of_missing_counts(prepared: PreparedRun, *, is_derived: bool) -> Iterat
             else f"Only {count_cell(timed).text} of {format_launch_count(len(kernels))} have"
         )
         reason = f": {gap.reason.rstrip('.')}" if gap else ""
-        yield Finding(f"{which} a duration{reason}.", "gaps", warning=True)
+        yield _warn(f"{which} a duration{reason}.")
     lacking = None if is_derived else explain_incomplete_flops(prepared)
     if lacking is not None:
         state, reason = lacking
         text = f"Executed FLOPs are {'lower bounds' if state == 'lower bound' else state}"
         text = "No FLOP counts" if state == "not collected" else text
-        yield Finding(f"{text}: {reason}.", "gaps", warning=True)
+        yield _warn(f"{text}: {reason}.")
 
 
 def explain_incomplete_flops(prepared: PreparedRun) -> tuple[str, str] | None:

@@ -4,7 +4,7 @@ most time, time of no layer, and how the step changes with the batch size."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from statistics import fmean
 
@@ -56,7 +56,7 @@ from perfctl.orchestrator.report.numbers import (
 )
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.study import is_unified_memory_migration
-from perfctl.orchestrator.report.tables import count_cell, run_label
+from perfctl.orchestrator.report.tables import ShortNames, count_cell, run_label
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Copy
 from perfctl.records.run import Point, Run
@@ -104,6 +104,7 @@ LOAD_FIX = (
     "Load data in other processes while the GPU computes (DataLoader's num_workers, "
     "persistent_workers and prefetch_factor)"
 )
+BUSY_CPU_FIX = "Repeat the runs on an idle machine"
 MIGRATION_FIX = (
     "Move the data before the launch (cudaMemPrefetchAsync), or allocate it on the GPU (cudaMalloc)"
 )
@@ -125,15 +126,15 @@ def describe_busy_batches(runs: Sequence[RunUsage]) -> Iterator[Finding]:
         yield Finding(text, "utilization")
     if fit := extrapolate_memory_fit([run.memory for run in runs]):
         yield Finding(
-            f"Batch {fit.batch:,} is the largest that fits into {format_bytes(fit.limit)} (linear fit "
-            f"to the reserved peaks of batches {', '.join(map(str, fit.batches))}: "
+            f"Batch {fit.batch:,} is the largest that fits into {format_bytes(fit.limit)} (linear "
+            f"fit to the reserved peaks of batches {', '.join(map(str, fit.batches))}: "
             f"{format_bytes(fit.fixed)} fixed plus {format_bytes(fit.per_sample)} per sample).",
             "memory",
         )
 
 
 def describe_idle_gpu(
-    runs: Sequence[PreparedRun], names: Mapping[str, str], steps: Steps
+    runs: Sequence[PreparedRun], names: ShortNames, steps: Steps
 ) -> Iterator[Finding]:
     """Yield how much of the time the GPU ran kernels, with the cause of the idle time: of one
     report, or of the run of a sweep that is idle most, if that is much. At stake is the time of the
@@ -153,14 +154,17 @@ def describe_idle_gpu(
     span = f"{low.window}{at_batches}"
     if len(devices) == 1:
         text = (
-            f"{name_gpu([prepared.run], low.device)[0]} ran kernels for {format_percent(share)} of the "
-            f"time {span}: {format_time(low.running_ns)} of {format_time(low.window_ns)}."
+            f"{name_gpu([prepared.run], low.device)[0]} ran kernels for {format_percent(share)} "
+            f"of the time {span}: {format_time(low.running_ns)} of {format_time(low.window_ns)}."
         )
     else:
         least, most = format_percent(low.share or 0), format_percent(high.share or 0)
         part = f"{least} (GPU {low.device}) to {most} (GPU {high.device})"
         part = f"{most} each" if least == most else part
-        text = f"{len(devices)} GPUs ran kernels for {part} of the {format_time(low.window_ns)} {span}."
+        text = (
+            f"{len(devices)} GPUs ran kernels for {part} of the {format_time(low.window_ns)} "
+            f"{span}."
+        )
     text += _describe_communication(usage)
     idle = next((idle for idle in usage.idle if idle.device == low.device), None)
     if idle is not None and idle.by_cause and is_idle:
@@ -200,7 +204,8 @@ def _describe_idle_cause(idle: DeviceIdleTime, cause: str, on: str, after: str) 
     )
     return (
         f"No kernel runs for {format_percent(length / idle.window_ns)} of the time{on} while "
-        f"{_DURING[cause]}: {format_time(length)} of {format_time(idle.window_ns)}{after}.{place_text}"
+        f"{_DURING[cause]}: {format_time(length)} of "
+        f"{format_time(idle.window_ns)}{after}.{place_text}"
     )
 
 
@@ -219,7 +224,7 @@ def _describe_communication(usage: RunUsage) -> str:
 
 
 def _describe_largest_gap(
-    usage: RunUsage, busy: BusyTime, idle: DeviceIdleTime, names: Mapping[str, str]
+    usage: RunUsage, busy: BusyTime, idle: DeviceIdleTime, names: ShortNames
 ) -> str:
     """Return one gap that is most of the idle time, or the steady part of the capture."""
     longest = idle.largest[0]
@@ -234,13 +239,15 @@ def _describe_largest_gap(
         if longest.around:
             ends += f" The host was then in {shorten_name_middle(longest.around)}."
         return (
-            f"One idle gap takes {format_time(longest.length_ns)} of {format_time(busy.window_ns)}; without it, "
-            f"kernels ran for {format_percent(busy.running_ns / remaining_ns)} of {format_time(remaining_ns)}."
-            f"{ends}"
+            f"One idle gap takes {format_time(longest.length_ns)} of "
+            f"{format_time(busy.window_ns)}; without it, kernels ran for "
+            f"{format_percent(busy.running_ns / remaining_ns)} of "
+            f"{format_time(remaining_ns)}.{ends}"
         )
     if steady is not None:
         return (
-            f"Without start-up and end, kernels ran for {format_percent(steady.share or 0)} of the time: "
+            f"Without start-up and end, kernels ran for {format_percent(steady.share or 0)} "
+            "of the time: "
             f"{format_time(steady.running_ns)} of {format_time(steady.window_ns)} {steady.window}."
         )
     return ""
@@ -304,9 +311,10 @@ def _describe_migrations(
     inside_ns = max((running.overlap(moved) for running in window.running.values()), default=0)
     number = "1 migration" if len(migrations) == 1 else f"{len(migrations):,} migrations"
     text = (
-        f"{number} of unified memory moved {format_bytes(sum(copy.bytes or 0 for copy in migrations))} "
-        f"in {format_time(moved.length)}, {format_time(inside_ns)} of it while a kernel ran and waited for "
-        f"the pages. {MIGRATION_FIX}."
+        f"{number} of unified memory moved "
+        f"{format_bytes(sum(copy.bytes or 0 for copy in migrations))} in "
+        f"{format_time(moved.length)}, {format_time(inside_ns)} of it while a kernel ran and "
+        f"waited for the pages. {MIGRATION_FIX}."
     )
     share_inside = inside_ns / window.length if window.length else None
     step = steps.get(prepared.run.batch_size)
@@ -389,8 +397,8 @@ def describe_throttling(runs: Iterable[Run]) -> Iterator[Finding]:
     share, count_of_samples, run, names = max(shares, key=lambda item: item[0])
     if share >= THROTTLED_SHARE_MIN:
         text = (
-            f"The driver reduced the GPU's clocks in {format_percent(share)} of {count_of_samples:,} "
-            f"samples ({run_label(run)}): {', '.join(sorted(names))}."
+            f"The driver reduced the GPU's clocks in {format_percent(share)} of "
+            f"{count_of_samples:,} samples ({run_label(run)}): {', '.join(sorted(names))}."
         )
         yield Finding(text, "utilization")
 
@@ -412,7 +420,10 @@ def _describe_sampled_utilization(points: Sequence[tuple[int, float]]) -> str | 
         )
         start, end = max(idle.pairs, key=lambda pair: pair[1] - pair[0])
         if end - start < length:
-            text += f" The longest stretch takes {format_time(end - start)}, from {format_time(start - begin)} on."
+            text += (
+                f" The longest stretch takes {format_time(end - start)}, from "
+                f"{format_time(start - begin)} on."
+            )
         return text
     mean = average_over_time(points)
     if mean is None:
@@ -437,11 +448,14 @@ def _describe_memory_course(points: Sequence[tuple[int, float]]) -> str | None:
         last > GROWTH_MIN * first
         and first + (last - first) / 10 < second < last - (last - first) / 10
     ):
-        return f"grows from {format_bytes(points[0][1])} to {format_bytes(most)} in {format_time(points[-1][0] - begin)}."
+        return (
+            f"grows from {format_bytes(points[0][1])} to {format_bytes(most)} in "
+            f"{format_time(points[-1][0] - begin)}."
+        )
     if most > GROWTH_MIN * points[-1][1]:
         return (
-            f"is at most {format_bytes(most)}, {format_time(moment - begin)} after the first sample, and "
-            f"{format_bytes(points[-1][1])} at the last."
+            f"is at most {format_bytes(most)}, {format_time(moment - begin)} after the first "
+            f"sample, and {format_bytes(points[-1][1])} at the last."
         )
     return None
 
@@ -531,7 +545,8 @@ def describe_largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Itera
         text += f" Its {largest[0].direction} pass takes {shares}{at_batches}."
     elif largest:
         passes = (
-            f"{row.direction if is_same else row.name} with {format_percent(row.share or 0)}{row.at}"
+            f"{row.direction if is_same else row.name} with "
+            f"{format_percent(row.share or 0)}{row.at}"
             for row in largest
         )
         text += f" {'Its' if is_same else 'The'} largest pass is {' and '.join(passes)}."
@@ -582,8 +597,8 @@ def describe_unattributed_time(study: Study, ledger: Ledger) -> Iterator[Finding
             launches = f", {format_launch_count(cause.launches)}" if cause.launches else ""
             causes.append(f"{cause.text} ({format_percent(cause.share * largest.share)}{launches})")
     text = (
-        f"{format_percent(largest.share)} of the {largest.whole}{format_at_batch(largest.batch)} is not "
-        "attributed to a layer"
+        f"{format_percent(largest.share)} of the {largest.whole}{format_at_batch(largest.batch)} "
+        "is not attributed to a layer"
     )
     if causes:
         text += f": mostly {' and '.join(filter(None, (', '.join(causes[:-1]), causes[-1])))}"
@@ -604,7 +619,8 @@ def describe_sample_times(study: Study, points: Sequence[BatchPoint]) -> Iterato
     if timed and (reason := explain_busy_cpu(study.runs)) is not None:
         effect = "Times cannot be compared between batch sizes"
         effect = effect if timed[1:] else "Do not rely on the times"
-        yield Finding(f"{effect}: {reason}.", "sweep", warning=True)
+        text = f"{effect}: {reason}. {BUSY_CPU_FIX}."
+        yield Finding(text, "sweep", warning=True, fix=BUSY_CPU_FIX)
         return
     if len(timed) < 2:
         return

@@ -90,13 +90,11 @@ def build_variants_table(analysis: Analysis) -> Table | None:
         *_build_accuracy_rows(variants),
         *_build_cpu_timer_rows(variants, is_refused=is_refused),
     )
-    table = build_compact_table(f"Variants side by side, batch {batch}", columns, rows, tools=False)
-    if table is None:
-        return None
     notes = ["MAC: multiply-adds of the batch."]
     notes += ["Time: CPU timer."] if any(any(list_host_times(runs)) for runs in variants) else []
     notes += ["Refused: the times cannot be compared (see the findings)."] if is_refused else []
-    return replace(table, notes=(*table.notes, *notes))
+    caption = f"Variants side by side, batch {batch}"
+    return build_compact_table(caption, columns, rows, notes, tools=False)
 
 
 def _build_weight_shape_rows(
@@ -268,8 +266,8 @@ def build_cpu_timer_table(analysis: Analysis) -> Table | None:
                 NOT_RECORDED if gpu is None else text_cell(gpu),
             ]
         )
-    table = build_compact_table("CPU-timer times, and the minimum at peak FLOP/s", columns, rows)
-    return table and replace(table, notes=(*table.notes, *peaks))
+    caption = "CPU-timer times, and the minimum at peak FLOP/s"
+    return build_compact_table(caption, columns, rows, peaks)
 
 
 def _list_cpu_timings(analysis: Analysis) -> Iterator[_CpuTiming]:

@@ -97,13 +97,13 @@ def _build_phase_table(phase: PhaseParts) -> Table | None:
         if all(row[label].style == "no" for row in rows):
             totals[label] = cell
         totals.setdefault(label, missing_cell("of the parts"))
-    drawn = build_table(
+    return build_table(
         _caption_phase(phase),
         columns,
         [[cells[column.label] for column in columns] for cells in (*rows, totals)],
+        _list_phase_notes(phase),
         tools=False,
     )
-    return drawn and replace(drawn, notes=(*drawn.notes, *_list_phase_notes(phase)))
 
 
 def _build_phase_columns(phase: PhaseParts) -> list[Column]:

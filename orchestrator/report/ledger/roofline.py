@@ -355,7 +355,9 @@ def _draw_roofline_chart(
     ridges = ", ".join(
         f"{format_significant(peak / width)} ({level})" for level, width in bandwidths.items()
     )
-    return Chart(f"{works}{format_at_batch(batch)}; ridge at {ridges}, FLOP per byte", svg, note)
+    return Chart(
+        name, f"{works}{format_at_batch(batch)}; ridge at {ridges}, FLOP per byte", svg, note
+    )
 
 
 def _build_roofline_spot(

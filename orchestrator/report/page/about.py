@@ -25,6 +25,7 @@ from perfctl.orchestrator.report.tables import (
     Table,
     build_compact_table,
     count_cell,
+    join_first_names,
     missing_cell,
     name_column,
     run_label,
@@ -162,7 +163,7 @@ def list_common_facts(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
 def build_differences_table(runs: Sequence[Run]) -> Table | None:
     """Facts that differ between the runs, a row a value; None when none does."""
     rows = [
-        [text_cell(fact), text_cell(value[:500]), _join_first_names(labels, 8)]
+        [fact, value[:500], join_first_names(labels, 8)]
         for fact, values in _collect_fact_values(runs)
         if len(values) > 1
         for value, labels in values.items()
@@ -192,7 +193,6 @@ def build_missing_values_table(study: Study, ledger: Ledger) -> Table | None:
     by_reason: dict[tuple[str, str], list[Missing]] = defaultdict(list)
     for quantity, reason, concerns, label in (
         *_list_report_gaps(study.runs),
-        *_explain_missing_times(study),
         *_list_ledger_gaps(study, ledger),
         *_list_missing_counts(study),
     ):
@@ -207,8 +207,8 @@ def build_missing_values_table(study: Study, ledger: Ledger) -> Table | None:
     ]
     rows = [
         [
-            _join_first_names(dict.fromkeys(quantity for quantity, *_ in same), QUANTITIES),
-            text_cell(_merge_similar_reasons([reason for _, reason, *_ in same])),
+            join_first_names(dict.fromkeys(quantity for quantity, *_ in same), QUANTITIES),
+            _merge_similar_reasons([reason for _, reason, *_ in same]),
             "; ".join(dict.fromkeys(filter(None, (concerns for _, _, concerns, _ in same))))
             or missing_cell("the complete run"),
             *(label for _ in run_column),
@@ -245,14 +245,7 @@ def _list_report_gaps(runs: Sequence[Run]) -> Iterator[Missing]:
             part = _NAMED_PARTS.get(part, readable)
             group = group.replace("_", " ").replace("gpu", "GPU")
         name = f"{part} of {group}" if part else " ".join(reversed(group.split(":")))
-        yield name, reason, scope, _join_first_names(names, 6)
-
-
-def _explain_missing_times(study: Study) -> Iterator[Missing]:
-    """Yield why no share of time is known although kernels ran."""
-    is_timed = any(prepared.usage.busy for prepared in study.prepared_runs)
-    if not is_timed and (reason := usage.explain_missing_busy_share(study.runs)):
-        yield "share of time with a kernel", reason, "", describe_tools(study.runs)
+        yield name, reason, scope, join_first_names(names, 6)
 
 
 def _list_ledger_gaps(study: Study, ledger: Ledger) -> Iterator[Missing]:
@@ -276,15 +269,19 @@ def _list_ledger_gaps(study: Study, ledger: Ledger) -> Iterator[Missing]:
     for (quantity, reason), names in layers.items():
         concerns = "all rows of the ledger"
         if len(names) < everything:
-            concerns = _join_first_names(names, 3)
+            concerns = join_first_names(names, 3)
             if len(names) > 3:
                 kinds = dict.fromkeys(_NUMBER.sub("", name.rpartition(".")[2]) for name in names)
-                concerns = f"{len(names):,} of {everything:,} rows: {_join_first_names(kinds, 3)}"
+                concerns = f"{len(names):,} of {everything:,} rows: {join_first_names(kinds, 3)}"
         yield quantity, reason, concerns, ""
 
 
 def _list_missing_counts(study: Study) -> Iterator[Missing]:
-    """Yield the FLOPs that kernels lack, and launches that two profilers do not share."""
+    """Yield why no share of time is known although kernels ran, the FLOPs that kernels lack, and
+    launches that two profilers do not share."""
+    is_timed = any(prepared.usage.busy for prepared in study.prepared_runs)
+    if not is_timed and (reason := usage.explain_missing_busy_share(study.runs)):
+        yield "share of time with a kernel", reason, "", describe_tools(study.runs)
     has_derived = any(batch.derived for batch in study.prepared_batches)
     for prepared in study.prepared_runs if study.is_foreign and not has_derived else ():
         if (lacking := explain_incomplete_flops(prepared)) is not None:
@@ -348,11 +345,6 @@ def list_repeat_commands(study: Study) -> tuple[tuple[str, str], ...]:
         if run.command
     }
     return (*(("sweep", command) for command in sweeps), *processes.items())
-
-
-def _join_first_names(names: Iterable[str], most: int) -> str:
-    every = list(names)
-    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
 
 
 def describe_tools(runs: Sequence[Run]) -> str:

@@ -8,7 +8,6 @@ command away.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from perfctl.orchestrator.ledger.prepared import MODES, Study
 from perfctl.orchestrator.predict import bench as measured
@@ -103,16 +102,10 @@ def build_correlation_table(family: str, related: Sequence[TimeCorrelation]) -> 
                 *(none if v is None else text_cell(f"{v:.3f}") for v in values),
             )
         )
-    correlation = build_table(f"{family}: correlation with the time of a step", columns, rows)
-    if correlation is None or max(row.points for row in related) >= ENOUGH:
-        return correlation
-    return replace(
-        correlation,
-        notes=(
-            *correlation.notes,
-            f"Fewer than {ENOUGH} points: these correlations may be chance.",
-        ),
-    )
+    notes = [f"Fewer than {ENOUGH} points: these correlations may be chance."]
+    is_enough = any(row.points >= ENOUGH for row in related)
+    caption = f"{family}: correlation with the time of a step"
+    return build_table(caption, columns, rows, () if is_enough else notes)
 
 
 def build_bench_views(networks: Sequence[Study], first: int) -> Iterator[View]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.usage.exchange import JobCommunication
 from perfctl.orchestrator.ledger.usage.phase_layers import PhaseParts
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.charts.charts import Chart
+from perfctl.orchestrator.report.charts.charts import Chart, Colours
 from perfctl.orchestrator.report.charts.study import (
     SAMPLED,
     SAMPLED_MEMORY,
@@ -56,7 +55,7 @@ from perfctl.orchestrator.report.page.section import Section
 from perfctl.orchestrator.report.page.timeline import build_timelines
 from perfctl.orchestrator.report.studies.inference import build_inference_answer
 from perfctl.orchestrator.report.studies.inference_findings import is_timed_inference
-from perfctl.orchestrator.report.tables import Table
+from perfctl.orchestrator.report.tables import JsonObject, ShortNames, Table
 from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
@@ -89,7 +88,7 @@ class RunGroup:
         return self.analysis.study.runs
 
     @property
-    def names(self) -> Mapping[str, str]:
+    def names(self) -> ShortNames:
         return self.analysis.names
 
     @cached_property
@@ -101,7 +100,7 @@ class RunGroup:
         return list_phases(self.analysis)
 
     @cached_property
-    def colours(self) -> Mapping[str, int]:
+    def colours(self) -> Colours:
         return assign_layer_colours(self.analysis.ledger)
 
     @cached_property
@@ -143,7 +142,7 @@ class ReportChapter:
     key: str
     title: str
     list_tables: Callable[[RunGroup], Iterable[Table | None]] = lambda group: ()
-    draw: Callable[[RunGroup], dict[str, Any]] = lambda group: {}
+    draw: Callable[[RunGroup], JsonObject] = lambda group: {}
     """Further fields of its section."""
     is_folded: Callable[[RunGroup], bool] = lambda group: False
     list_wide: Callable[[RunGroup], Iterable[Table | None]] = lambda group: ()
@@ -152,7 +151,7 @@ class ReportChapter:
     def make_section(self, group: RunGroup) -> Section | None:
         """Return the chapter for the HTML report; None if the group has nothing for it."""
         tables, folded = (
-            tuple(table for table in tables if table is not None)
+            tuple(filter(None, tables))
             for tables in (self.list_tables(group), self.list_wide(group))
         )
         if self.is_folded(group):
@@ -163,7 +162,7 @@ class ReportChapter:
         return Section(self.title, key=self.key, tables=tables, folded=folded, **fields)
 
 
-def _make_ledger_fields(group: RunGroup) -> dict[str, Any]:
+def _make_ledger_fields(group: RunGroup) -> JsonObject:
     """The ledger as matrix and table, with the trails of its figures."""
     analysis = group.analysis
     view = build_ledger_view(analysis)
@@ -171,7 +170,7 @@ def _make_ledger_fields(group: RunGroup) -> dict[str, Any]:
         return {}
     texts = {item.text for item in group.findings}  # no sentence stands twice
     sweep = (replace(item, sentence="") if item.sentence in texts else item for item in view.sweep)
-    fields: dict[str, Any] = {"ledger": replace(view, sweep=tuple(sweep))}
+    fields: JsonObject = {"ledger": replace(view, sweep=tuple(sweep))}
     minor = frozenset((entry.layer, entry.direction) for entry in view.groups if entry.is_minor)
     # the table of parts stands in place of a row for each of hundreds of layers
     if (
@@ -183,22 +182,22 @@ def _make_ledger_fields(group: RunGroup) -> dict[str, Any]:
     return fields | {"trails": pack_trails(build_trails(analysis)) | {"names": names}}
 
 
-def _make_roofline_fields(group: RunGroup) -> dict[str, Any]:
+def _make_roofline_fields(group: RunGroup) -> JsonObject:
     roofline = group.analysis.roofline
     charts = draw_roofline_charts(group.key, roofline, group.colours, group.names)
     peaks = describe_device_peaks(roofline)
     return {"facts": (peaks,) if peaks else (), "charts": charts}
 
 
-def _make_kernel_fields(group: RunGroup) -> dict[str, Any]:
+def _make_kernel_fields(group: RunGroup) -> JsonObject:
     grids = (
         kernels.pack_launches_table(group.study.prepared_runs, group.names),
         study.pack_counters_table(group.runs, group.names),
     )
-    return {"grids": tuple(grid for grid in grids if grid is not None)}
+    return {"grids": tuple(filter(None, grids))}
 
 
-def _make_utilization_fields(group: RunGroup) -> dict[str, Any]:
+def _make_utilization_fields(group: RunGroup) -> JsonObject:
     chart = draw_utilization_chart(f"{group.key}-utilization", [("", group.usages)])
     sampled = (
         *_draw_foreign_samples(group, list_sampled_counters(group.runs)),
@@ -391,7 +390,7 @@ def make_report_sections(group: RunGroup) -> tuple[Section, ...]:
     """Return the chapters of a group that the HTML report has."""
     omitted = {"inference", "values"} if _is_run_by_perfctl(group) else {"inference"}
     sections = (chapter.make_section(group) for chapter in CHAPTERS if chapter.key not in omitted)
-    return tuple(section for section in sections if section is not None)
+    return tuple(filter(None, sections))
 
 
 def list_terminal_tables(group: RunGroup, *, is_complete: bool) -> tuple[Table, ...]:
@@ -405,4 +404,4 @@ def list_terminal_tables(group: RunGroup, *, is_complete: bool) -> tuple[Table, 
         if chapter.key not in omitted
         for table in chapter.list_tables(group)
     )
-    return tuple(table for table in tables if table is not None)
+    return tuple(filter(None, tables))

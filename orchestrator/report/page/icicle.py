@@ -14,8 +14,9 @@ from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import OUTSIDE
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun
 from perfctl.orchestrator.ledger.timing import TimeSpread
+from perfctl.orchestrator.report.charts.charts import Colours
 from perfctl.orchestrator.report.ledger import build_row_trail_key
-from perfctl.orchestrator.report.tables import run_label
+from perfctl.orchestrator.report.tables import JsonObject, ShortNames, run_label
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel
 from perfctl.records.run import format_point
@@ -52,7 +53,7 @@ class IcicleNode:
         return self.own + sum(child.total for child in self.children.values())
 
 
-def build_icicles(analysis: Analysis, colours: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
+def build_icicles(analysis: Analysis, colours: Colours) -> tuple[JsonObject, ...]:
     """Return one view for each batch size whose layers were timed; for reports without layers, one
     a run by kernel family.
 
@@ -75,13 +76,13 @@ def build_icicles(analysis: Analysis, colours: Mapping[str, int]) -> tuple[dict[
     return tuple(_build_family_icicle(run, analysis.names) for run in timed)
 
 
-def _build_layer_icicle(
-    batch: PreparedBatch, colours: Mapping[str, int], names: Mapping[str, str]
-) -> dict[str, Any]:
+def _build_layer_icicle(batch: PreparedBatch, colours: Colours, names: ShortNames) -> JsonObject:
     times, timing = batch.times, batch.timing_run
     assert times is not None and timing is not None
     total = times.total
-    middle = _find_median_steps(total.values)
+    # the step of median time; of an even number the two whose mean is the median
+    ordered = sorted(range(total.count), key=total.values.__getitem__)
+    middle = ordered[(total.count - 1) // 2 : total.count // 2 + 1]
     step = "the median step" if total.over == 1 else "a mean step"
     root = IcicleNode(times.whole.replace("of all steps", f"of {step}"))
     launches = timing.launches if times.basis.startswith("kernels") else ()
@@ -117,17 +118,11 @@ def _build_layer_icicle(
     return _pack_nodes(root, label, f"{times.basis}; {among}")
 
 
-def _find_median_steps(values: Sequence[float]) -> list[int]:
-    """Return the step of median time; of an even number the two whose mean is the median."""
-    ordered = sorted(range(len(values)), key=values.__getitem__)
-    return ordered[(len(values) - 1) // 2 : len(values) // 2 + 1]
-
-
 def _average_steps(spread: TimeSpread, steps: Sequence[int]) -> float:
     return fmean(spread.values[step] for step in steps)
 
 
-def _build_family_icicle(prepared: PreparedRun, names: Mapping[str, str]) -> dict[str, Any]:
+def _build_family_icicle(prepared: PreparedRun, names: ShortNames) -> JsonObject:
     root = IcicleNode("kernel time")
     families = group_by(
         prepared.run.report.kernels,
@@ -141,7 +136,7 @@ def _build_family_icicle(prepared: PreparedRun, names: Mapping[str, str]) -> dic
 
 
 def _sum_kernel_times(
-    kernels: Iterable[Kernel], names: Mapping[str, str], steps: int = 1
+    kernels: Iterable[Kernel], names: ShortNames, steps: int = 1
 ) -> dict[str, float]:
     """Return kernel -> nanoseconds a step."""
     times: dict[str, float] = defaultdict(float)
@@ -151,7 +146,7 @@ def _sum_kernel_times(
     return times
 
 
-def _colour_children(root: IcicleNode, colours: Mapping[str, int]) -> None:
+def _colour_children(root: IcicleNode, colours: Colours) -> None:
     """The parts of a step in the colours of the other charts; where they have none, the longest
     seven in one each."""
     ordered = sorted(root.children.values(), key=lambda node: -node.total)
@@ -179,7 +174,7 @@ def _add_kernels(
     node.own += max(total - sum(kernels.values()), 0.0)
 
 
-def _pack_nodes(root: IcicleNode, label: str, basis: str) -> dict[str, Any]:
+def _pack_nodes(root: IcicleNode, label: str, basis: str) -> JsonObject:
     rows: list[tuple[Any, ...]] = []
 
     def add_node(node: IcicleNode, parent: int) -> None:

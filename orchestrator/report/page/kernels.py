@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from perfctl.orchestrator.counts.counters.work import KernelFlops, is_flop_counter
@@ -31,8 +33,10 @@ from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
     Column,
+    JsonObject,
     LongColumn,
     PackedTable,
+    ShortNames,
     Table,
     amount_cell,
     build_compact_table,
@@ -41,6 +45,7 @@ from perfctl.orchestrator.report.tables import (
     explain_figure_state,
     figure_cell,
     format_state_sign,
+    join_first_names,
     missing_cell,
     name_cell,
     name_column,
@@ -79,25 +84,6 @@ NO_FLOPS = KernelFlops(_NONE, _NONE, _NONE, _NONE, _NONE)
 NAMES = 4
 """Kernel names in a cell; the rest is counted."""
 
-_LAUNCH = (
-    ("run", "", "text", None),
-    ("launch", "", "int", "launch"),
-    ("kernel", "", "code", "name"),
-    ("family", "", "text", None),
-    ("layer", "", "code", "layer"),
-    ("direction", "", "text", "direction"),
-    ("step", "", "int", "step"),
-    ("time", "ns", "time", "duration_ns"),
-    ("start", "ns", "start", "start_ns"),
-    ("grid", "", "text", None),
-    ("block", "", "text", None),
-    ("registers", "", "int", "registers"),
-    ("shared", "B", "int", None),
-    ("stream", "", "int", "stream"),
-    ("device", "", "int", "device_index"),
-)
-"""(label, unit, kind, attribute of a kernel) of the columns of the table of launches."""
-
 
 def group_ncu_advice(run: Run) -> Iterator[tuple[float, str | None, Advice, int]]:
     """Yield (ns that it saves by its estimates, kernel, the result with the largest estimate,
@@ -118,7 +104,7 @@ def group_ncu_advice(run: Run) -> Iterator[tuple[float, str | None, Advice, int]
         yield saved_ns, name, best, len({advice.launch for advice in results})
 
 
-def build_advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
+def build_advice_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
     """One row a kernel and rule, the one that saves the most time first; results that differ in
     figures only are one. ``names``: short kernel names of the report."""
     names_of_all = {kernel.name for run in runs for kernel in run.report.kernels}
@@ -147,14 +133,14 @@ def build_advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table |
                 name_cell(name, names.get(name)) if name else missing_cell("the complete report")
             )
             row = [
-                run_label(run),
+                run,
                 best.rule,
                 best.kind,
                 *(kernel_cell for _ in kernel_column),
                 launches,
                 time_cell(saved_ns or None, "no estimate, or no time of the launches"),
                 none if estimate is None else share_cell(estimate),
-                none if estimate is None else optional_text_cell(best.speedup_scope),
+                none if estimate is None else best.speedup_scope,
                 _fold_advice(best.text),
             ]
             rows.append((saved_ns, estimate or 0, row))
@@ -167,7 +153,7 @@ def _fold_advice(text: str | None) -> Cell:
     return replace(optional_text_cell(visible), folded=folded)
 
 
-def build_instruction_mix_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
+def build_instruction_mix_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
     """One row a kernel: which instructions its warps executed, over all its launches; the most
     instructions first."""
     columns = [
@@ -188,7 +174,7 @@ def build_instruction_mix_table(runs: Sequence[Run], names: Mapping[str, str]) -
             mix = sum((mixes[kernel.launch] for kernel in kernels), Tally[str]())
             short = name_cell(name, names.get(name))
             total = amount_cell(mix.total(), "inst")
-            rows.append([run_label(run), short, len(kernels), total, _mix_cell(mix)])
+            rows.append([run, short, len(kernels), total, _mix_cell(mix)])
     rows.sort(key=lambda row: -row[3].value)
     return build_compact_table("Instruction mix, by opcode", columns, rows)
 
@@ -246,12 +232,13 @@ def _location_cell(line: SourceLine) -> Cell:
     )
 
 
-def build_kernel_summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Table | None:
+def build_kernel_summary(runs: Sequence[PreparedRun], names: ShortNames) -> Table | None:
     """One row a run and kernel name, by its share of the run's kernel time. ``names``: short names
     of the whole page."""
     columns = [
         RUN,
         name_column("kernel"),
+        Column("layer", style="code", note="of its launches", is_optional=True),
         text_column("family", "algorithm family, from the kernel name"),
         Column("launches"),
         time_column("time", "sum over all launches"),
@@ -288,8 +275,9 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) 
                 )
             flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in kernels]
             row = [
-                run_label(run),
+                run,
                 name_cell(name, names.get(name)),
+                _layers_cell(kernels),
                 recognise_family(name) or missing_cell("no pattern matches this name"),
                 len(kernels),
                 time,
@@ -304,9 +292,14 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) 
     return build_compact_table("Kernels by name", columns, [row for _, row in rows])
 
 
-def pack_launches_table(
-    runs: Sequence[PreparedRun], names: Mapping[str, str]
-) -> PackedTable | None:
+def _layers_cell(kernels: Iterable[Kernel]) -> Cell:
+    layers = dict.fromkeys(kernel.layer for kernel in kernels if kernel.layer)
+    if not layers:
+        return missing_cell("of no layer")
+    return name_cell(", ".join(layers), join_first_names(layers, 1))
+
+
+def pack_launches_table(runs: Sequence[PreparedRun], names: ShortNames) -> PackedTable | None:
     """Every launch of the runs; None when there is none. ``state`` of a column: style, mark and
     reason of each value."""
     rows = [(run, kernel) for run in runs for kernel in run.run.report.kernels]
@@ -320,24 +313,7 @@ def pack_launches_table(
     )
 
 
-def _list_launch_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[LongColumn]:
-    kernels = [kernel for _, kernel in rows]
-    computed: dict[str, list[Any]] = {
-        "run": [run_label(run.run) for run, _ in rows],
-        "family": [recognise_family(kernel.name) for kernel in kernels],
-        "grid": [_format_sides(k.grid_x, k.grid_y, k.grid_z) for k in kernels],
-        "block": [_format_sides(k.block_x, k.block_y, k.block_z) for k in kernels],
-        "shared": [_sum_shared_bytes(kernel) for kernel in kernels],
-    }
-    return [
-        (
-            (label, unit, kind),
-            [getattr(kernel, attribute) for kernel in kernels] if attribute else computed[label],
-        )
-        for label, unit, kind, attribute in _LAUNCH
-    ]
-
-
+@lru_cache(maxsize=4096)
 def _format_sides(x: int | None, y: int | None, z: int | None) -> str | None:
     sides = (x, y, z) if z not in (None, 1) else (x, y) if y not in (None, 1) else (x,)
     return None if x is None else "×".join(map(str, sides))
@@ -348,9 +324,45 @@ def _sum_shared_bytes(kernel: Kernel) -> int | None:
     return None if parts == (None, None) else sum(part or 0 for part in parts)
 
 
+LAUNCH_COLUMNS: tuple[tuple[tuple[str, str, str], str | Callable[[Kernel], Any]], ...] = (
+    (("launch", "", "int"), "launch"),
+    (("kernel", "", "code"), "name"),
+    (("family", "", "text"), lambda kernel: recognise_family(kernel.name)),
+    (("layer", "", "code"), "layer"),
+    (("direction", "", "text"), "direction"),
+    (("step", "", "int"), "step"),
+    (("time", "ns", "time"), "duration_ns"),
+    (("start", "ns", "start"), "start_ns"),
+    (
+        ("grid", "", "text"),
+        lambda kernel: _format_sides(kernel.grid_x, kernel.grid_y, kernel.grid_z),
+    ),
+    (
+        ("block", "", "text"),
+        lambda kernel: _format_sides(kernel.block_x, kernel.block_y, kernel.block_z),
+    ),
+    (("registers", "", "int"), "registers"),
+    (("shared", "B", "int"), _sum_shared_bytes),
+    (("stream", "", "int"), "stream"),
+    (("device", "", "int"), "device_index"),
+)
+"""((label, unit, kind), attribute of a kernel or what reads it) of the table of launches."""
+
+
+def _list_launch_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[LongColumn]:
+    kernels = [kernel for _, kernel in rows]
+    return [
+        (("run", "", "text"), [run_label(run.run) for run, _ in rows]),
+        *(
+            (head, list(map(attrgetter(read) if isinstance(read, str) else read, kernels)))
+            for head, read in LAUNCH_COLUMNS
+        ),
+    ]
+
+
 def _pack_counter_columns(
     runs: Sequence[PreparedRun], rows: Sequence[tuple[PreparedRun, Kernel]]
-) -> tuple[list[dict[str, Any]], list[str]]:
+) -> tuple[list[JsonObject], list[str]]:
     """FLOPs made from counters, then the counters themselves as far as they fit."""
     units = {
         counter.name: counter.unit or "" for run in runs for counter in run.run.report.counters
@@ -379,17 +391,16 @@ def _pack_counter_columns(
         counted = {
             name
             for run in runs
-            for kernel_values in run.values.values()
-            for name in kernel_values
-            if kernel_values[name]
+            for values in run.values.values()
+            for name, value in values.items()
+            if value and is_flop_counter(name)
         }
-        counted = {name for name in counted if is_flop_counter(name)}
         counters_shown = [name for name in units if name in counted][:COUNTER_COLUMNS]
     if len(counters_shown) * len(rows) > COUNTER_CELLS:
         counters_shown = []
     for name in counters_shown:
-        values = [run.values.get(kernel.launch, {}).get(name) for run, kernel in rows]
-        columns.append(pack_column(name, units[name], "si", values))
+        of_launches = [run.values.get(kernel.launch, {}).get(name) for run, kernel in rows]
+        columns.append(pack_column(name, units[name], "si", of_launches))
     omitted = len(units) - len(counters_shown)
     return columns, [f"{omitted:,} more counters are in the next table"] if omitted else []
 
@@ -415,7 +426,7 @@ def build_kernel_switch_table(analysis: Analysis) -> Table | None:
     return build_table("Kernels over batch sizes, layers with changes first", columns, rows)
 
 
-def _list_switch_rows(item: LayerKernelSweep, names: Mapping[str, str]) -> Iterator[list[Any]]:
+def _list_switch_rows(item: LayerKernelSweep, names: ShortNames) -> Iterator[list[Any]]:
     starts = {switch.after.batch: switch for switch in item.switches}
     stretches: list[list[LayerKernelSet]] = []
     for kernels in item.sets:
@@ -424,13 +435,12 @@ def _list_switch_rows(item: LayerKernelSweep, names: Mapping[str, str]) -> Itera
         stretches[-1].append(kernels)
     for stretch in stretches:
         first, switch = stretch[0], starts.get(stretch[0].batch)
-        tail = f" and {len(first.kernels) - NAMES} more" if len(first.kernels) > NAMES else ""
-        short = ", ".join(names.get(name, name) for name in first.kernels[:NAMES])
+        short = join_first_names((names.get(name, name) for name in first.kernels), NAMES)
         yield [
             name_cell(item.name),
             ", ".join(str(kernels.batch) for kernels in stretch),
-            text_cell(describe_algorithm(first.algorithm)),
-            name_cell(", ".join(first.kernels), short + tail),
+            describe_algorithm(first.algorithm),
+            name_cell(", ".join(first.kernels), short),
             figure_cell(first.flops_per_sample, "FLOP"),
             figure_cell(first.bytes_per_sample, "B"),
             _describe_kernel_change(switch)

@@ -4,65 +4,34 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from importlib import resources
-from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from perfctl.orchestrator.counts.hardware.peaks import DevicePeaks
 from perfctl.orchestrator.report.numbers import bind_units_to_numbers
 from perfctl.orchestrator.report.page.records import split_long_note
-from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.orchestrator.report.tables import TURNING
-from perfctl.records.run import Run
 
-if TYPE_CHECKING:
-    from perfctl.orchestrator.report.view import View
-
-_CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160), *TURNING), "\ufffd")
+_CONTROL = re.compile(
+    f"[{''.join(map(chr, (*range(9), 11, 12, *range(14, 32), *range(127, 160), *TURNING)))}]"
+)
 """What HTML forbids, what a terminal that shows the file would obey, and what turns a
 line around."""
 
 
-def render_run_report(
-    runs: Sequence[Run],
-    *,
-    generated_at: str,
-    title: str | None = None,
-    peaks: Sequence[DevicePeaks] = (),
-    caution: str | None = None,
-    begun: Callable[[str, int, int], None] = lambda what, done, total: None,
-) -> str:
-    """HTML of the page for these runs; ``peaks`` are measured roofs. The same arguments give the
-    same bytes.
+def render_view(view: object, template: str = "view.html") -> str:
+    """Return a view as an HTML report. The same view gives the same bytes.
 
-    ``begun`` is told of each study that is drawn.
-    ``caution``: a sentence about runs of the database that are not among ``runs``; None if there
-    are none.
+    template: "run.html" for the view of runs, "calculator.html" for that of
+    ``report.calculator.page_view``, "sweeps.html" for a folder's pages and sweeps as
+    'perfctl serve' lists them.
     """
-    view = build_report_view(
-        runs, generated_at=generated_at, title=title, peaks=peaks, caution=caution, begun=begun
-    )
-    return render_runs_view(view)
-
-
-def render_runs_view(view: View) -> str:
-    """Return the view of runs, from ``page_view``, as an HTML report."""
-    return _render_template("run.html", view)
-
-
-def render_view(view: View) -> str:
-    """Return a view as an HTML report. The same view gives the same bytes."""
-    return _render_template("view.html", view)
-
-
-def render_calculator(view: object) -> str:
-    """HTML of the calculator, from ``report.calculator.page_view``. The same view gives the
-    same bytes."""
-    return _render_template("calculator.html", view)
+    text = _make_jinja_environment().get_template(template).render(page=view)
+    clean_text = _CONTROL.sub("\ufffd", text)
+    # a report may hold half a surrogate pair
+    return clean_text.encode("utf-8", "replace").decode("utf-8")
 
 
 def compute_calculator_digest() -> str:
@@ -70,18 +39,6 @@ def compute_calculator_digest() -> str:
     body = "{% extends 'calculator.html' %}{% block body %}{% endblock %}"
     page = _make_jinja_environment().from_string(body).render(page={"title": ""})
     return page.partition("script-src '")[2].partition("'")[0]
-
-
-def render_folder_listing(view: Mapping[str, Any]) -> str:
-    """HTML of a folder's pages and sweeps, as 'perfctl serve' shows them."""
-    return _render_template("sweeps.html", view)
-
-
-def _render_template(template: str, view: object) -> str:
-    text = _make_jinja_environment().get_template(template).render(page=view)
-    clean_text = text.translate(_CONTROL)
-    # a report may hold half a surrogate pair
-    return clean_text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _make_jinja_environment() -> Environment:

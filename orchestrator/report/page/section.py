@@ -11,7 +11,7 @@ from perfctl.orchestrator.report.ledger.matrix import LedgerMatrix
 from perfctl.orchestrator.report.ledger.page import LedgerView
 from perfctl.orchestrator.report.page.about import CAUTIONED, ORIGINS
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.tables import PackedTable
+from perfctl.orchestrator.report.tables import JsonObject, PackedTable
 from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
@@ -26,8 +26,8 @@ class Section(View):
     """As ``trail.packed`` makes them; "names": short kernel name -> complete name."""
     grids: tuple[PackedTable, ...] = ()
     """Long tables that are drawn a screen at a time."""
-    timelines: tuple[dict[str, Any], ...] = ()
-    icicles: tuple[dict[str, Any], ...] = ()
+    timelines: tuple[JsonObject, ...] = ()
+    icicles: tuple[JsonObject, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     """Facts on which all runs agree."""
     commands: tuple[tuple[str, str], ...] = ()

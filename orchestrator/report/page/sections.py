@@ -36,8 +36,8 @@ OPEN_GROUPS = 3
 def build_report_view(
     runs: Iterable[Run],
     *,
-    generated_at: str,
-    title: str | None,
+    generated_at: str = "",
+    title: str | None = None,
     peaks: Sequence[DevicePeaks] = (),
     caution: str | None = None,
     begun: Callable[[str, int, int], None] = lambda what, done, total: None,

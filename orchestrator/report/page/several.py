@@ -16,8 +16,8 @@ from perfctl.orchestrator.ledger.usage.inference import (
 )
 from perfctl.orchestrator.ledger.usage.readings import UsageShare
 from perfctl.orchestrator.report.charts.charts import (
-    BatchSeries,
     Chart,
+    ChartLine,
     LegendEntry,
     draw_batch_chart,
 )
@@ -172,7 +172,10 @@ def _executed_ratio_cell(analysis: Analysis, batch: int | None) -> Cell:
     executed = sum_figures(row.executed for row in compared)
     estimate = sum(row.estimated.value or 0 for row in compared)
     share = (executed.value or 0) / estimate
-    title = f"{format_all_digits(executed.value or 0)} / {format_all_digits(estimate)} FLOP in {len(compared)} ledger rows"
+    title = (
+        f"{format_all_digits(executed.value or 0)} / {format_all_digits(estimate)} FLOP in "
+        f"{len(compared)} ledger rows"
+    )
     return Cell(
         format_state_sign(executed) + format_ratio(share),
         title,
@@ -195,10 +198,10 @@ def _draw_rate_chart(
     entries: Sequence[_OverviewEntry], names: Sequence[str], note: str
 ) -> tuple[Chart, ...]:
     lines = [
-        BatchSeries(name, tuple(entry.rates), tuple(entry.rates.values()), colour=colour)
+        ChartLine(name, entry.rates, colour)
         for name, entry, colour in zip(names, entries, COLOURS, strict=False)
     ]
-    values = [value for line in lines for value in line.values]
+    values = [value for line in lines for value in line.points.values()]
     chart = draw_batch_chart(
         "overview-rate",
         "Samples per second, by batch size",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from perfctl.orchestrator.ledger.sweep import BatchPoint
@@ -27,13 +27,13 @@ from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     PackedTable,
+    ShortNames,
     Table,
     amount_cell,
     build_compact_table,
     decimal_cell,
     missing_cell,
     name_column,
-    number_cell,
     optional_text_cell,
     pack_long_table,
     rate_cell,
@@ -184,7 +184,7 @@ def build_operator_tables(runs: Sequence[Run]) -> Iterator[Table | None]:
         totals = sum_times_by_run(operations) if group.quantity else {}
         rows = [
             [
-                run_label(run),
+                run,
                 item.name,
                 item.category,
                 item.layer and text_cell(item.layer),
@@ -232,7 +232,7 @@ def build_ranges_table(runs: Sequence[Run]) -> Table | None:
     totals.sort(key=lambda item: (-(item.gpu_ns or 0), -item.host_ns, item.name))
     rows = [
         [
-            run_label(item.run),
+            item.run,
             item.name,
             item.domain,
             item.times,
@@ -285,7 +285,7 @@ def build_api_calls_table(runs: Sequence[Run]) -> Table | None:
             mean = item.total_ns / item.calls if item.calls else None
         rows.append(
             [
-                run_label(run),
+                run,
                 item.domain,
                 item.name,
                 item.calls,
@@ -302,14 +302,10 @@ def build_api_calls_table(runs: Sequence[Run]) -> Table | None:
 def build_copy_tables(runs: Sequence[Run]) -> tuple[Table | None, ...]:
     """Return the memory copies by kind, kinds of memory and pair of GPUs, as far as the report
     states them, and what unified memory moved."""
-    pairs = [(run_label(run), item) for run in runs for item in run.report.copies]
-    moved = [pair for pair in pairs if is_unified_memory_migration(pair[1])]
-    copied = [pair for pair in pairs if not is_unified_memory_migration(pair[1])]
-    listed = _build_copies_table("Copies and memsets", copied)
+    notes = dict.fromkeys(_describe_slow_copies(runs))
     return (
-        listed
-        and replace(listed, notes=(*listed.notes, *dict.fromkeys(_describe_slow_copies(runs)))),
-        _build_copies_table("Migrations of unified memory", moved),
+        _build_copies_table("Copies and memsets", runs, notes, is_migrated=False),
+        _build_copies_table("Migrations of unified memory", runs, is_migrated=True),
     )
 
 
@@ -318,8 +314,16 @@ def is_unified_memory_migration(item: Copy) -> bool:
     return item.kind.startswith("unified ")
 
 
-def _build_copies_table(caption: str, copied: Sequence[tuple[str, Copy]]) -> Table | None:
-    kinds = group_by(copied, lambda pair: (pair[0], describe_copy_route(pair[1])))
+def _build_copies_table(
+    caption: str, runs: Sequence[Run], notes: Iterable[str] = (), *, is_migrated: bool
+) -> Table | None:
+    moved = (
+        (run_label(run), item)
+        for run in runs
+        for item in run.report.copies
+        if is_unified_memory_migration(item) == is_migrated
+    )
+    kinds = group_by(moved, lambda pair: (pair[0], describe_copy_route(pair[1])))
     columns = [
         RUN,
         text_column("copy"),
@@ -333,13 +337,13 @@ def _build_copies_table(caption: str, copied: Sequence[tuple[str, Copy]]) -> Tab
         sizes = [item.bytes for _, item in pairs if item.bytes is not None]
         times = [item.duration_ns for _, item in pairs if item.duration_ns is not None]
         speed = compute_copy_rate([item for _, item in pairs])
-        rate_cell = missing_cell("no copy has both a size and a time")
-        if speed is not None:
-            rate_cell = number_cell(format_si(speed, "B/s"), format_all_digits(speed, "B/s"), speed)
+        rate = amount_cell(
+            speed, "B/s", "no copy has both a size and a time", partial(format_si, unit="B/s")
+        )
         sums = (sum(sizes) if sizes else None, sum(times) if times else None)
-        rows.append([*key, len(pairs), *sums, rate_cell])
+        rows.append([*key, len(pairs), *sums, rate])
     rows.sort(key=lambda row: -(row[4] or 0))
-    return build_compact_table(caption, columns, rows)
+    return build_compact_table(caption, columns, rows, notes)
 
 
 def compute_copy_rate(copies: Iterable[Copy]) -> float | None:
@@ -362,8 +366,8 @@ def _describe_slow_copies(runs: Sequence[Run]) -> Iterator[str]:
                 fix = " Pinned memory is faster." if "pageable" in route else ""
                 yield (
                     f"{route}: large copies move {format_si(speed, 'B/s')}, "
-                    f"{format_percent(speed / link)} of the {format_si(link, 'B/s')} that 16 lanes of PCIe "
-                    f"{generation}.0 carry one way.{fix}"
+                    f"{format_percent(speed / link)} of the {format_si(link, 'B/s')} that 16 "
+                    f"lanes of PCIe {generation}.0 carry one way.{fix}"
                 )
 
 
@@ -381,7 +385,7 @@ def build_summaries_table(runs: Sequence[Run]) -> Table | None:
     """Ready-made figures of a report, unchanged."""
     columns = [RUN, text_column("figure"), Column("value"), text_column("unit")]
     rows = [
-        [run_label(run), text_cell(item.name), _summary_cell(item, run), item.unit]
+        [run, item.name, _summary_cell(item, run), item.unit]
         for run in runs
         for item in run.report.summaries
     ]
@@ -414,7 +418,7 @@ def build_steps_table(runs: Sequence[Run]) -> Table | None:
     ]
     rows = [
         [
-            run_label(run),
+            run,
             item.phase,
             item.number,
             item.duration_ns,
@@ -427,7 +431,7 @@ def build_steps_table(runs: Sequence[Run]) -> Table | None:
     return build_compact_table("Steps and phases", columns, rows)
 
 
-def pack_counters_table(runs: Sequence[Run], short: Mapping[str, str]) -> PackedTable | None:
+def pack_counters_table(runs: Sequence[Run], short: ShortNames) -> PackedTable | None:
     """Counters by kernel name and metric: smallest and largest over the launches. ``short``:
     kernel names."""
     values: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)

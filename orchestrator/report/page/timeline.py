@@ -7,11 +7,11 @@ kernels take 0.9 MB.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -26,9 +26,10 @@ from perfctl.orchestrator.ledger.usage.intervals import (
     has_start_and_duration,
 )
 from perfctl.orchestrator.ledger.usage.run_usage import project_ranges_on_gpus
+from perfctl.orchestrator.report.charts.charts import Colours
 from perfctl.orchestrator.report.charts.study import list_sampled_counters
 from perfctl.orchestrator.report.numbers import format_bytes, format_time
-from perfctl.orchestrator.report.tables import encode_differences, run_label
+from perfctl.orchestrator.report.tables import JsonObject, ShortNames, encode_integers, run_label
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
@@ -56,8 +57,8 @@ class TimelineBar(NamedTuple):
     length: int
     name: str
     place: _Place | None
-    text: str
-    range: int | None
+    text: str = ""
+    range: int | None = None
     """``Range.number`` of the range itself, or of the one that launched it."""
     height: int = 100
     """Of a counter: percent of the scale."""
@@ -78,17 +79,13 @@ class _TimelineTrack:
     """Row of each bar."""
 
 
-class _KeyNumbers(dict[Any, int]):
-    """A new key gets the next number."""
-
-    def __missing__(self, key: Any) -> int:
-        self[key] = number = len(self)
-        return number
+KeyNumbers = defaultdict[Any, int]
+"""Name, text or place -> its number in a view; a new key gets the next."""
 
 
 def build_timelines(
-    runs: Sequence[Run], colours: Mapping[str, int], short: Mapping[str, str]
-) -> tuple[dict[str, Any], ...]:
+    runs: Sequence[Run], colours: Colours, short: ShortNames
+) -> tuple[JsonObject, ...]:
     """Return a view for each run with start times, in order; ncu has none (it runs kernels one by
     one, many times each).
 
@@ -126,10 +123,10 @@ def _build_timeline(
     run: Run,
     tracks: Sequence[_TimelineTrack],
     room: int,
-    colours: Mapping[str, int],
-    hues: Mapping[str, int],
-    complete: Mapping[str, str],
-) -> dict[str, Any]:
+    colours: Colours,
+    hues: Colours,
+    complete: ShortNames,
+) -> JsonObject:
     opened, part_name = _find_opening_span(run)
     notes = [_limit_bars(tracks, room, opened[0] if opened else 0), *map(_assign_lanes, tracks)]
     if len(tuple(run.report.op_calls)) == CALLS_MAX:
@@ -140,7 +137,7 @@ def _build_timeline(
     begin, end = min(bar.start for bar in bars), max(bar.end for bar in bars)
     if opened is None or opened[1] - opened[0] > NEARLY_ALL * (end - begin):
         opened, part_name = (begin, end), "all of it"
-    names, texts, places = _KeyNumbers({"": 0}), _KeyNumbers({"": 0}), _KeyNumbers({None: 0})
+    names, texts, places = (KeyNumbers(count(1).__next__, {first: 0}) for first in ("", "", None))
     ranges = [bar.range for track in tracks if track.kind == "range" for bar in track.bars]
     of_range = {number: index for index, number in enumerate(ranges, 1)}
     packed = [_pack_track(track, begin, names, texts, places, of_range) for track in tracks]
@@ -167,8 +164,8 @@ def _build_timeline(
 
 def _build_legend(
     run: Run,
-    colours: Mapping[str, int],
-    hues: Mapping[str, int],
+    colours: Colours,
+    hues: Colours,
     names: Mapping[str, int],
     places: Iterable[_Place | None],
     has_others: bool,
@@ -194,8 +191,8 @@ def _limit_bars(tracks: Sequence[_TimelineTrack], room: int, begin: int) -> str 
         track.bars = [bar for bar in track.bars if bar.end >= begin and bar.start <= end]
     drawn = sum(len(track.bars) for track in tracks)
     return (
-        f"the drawing has {drawn:,} of {total:,} bars, those in {format_time(end - begin)}, to limit the "
-        "file size; 'perfctl trace RUN --whole' has all"
+        f"the drawing has {drawn:,} of {total:,} bars, those in {format_time(end - begin)}, to "
+        "limit the file size; 'perfctl trace RUN --whole' has all"
     )
 
 
@@ -247,15 +244,11 @@ def _make_range_tracks(run: Run) -> Iterator[_TimelineTrack]:
     calls = [
         call
         for call in run.report.op_calls
-        if call.start_ns is not None
-        and call.duration_ns is not None
-        and (call.thread, call.start_ns) not in ranges
+        if has_start_and_duration(call) and (call.thread, call.start_ns) not in ranges
     ]
     for call in calls:
         row_key = None if call.layer is None else (call.layer, call.direction)
-        bar = TimelineBar(
-            call.start_ns or 0, call.duration_ns or 0, call.name[:1000], row_key, "", None
-        )
+        bar = TimelineBar(get_start_ns(call), call.duration_ns or 0, call.name[:1000], row_key)
         threads[call.thread].append(bar)
     kinds = [name for name, rows in (("ranges", ranges), ("calls", calls)) if rows]
     for number, bars in enumerate(
@@ -290,7 +283,7 @@ def _make_projected_tracks(run: Run) -> Iterator[_TimelineTrack]:
         )
 
 
-def _make_stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_TimelineTrack]:
+def _make_stream_tracks(run: Run, short: ShortNames) -> Iterator[_TimelineTrack]:
     streams: dict[tuple[str, int, int], list[TimelineBar]] = defaultdict(list)
     for kernel in (kernel for kernel in run.report.kernels if has_start_and_duration(kernel)):
         bar = TimelineBar(
@@ -307,11 +300,10 @@ def _make_stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Timelin
         stream = -1 if kernel.stream is None else kernel.stream
         streams["kernel", kernel.device_index or 0, stream].append(bar)
     for copy in run.report.copies:
-        if copy.start_ns is not None and copy.duration_ns is not None:
+        if has_start_and_duration(copy):
             moved = format_bytes(copy.bytes) if copy.bytes is not None else "size not recorded"
-            bar = TimelineBar(
-                copy.start_ns, copy.duration_ns, f"copy {copy.kind}", None, moved, None
-            )
+            start, length = get_start_ns(copy), copy.duration_ns or 0
+            bar = TimelineBar(start, length, f"copy {copy.kind}", None, moved)
             stream = -1 if copy.stream is None else copy.stream
             streams["copy", copy.device_index or 0, stream].append(bar)
     has_several = len({device for _, device, _ in streams}) > 1
@@ -335,15 +327,10 @@ def _make_counter_tracks(run: Run) -> Iterator[_TimelineTrack]:
         _, _, show = counters[name]
         unit, largest = get_counter_unit(samples[0]), max(value for _, value in points)
         scale = 100 if unit == "%" else largest
+        percent = (scale or 1) / 100
         bars = [
             TimelineBar(
-                begin,
-                round(period),
-                name,
-                None,
-                show(value),
-                None,
-                round(100 * value / (scale or 1)),
+                begin, round(period), name, None, show(value), height=round(value / percent)
             )
             for begin, value in points
         ]
@@ -378,7 +365,7 @@ def _find_layer_pass(item: Kernel | Range) -> _Place | None:
     return ("", "optimizer") if working else None
 
 
-def _choose_colour(layer_pass: _Place, colours: Mapping[str, int]) -> int:
+def _choose_colour(layer_pass: _Place, colours: Colours) -> int:
     layer, _ = layer_pass
     return colours.get(layer, OTHER) if layer else colours.get("optimizer", NO_LAYER)
 
@@ -402,11 +389,11 @@ def _assign_lanes(track: _TimelineTrack) -> str | None:
 def _pack_track(
     track: _TimelineTrack,
     begin: int,
-    names: _KeyNumbers,
-    texts: _KeyNumbers,
-    places: _KeyNumbers,
+    names: KeyNumbers,
+    texts: KeyNumbers,
+    places: KeyNumbers,
     of_range: Mapping[int | None, int],
-) -> dict[str, Any]:
+) -> JsonObject:
     """s start (differences), d length, n name, t text, y place, l row, h height, r range, from 1
     (differences)."""
     bars = track.bars
@@ -417,34 +404,12 @@ def _pack_track(
         "device": track.device,
         "lanes": max(track.lanes, default=0) + 1,
         "count": len(bars),
-        "s": encode_leb128(encode_differences([bar.start - begin for bar in bars])),
-        "d": encode_leb128([bar.length for bar in bars]),
-        "n": encode_leb128([names[bar.name] for bar in bars]),
-        "t": encode_leb128([texts[bar.text] for bar in bars]),
-        "y": encode_leb128([places[bar.place] for bar in bars]),
-        "l": encode_leb128(track.lanes),
-        "h": encode_leb128([bar.height for bar in bars]) if track.kind == "counter" else "",
-        "r": ""
-        if track.kind == "range"
-        else encode_leb128(encode_differences(ranges), signed=True),
+        "s": encode_integers([bar.start - begin for bar in bars], differences=True),
+        "d": encode_integers([bar.length for bar in bars]),
+        "n": encode_integers([names[bar.name] for bar in bars]),
+        "t": encode_integers([texts[bar.text] for bar in bars]),
+        "y": encode_integers([places[bar.place] for bar in bars]),
+        "l": encode_integers(track.lanes),
+        "h": encode_integers([bar.height for bar in bars]) if track.kind == "counter" else "",
+        "r": "" if track.kind == "range" else encode_integers(ranges, differences=True),
     }
-
-
-def encode_leb128(values: Sequence[int], *, signed: bool = False) -> str:
-    """LEB128 (seven bits a byte, the lowest first, the eighth says that more follow) in base64; ""
-    for zeros alone.
-
-    ``signed``: 0, -1, 1, -2, ... as 0, 1, 2, 3, ... before.
-    """
-    import numpy as np
-
-    numbers = np.asarray(values, np.int64)
-    if not numbers.any():
-        return ""
-    bits = ((numbers << 1) ^ (numbers >> 63) if signed else numbers).astype(np.uint64)
-    groups = bits[:, None] >> np.arange(0, 64, 7, dtype=np.uint64)
-    is_used = groups > 0
-    is_used[:, 0] = True
-    groups &= np.uint64(127)
-    groups[:, :-1] |= is_used[:, 1:].astype(np.uint64) << np.uint64(7)
-    return b64encode(groups[is_used].astype(np.uint8).tobytes()).decode("ascii")

@@ -3,8 +3,7 @@ figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from math import floor
 
 from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts
@@ -33,6 +32,7 @@ from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
     Column,
+    ShortNames,
     Table,
     amount_cell,
     build_compact_table,
@@ -116,7 +116,7 @@ def build_busy_table(runs: Sequence[RunUsage]) -> Table | None:
     ]
     rows = [
         [
-            run_label(item.run),
+            item.run,
             text_cell(item.device),
             "all" if item.stream is None else item.stream,
             item.launches,
@@ -167,12 +167,11 @@ def build_phases_table(runs: Sequence[Run]) -> Table | None:
                 *[missing_cell(_SPLIT)] * 2,
             ]
         name = item.phase if item.part is None else f"its {item.part}"
-        rows.append([run_label(item.run), text_cell(name), *exact, *times])
-    table = build_compact_table("Prefill and decode", columns, rows)
-    if table is None or not any(step.partial for run in runs for step in run.report.served_steps):
-        return table
-    note = f"Time per token and tokens/s: unknown; {PARTIAL}."
-    return replace(table, notes=(*table.notes, note))
+        rows.append([item.run, name, *exact, *times])
+    notes = []
+    if any(step.partial for run in runs for step in run.report.served_steps):
+        notes.append(f"Time per token and tokens/s: unknown; {PARTIAL}.")
+    return build_compact_table("Prefill and decode", columns, rows, notes)
 
 
 def build_passes_table(runs: Sequence[Run]) -> Table | None:
@@ -198,8 +197,8 @@ def build_passes_table(runs: Sequence[Run]) -> Table | None:
     uses = [use for run in runs for use in measure_passes(run)]
     rows = [
         [
-            run_label(use.run),
-            text_cell(_PASSES[use.direction]),
+            use.run,
+            _PASSES[use.direction],
             use.layers or missing_cell("no layer is known"),
             use.launches,
             time_cell(use.running_ns, "not timed"),
@@ -210,7 +209,6 @@ def build_passes_table(runs: Sequence[Run]) -> Table | None:
         ]
         for use in uses
     ]
-    table = build_compact_table("Forward and backward", columns, rows)
     communicating = {id(use.run): use.run for use in uses if use.collective_ns}
     breakdowns = [RunUsage(run).breakdown for run in communicating.values()]
     notes = [
@@ -220,7 +218,7 @@ def build_passes_table(runs: Sequence[Run]) -> Table | None:
     ]
     if not any(use.queries for use in uses) and any(has_attention_kernels(use.run) for use in uses):
         notes.append(f"Tokens per call: unknown; {_NO_QUERIES}.")
-    return table and replace(table, notes=(*table.notes, *notes))
+    return build_compact_table("Forward and backward", columns, rows, notes)
 
 
 def _tokens_cell(queries: AttentionQueries | None) -> Cell:
@@ -296,7 +294,7 @@ def build_device_samples_table(runs: Sequence[RunUsage]) -> Table | None:
     none = "not sampled"
     rows = [
         [
-            run_label(item.run),
+            item.run,
             count_cell(item.device, _NO_DEVICE),
             item.count,
             usage_share_cell(UsageShare(item.utilisation, item.span)),
@@ -329,9 +327,8 @@ def build_counter_means_table(runs: Sequence[Run]) -> Table | None:
     ).items():
         cells = {mean.counter: _counter_mean_cell(mean) for mean in of_part}
         samples = max(mean.samples for mean in of_part)
-        head = [run_label(of_part[0].run), count_cell(device, _NO_DEVICE), text_cell(part), samples]
+        head = [of_part[0].run, count_cell(device, _NO_DEVICE), part, samples]
         rows.append([*head, *(cells.get(name, missing_cell("no sample inside")) for name in names)])
-    listed = build_compact_table("Hardware counters over time", columns, rows)
     notes = [
         "The samples are of the whole GPU, with every process on it. A layer or kernel has a row "
         f"only where it runs alone for {SEVERAL} samples or longer."
@@ -341,7 +338,7 @@ def build_counter_means_table(runs: Sequence[Run]) -> Table | None:
         notes.append(
             f"Not measured: activity of {', '.join(absent)}, which no sampled counter has."
         )
-    return listed and replace(listed, notes=(*listed.notes, *notes))
+    return build_compact_table("Hardware counters over time", columns, rows, notes)
 
 
 def _counter_mean_cell(mean: CounterMean) -> Cell:
@@ -364,10 +361,10 @@ def build_causes_table(runs: RunVerdicts) -> Table | None:
     ]
     rows = [
         [
-            run_label(run),
-            text_cell(cause.rule),
+            run,
+            cause.rule,
             share_cell(cause.share),
-            *map(text_cell, (cause.of, cause.sentence, cause.todo, cause.confidence)),
+            *(cause.of, cause.sentence, cause.todo, cause.confidence),
         ]
         for run, verdicts in runs
         for cause in verdicts
@@ -403,7 +400,7 @@ def build_energy_table(runs: Sequence[RunUsage]) -> Table | None:
         source = f"{item.source}, every {format_seconds(item.period_ns or 0)}"
         rows.append(
             [
-                run_label(item.run),
+                item.run,
                 count_cell(item.device, _NO_DEVICE),
                 amount_cell(item.joules, "J", none),
                 time_cell(item.span_ns, none),
@@ -415,7 +412,7 @@ def build_energy_table(runs: Sequence[RunUsage]) -> Table | None:
                     item.per_token, "J", (item.token_reason or none) if has_steps else no_step
                 ),
                 amount_cell(item.delay_product, "J·s", no_step),
-                text_cell(source if item.reason is None else item.reason),
+                source if item.reason is None else item.reason,
             ]
         )
     return build_compact_table("Energy", columns, rows)
@@ -436,7 +433,7 @@ def build_recorded_memory_table(runs: Sequence[Run]) -> Table | None:
     ]
     rows = [
         [
-            text_cell(f"{moment} {quantity.replace('_', ' ')}"),
+            f"{moment} {quantity.replace('_', ' ')}",
             *(
                 size_cell(of_run.get((moment, quantity)), "this run did not record it")
                 for _, of_run in figures
@@ -484,7 +481,7 @@ def build_utilization_table(runs: Sequence[RunUsage]) -> Table | None:
             item.tensor_pipe,
         )
         cores = rate_cell(item.host_cores, "", item.host_reason)
-        rows.append([run_label(item.run), *map(usage_share_cell, shares), cores])
+        rows.append([item.run, *map(usage_share_cell, shares), cores])
     return build_compact_table("GPU and CPU utilization", columns, rows)
 
 
@@ -500,15 +497,7 @@ def usage_share_cell(share: UsageShare) -> Cell:
     )
 
 
-def _idle_cause_cell(ns: int, window_ns: int) -> Cell:
-    return time_cell(
-        ns, note=f"{format_percent(ns / window_ns)} of the time" if window_ns else None
-    )
-
-
-def build_idle_gap_tables(
-    runs: Sequence[RunUsage], names: Mapping[str, str]
-) -> tuple[Table | None, ...]:
+def build_idle_gap_tables(runs: Sequence[RunUsage], names: ShortNames) -> tuple[Table | None, ...]:
     """Causes of the time without a kernel, and the longest waits with the kernels around them."""
     idle = [item for run in runs for item in run.idle if item.count]
     device = [Column("device")] if len({item.device for item in idle}) > 1 else []
@@ -522,10 +511,17 @@ def build_idle_gap_tables(
     ]
     rows = [
         [
-            run_label(item.run),
+            item.run,
             *(text_cell(item.device) for _ in device),
             item.count,
-            *(_idle_cause_cell(item.by_cause.get(cause, 0), item.window_ns) for cause in causes),
+            *(
+                time_cell(
+                    item.by_cause.get(cause, 0),
+                    note=f"{format_percent(item.by_cause.get(cause, 0) / item.window_ns)} of the "
+                    "time",
+                )
+                for cause in causes
+            ),
             item.window_ns,
         ]
         for item in idle
@@ -545,13 +541,13 @@ def build_idle_gap_tables(
     }
     waits = [
         [
-            run_label(item.run),
+            item.run,
             wait.length_ns,
             wait.start_ns - begun[item.run.id],
             wait.cause,
             _kernel_name_cell(wait.after, "the capture range begins here", names),
             _kernel_name_cell(wait.before, "the capture range ends here", names),
-            text_cell(wait.around) if wait.around else missing_cell("no open range"),
+            wait.around or missing_cell("no open range"),
         ]
         for item in idle
         for wait in item.largest
@@ -562,7 +558,7 @@ def build_idle_gap_tables(
     )
 
 
-def _kernel_name_cell(kernel: Kernel | None, reason: str, names: Mapping[str, str]) -> Cell:
+def _kernel_name_cell(kernel: Kernel | None, reason: str, names: ShortNames) -> Cell:
     if kernel is None:
         return missing_cell(reason)
     layer = f" ({kernel.layer} {kernel.direction or ''}".rstrip() + ")" if kernel.layer else ""
@@ -603,5 +599,5 @@ def build_memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
         of_host = (item.host, item.host_all)
         if any(value is not None for value in (*of_device, *of_host)):
             estimates = (item.weights, item.outputs)
-            rows.append([run_label(item.run), *estimates, *of_device, item.device_total, *of_host])
+            rows.append([item.run, *estimates, *of_device, item.device_total, *of_host])
     return build_compact_table("Memory: estimate, allocator and device", columns, rows)

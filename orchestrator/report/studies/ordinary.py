@@ -21,7 +21,7 @@ CHAPTERS = (*(chapter.key for chapter in chapters.CHAPTERS), *TITLES, "points", 
 
 def build_page_sections_subject(runs: Sequence[Run]) -> StudySubject:
     """Return a chapter for each section of the page of these runs: "sweep", "operators" ..."""
-    page = build_report_view(runs, generated_at="", title=None)
+    page = build_report_view(runs)
     groups = tuple(page.chapters)
     keys = dict.fromkeys(section.key for group in groups for section in group.chapters)
     return StudySubject(

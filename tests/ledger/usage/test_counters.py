@@ -3,8 +3,9 @@ kernels have a mean, and what no counter measured."""
 
 from perfctl.orchestrator.ledger.usage.counters import compute_counter_means
 from perfctl.orchestrator.report.charts.study import draw_sample_charts, list_sampled_counters
-from perfctl.orchestrator.report.page.timeline import build_timelines, encode_leb128
+from perfctl.orchestrator.report.page.timeline import build_timelines
 from perfctl.orchestrator.report.page.usage import build_counter_means_table
+from perfctl.orchestrator.report.tables import encode_integers
 from perfctl.records.report import CounterSample, Kernel, Step
 from tests.make.synthetic import make_run
 from tests.make.tables import table
@@ -96,5 +97,5 @@ def test_charts_of_activity_come_before_those_of_other_counters():
 def test_the_timeline_draws_a_bar_of_each_sample_on_a_scale(name, unit, top):
     (view,) = build_timelines([sampled(name, unit, 5)], {}, {})
     (track,) = (track for track in view["tracks"] if track["kind"] == "counter")
-    assert track["h"] == encode_leb128([100 * value // top for value in range(5)])
-    assert track["d"] == encode_leb128([MS] * 5)
+    assert track["h"] == encode_integers([100 * value // top for value in range(5)])
+    assert track["d"] == encode_integers([MS] * 5)

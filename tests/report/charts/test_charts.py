@@ -24,7 +24,7 @@ from perfctl.orchestrator.report.charts.charts import (
     make_axes,
     render_svg,
 )
-from perfctl.orchestrator.report.charts.files import DrawnChart, Picture, collect_charts
+from perfctl.orchestrator.report.charts.files import Picture, collect_charts
 from perfctl.orchestrator.report.charts.relations import (
     draw_all_relation_charts,
     draw_correlation_charts,
@@ -35,10 +35,12 @@ from tests.make.synthetic import make_run
 
 def drawing(label: str = "conv2", name: str = "s1-test") -> str:
     lines = [
-        charts.BatchSeries(
-            label, (16, 32, 64), (1.0, 2.0, 4.0), (0.9, 1.9, 3.9), (1.1, 2.2, 4.5), 0
+        charts.ChartLine(
+            label,
+            {16: 1.0, 32: 2.0, 64: 4.0},
+            bounds={16: (0.9, 1.1), 32: (1.9, 2.2), 64: (3.9, 4.5)},
         ),
-        charts.BatchSeries("other", (16, 64), (3.0, 1.0), colour=1),
+        charts.ChartLine("other", {16: 3.0, 64: 1.0}, 1),
     ]
     chart = charts.draw_batch_chart(name, "what it shows", lines, str)
     assert chart is not None
@@ -170,13 +172,9 @@ def of_store(name: str, folder: Path) -> dict[str, Picture]:
         return charts_of(DATA / "recorded-speedup" / "lstm_cpu.json")
     if name == "bench":
         points = load_bench_points(file=DATA / "bench-cpu" / "bench.json")
-        found: dict[str, DrawnChart] = draw_correlation_charts(points) | draw_all_relation_charts(
-            list_observations(points)
-        )
-    else:
-        ingest_paths(STORES[name], folder / "perfctl.db")
-        found = draw_available_charts(PlotOptions(store=folder / "perfctl.db"))
-    return {key: Picture(chart) for key, chart in found.items()}
+        return draw_correlation_charts(points) | draw_all_relation_charts(list_observations(points))
+    ingest_paths(STORES[name], folder / "perfctl.db")
+    return draw_available_charts(PlotOptions(store=folder / "perfctl.db"))
 
 
 def labelled(axis: Any, ends: tuple[float, float]) -> set[str]:
@@ -201,7 +199,8 @@ def test_every_log_axis_of_every_chart_of_the_recordings_has_two_labelled_ticks(
     assert found
     logarithmic = 0
     for key, chart in found.items():
-        figure = chart.figure  # as perfctl plot writes it
+        _ = chart.png  # as perfctl plot writes it
+        figure = chart.figure
         for axes in figure.axes:
             for axis, ends in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
                 if axis.get_scale() == "log":
@@ -221,9 +220,9 @@ def test_a_chart_of_few_points_of_a_bench_says_that_its_correlations_may_be_chan
         draw_correlation_charts,
         lambda some: draw_all_relation_charts(list_observations(some)),
     ):
-        few: dict[str, DrawnChart] = made(nine)
+        few: dict[str, Picture] = made(nine)
         assert few and {"mlp (9)" in (chart.warning or "") for chart in few.values()} == {True}
-        many: dict[str, DrawnChart] = made([*enough["vgg"], *enough["mlp"]])
+        many: dict[str, Picture] = made([*enough["vgg"], *enough["mlp"]])
         assert many and {chart.warning for name, chart in many.items() if "parameters" in name} == {
             None
         }

@@ -39,7 +39,7 @@ from perfctl.orchestrator.report.calculator import (
     ListedDevice,
     build_calculator_page,
 )
-from perfctl.orchestrator.report.page.page import render_calculator
+from perfctl.orchestrator.report.page.page import render_view
 from perfctl.workloads.models.plan import format_canonical_spec, parse_spec_settings
 from tests.report import calculator_points as points
 
@@ -181,7 +181,7 @@ def view(known: CalculatorContents) -> CalculatorView:
 
 @pytest.fixture(scope="module")
 def written(view: CalculatorView) -> str:
-    return render_calculator(view)
+    return render_view(view, "calculator.html")
 
 
 def steps(machine: Machine) -> Iterator[StepMeasurement]:
@@ -264,7 +264,8 @@ def test_where_the_time_goes_is_where_the_layers_shares_say(
     file = tmp_path / "c.html"
     grid = view.data["grid"] | {"measured": []}
     file.write_text(
-        render_calculator(replace(view, data={**view.data, "grid": grid})), encoding="utf-8"
+        render_view(replace(view, data={**view.data, "grid": grid}), "calculator.html"),
+        encoding="utf-8",
     )
     rng = random.Random(22)
     choices = [

@@ -84,12 +84,12 @@ def stated(part: View) -> list[Finding]:
 
 
 def view(runs: Sequence[Run]) -> View:
-    first, *_ = build_report_view(runs, generated_at=MADE, title=None).chapters
+    first, *_ = build_report_view(runs, generated_at=MADE).chapters
     return first
 
 
 def test_several_models_are_one_part_of_the_page_and_their_details_are_folded() -> None:
-    page = build_report_view(sweep(*TWO), generated_at=MADE, title=None)
+    page = build_report_view(sweep(*TWO), generated_at=MADE)
     joint, *details = page.chapters
     assert page.title == joint.title == "Inference: fast_net, slow_net"
     assert [part.is_folded for part in (joint, *details)] == [False, True, True]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import perfctl
-from scripts.proof.pages import judge_text
+from scripts.proof.pages import compare_roundings, judge_text
 
 DATA = Path(__file__).parents[2] / "data"
 REPORTS = (
@@ -34,9 +34,9 @@ def find_texts(pattern: str, html: str) -> list[str]:
 
 
 def find_cells(html: str) -> Iterator[str]:
-    """Yield the cells of tables, also of those of one row, without starts of launches, which are no
-    quantity of findings."""
-    yield from find_texts("<dd[^>]*>(.*?)</dd>", html)
+    """Yield text, tab and title of the cells of tables, also of those of one row, without starts of
+    launches, which are no quantity of findings."""
+    yield from map(describe_cell, re.findall("<dd\\b.*?</dd>", html, re.DOTALL))
     for table in re.findall("<table.*?</table>", html, re.DOTALL):
         head, _, body = table.partition("</thead>")
         heads = find_texts("<th[^>]*>(.*?)</th>", head.rpartition("<tr")[2])
@@ -44,7 +44,25 @@ def find_cells(html: str) -> Iterator[str]:
             for place, cell in enumerate(re.findall("<t[dh]\\b.*?</t[dh]>", row, re.DOTALL)):
                 is_start = place < len(heads) and heads[place].startswith("start")
                 if cell.startswith("<td") and not is_start:
-                    yield from find_texts("(.*)", cell)[:1]
+                    yield describe_cell(cell)
+
+
+def describe_cell(cell: str) -> str:
+    title = re.match('<[^>]*title="([^"]*)"', cell)
+    return f"{find_texts('(.*)', cell)[0]}\t{unescape(title[1]) if title else ''}"
+
+
+@pytest.mark.parametrize(
+    ("cell", "faults"),
+    [
+        ("466 ms\t465,500,000 ns", 1),
+        ("466 ms\t465,912,000 ns", 0),
+        ("466 ms\t", 1),
+        ("465 ms\t465,400,000 ns", 0),
+    ],
+)
+def test_another_last_digit_is_a_fault_unless_the_full_value_is_another(cell, faults):
+    assert len(list(compare_roundings(["It takes 465 ms."], [cell]))) == faults
 
 
 @pytest.mark.parametrize("report", REPORTS)

@@ -16,7 +16,8 @@ from perfctl.orchestrator.report.ledger.roofline import (
     describe_roofline_bound,
     draw_roofline_charts,
 )
-from perfctl.orchestrator.report.page.page import render_run_report
+from perfctl.orchestrator.report.page.page import render_view
+from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.records.report import Counter
 from perfctl.records.run import Run
 from tests.make import synthetic
@@ -156,7 +157,8 @@ def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_s
     assert draw_roofline_charts("s1", roofs, {}) == ()
     table = build_roofline_tables(roofs)[1]
     assert any("no DRAM bytes were measured" in note for note in table.notes)
-    page = render_run_report([synthetic.cpu_run(1, 16)], generated_at=WHEN)
+    view = build_report_view([synthetic.cpu_run(1, 16)], generated_at=WHEN)
+    page = render_view(view, "run.html")
     assert "perfctl has no published peaks for CPUs" in page and "--peaks measured" in page
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
-from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -12,27 +10,14 @@ from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report.page import timeline
 from perfctl.orchestrator.report.page.about import build_missing_values_table
+from perfctl.orchestrator.report.tables import encode_integers
 from perfctl.records.report import Copy, Gap, Kernel, OpCall, Range
 from tests.make import synthetic
-
-
-def decoded(text: str, count: int) -> list[int]:
-    """LEB128 numbers; nothing stands for zeros alone."""
-    if not text:
-        return [0] * count
-    found, value, bits = [], 0, 0
-    for byte in b64decode(text):
-        value |= (byte & 127) << bits
-        bits += 7
-        if byte < 128:
-            found.append(value)
-            value = bits = 0
-    assert len(found) == count
-    return found
+from tests.report.outline import read_integers
 
 
 def column(track: dict[str, Any], key: str) -> list[int]:
-    return decoded(track[key], track["count"])
+    return read_integers(track[key], track["count"], differences=key in "sr")
 
 
 def track_of(view: dict[str, Any], title: str) -> dict[str, Any]:
@@ -46,7 +31,7 @@ def bars(view: dict[str, Any], title: str) -> list[tuple[int, int, str, int]]:
     names = [view["names"][number] for number in column(track, "n")]
     return list(
         zip(
-            accumulate(column(track, "s")),
+            column(track, "s"),
             column(track, "d"),
             names,
             column(track, "l"),
@@ -57,9 +42,7 @@ def bars(view: dict[str, Any], title: str) -> list[tuple[int, int, str, int]]:
 
 def of_range(track: dict[str, Any]) -> list[int]:
     """Place among the host ranges, -1 for none."""
-    return [
-        n - 1 for n in accumulate(-(v + 1) // 2 if v % 2 else v // 2 for v in column(track, "r"))
-    ]
+    return [n - 1 for n in column(track, "r")]
 
 
 def test_operators_and_waits_stand_inside_of_the_ranges_of_their_thread_each_once() -> None:
@@ -227,7 +210,8 @@ def test_kernels_without_a_time_are_counted_and_not_drawn() -> None:
 
 @pytest.mark.parametrize("values", [[], [0, 0], [1, 127, 128, 16_384, 2**35 + 3, 0], [9]])
 def test_packed_integers_are_read_back(values: list[int]) -> None:
-    assert decoded(timeline.encode_leb128(values), len(values)) == values
+    assert read_integers(encode_integers(values), len(values)) == values
     both = [value * (-1) ** place for place, value in enumerate(values)]
-    zigzag = decoded(timeline.encode_leb128(both, signed=True), len(both))
-    assert [-(v + 1) // 2 if v % 2 else v // 2 for v in zigzag] == both
+    assert (
+        read_integers(encode_integers(both, differences=True), len(both), differences=True) == both
+    )
