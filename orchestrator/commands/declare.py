@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from textwrap import wrap
@@ -52,6 +53,29 @@ Sweep = Annotated[int | None, Option("Only this sweep.")]
 Runs = Annotated[
     Sequence[int], Option("Only these runs (repeatable).", names=("--run",), metavar="N")
 ]
+DECLARATIONS = {
+    "bench": "bench.GROUP",
+    "dlprof": "profile.DLPROF",
+    "doctor": "prepare.DOCTOR",
+    "exercise": "exercise.GROUP",
+    "image": "prepare.IMAGES",
+    "infer": "profile.INFER",
+    "ncu": "profile.NCU",
+    "nsys": "profile.NSYS",
+    "open": "ingest.OPEN",
+    "prepare": "prepare.PREPARE",
+    "replay": "profile.REPLAY",
+    "runs": "query.RUNS",
+    "scrub": "ingest.SCRUB",
+    "serve": "report.SERVE",
+    "show": "ledger.SHOW",
+    "slurm": "slurm.GROUP",
+    "study": "study.GROUP",
+    "torch": "profile.TORCH",
+    "trace": "export.TRACE",
+}
+"""Command -> module of this package and name of its declaration there, unless it is COMMAND in a
+module of its own name."""
 OUTPUT_FILES = ("out", "junit", "markdown", "page")
 """Options that name a file to write."""
 HtmlReport = Annotated[Path | None, Option("Write an HTML report.", "Output")]
@@ -125,6 +149,12 @@ class Group:
     """The command of a word that the group does not list; None if there is none."""
     line: str = ""
     """Its line in the list of a group; empty: the first sentence of ``help``."""
+
+
+def load_declaration(name: str) -> Any:
+    """Return a declared command, or group of them, by its name."""
+    module, _, attribute = DECLARATIONS.get(name, f"{name}.COMMAND").partition(".")
+    return getattr(import_module(f"perfctl.orchestrator.commands.{module}"), attribute)
 
 
 def check_output_files(options: Any) -> None:
