@@ -24,6 +24,7 @@ from perfctl.orchestrator.commands.declare import (
     Force,
     Group,
     Option,
+    Store,
 )
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT
@@ -464,11 +465,6 @@ def list_skip_reasons(request: BenchRequest) -> list[str]:
     ]
 
 
-def _raise_if_incomplete(result: BenchResult | BenchRequest, events: Events) -> None:
-    if isinstance(result, BenchResult):
-        result.check()
-
-
 @dataclass(frozen=True, slots=True)
 class BenchShowOptions:
     """Show the measured networks, and what their times depend on.
@@ -484,7 +480,7 @@ class BenchShowOptions:
     ] = None
     _: KW_ONLY
     family: Annotated[str | None, Option("Only this family: vgg, resnet, inception or mlp.")] = None
-    store: Annotated[Path, Option("Results database.")] = DEFAULT_STORE
+    store: Store = DEFAULT_STORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -545,7 +541,7 @@ class BenchExportOptions:
     out: Annotated[Path, Option("FILE.json.", "Output")] = Path("bench.json")
     _: KW_ONLY
     force: Force = False
-    store: Annotated[Path, Option("Results database.")] = DEFAULT_STORE
+    store: Store = DEFAULT_STORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -581,9 +577,7 @@ GROUP = Group(
     "Benchmark families of networks, and show what their time depends on. perfctl bench FILE is "
     "short for bench run FILE.",
     {
-        "run": Command(
-            BenchOptions, run_or_plan_bench, build_bench_view, check=_raise_if_incomplete
-        ),
+        "run": Command(BenchOptions, run_or_plan_bench, build_bench_view),
         "show": Command(BenchShowOptions, load_points_and_correlations, build_points_view),
         "export": Command(
             BenchExportOptions, write_points_file, build_export_view, has_document=False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,16 @@ from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    runtime_checkable,
+)
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.events import SILENT
@@ -49,6 +59,13 @@ MemoryLimit = Annotated[
     ),
 ]
 CommandLine = Annotated[str, Option("What was typed, ready to paste.", filled_from="line")]
+WorkloadWords = Annotated[Sequence[str], Option("Options for the workload.", filled_from="rest")]
+ProgramWords = Annotated[
+    Sequence[str] | None,
+    Option(
+        "Command of your script, with {batch} in place of the batch size.", filled_from="program"
+    ),
+]
 Sweep = Annotated[int | None, Option("Only this sweep.")]
 Runs = Annotated[
     Sequence[int], Option("Only these runs (repeatable).", names=("--run",), metavar="N")
@@ -89,6 +106,20 @@ PeaksOf = Annotated[
 ]
 
 
+@runtime_checkable
+class CheckedResult(Protocol):
+    """A result that knows what went wrong."""
+
+    def check(self) -> None:
+        """Raise the error that gives another exit code than 0."""
+
+
+def raise_own_problem(result: object, events: Events) -> None:
+    """Raise what the result's own ``check`` raises, if it has one."""
+    if isinstance(result, CheckedResult):
+        result.check()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Command(Generic[Options, Result]):
     """A command: ``run`` turns options into a result, ``view`` turns the result into words."""
@@ -105,7 +136,7 @@ class Command(Generic[Options, Result]):
     """Its view is also printed as Markdown and LaTeX."""
     has_json: bool = True
     """Its result is also printed as JSON."""
-    check: Callable[[Result, Events], None] = lambda result, events: None
+    check: Callable[[Result, Events], None] = raise_own_problem
     """Called when the result is printed: raises the error that gives another exit code than 0."""
     common: tuple[str, ...] = ()
     """Fields that ``--help`` lists first, in this order; empty: those with ``is_common``."""
@@ -209,6 +240,12 @@ def make_api_function(
     ]
     call_command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     return call_command
+
+
+def suggest_report_command(store: Path) -> str:
+    """Return what to type when runs were stored."""
+    option = "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"
+    return f"Next: perfctl report{option}"
 
 
 def parse_percentage(text: str) -> float:

@@ -27,6 +27,7 @@ from perfctl.orchestrator.commands.declare import (
     Option,
     Store,
     make_api_function,
+    suggest_report_command,
 )
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.files import find_user_folder
@@ -269,10 +270,7 @@ def _yield_summary_lines(done: IngestResult) -> Iterator[str]:
         else:
             yield from (_describe_single_run(path, written) for written in runs)
     if any(written.new for _, written in done.taken):
-        store_option = (
-            "" if done.store == DEFAULT_STORE else f" --store {shlex.quote(str(done.store))}"
-        )
-        yield f"Wrote {done.store}. Next: perfctl report{store_option}"
+        yield f"Wrote {done.store}. {suggest_report_command(done.store)}"
 
 
 def _format_row_counts(runs: Sequence[WrittenRun]) -> str:
@@ -402,7 +400,12 @@ class Opened:
     """The results database; None if it was removed."""
     forgotten: tuple[Path, ...] = ()
     """Folders that were removed."""
-    is_partial: IngestResult | None = None
+    ingested: IngestResult | None = None
+
+    def check(self) -> None:
+        """Raise PartlyDone if some files could not be read."""
+        if self.ingested is not None:
+            self.ingested.check()
 
 
 def open_reports(options: OpenOptions, events: Events) -> Opened:
@@ -482,23 +485,14 @@ def build_opened_view(opened: Opened) -> View:
     )
 
 
-def raise_if_partial(opened: Opened, events: Events) -> None:
-    """Raise PartlyDone if some files could not be read."""
-    if opened.is_partial is not None:
-        opened.is_partial.check()
-
-
 COMMAND = Command(
     IngestOptions,
     ingest_reports,
     build_ingest_lines,
     build_ingest_output,
     has_document=False,
-    check=lambda done, events: done.check(),
 )
 ingest = make_api_function(IngestOptions, ingest_reports)
 SCRUB = Command(ScrubOptions, scrub_to_copy, build_scrub_view, has_document=False)
 scrub = make_api_function(ScrubOptions, scrub_to_copy)
-OPEN = Command(
-    OpenOptions, open_reports, build_opened_view, has_document=False, check=raise_if_partial
-)
+OPEN = Command(OpenOptions, open_reports, build_opened_view, has_document=False)
