@@ -18,7 +18,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -34,9 +34,6 @@ from perfctl.orchestrator.errors import (
 )
 from perfctl.records.errors import ReportError
 from perfctl.version import __version__
-
-if TYPE_CHECKING:
-    pass
 
 COMPLETING = "_PERFCTL_COMPLETE"
 """Set by the shell that asks what may follow."""

@@ -357,14 +357,9 @@ def plan_point_sweep(request: BenchRequest, point: PointToMeasure) -> SweepReque
     )
 
 
-def ingest_bench_folders(
-    runs: Path, store: Path, command_line: str = "", *, memory_limit: str | int | None = None
-) -> tuple[str, ...]:
+def ingest_bench_folders(runs: Path, store: Path, command_line: str) -> tuple[str, ...]:
     """Ingest the run folders that a bench left, its parts too; runs nothing. Return why folders
-    could not be read.
-
-    ``memory_limit``: as in ``ingest``.
-    """
+    could not be read."""
     tasks = [
         IngestTask(
             ReportSource(folder, folder),
@@ -374,7 +369,7 @@ def ingest_bench_folders(
         for folder in (path.parent for path in sorted(runs.rglob("run.json")))
     ]
     with keep_complete_runs(store, "points"):
-        settings = IngestSettings(store, limit=memory.parse_memory_limit(memory_limit))
+        settings = IngestSettings(store, limit=memory.parse_memory_limit(None))
         outcomes = [outcome for _, outcome in ingest_run_folders(tasks, settings)]
     return tuple(outcome.text for outcome in outcomes if isinstance(outcome, ReportFailed))
 

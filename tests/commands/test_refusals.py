@@ -180,14 +180,9 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
             "`gate` must be 0 or more",
         ),
         (
-            lambda store: perfctl.compare(store, store, gate=float("inf")),
-            "`gate` must be 0 or more",
-        ),
-        (
             lambda store: perfctl.compare("nothing", store, store=store),
             "is not a file, and not a sweep or run",
         ),
-        (lambda store: perfctl.compare("nothing", store, store=store), "sweep:1"),
         (
             lambda store: perfctl.compare("nothing", store, store="none.db"),
             "Name an existing file, folder or database",
