@@ -42,7 +42,7 @@ Record = TypeVar("Record")
 
 FLOPS = "1 multiply-add counts as 2 FLOPs. null means a missing value, never 0."
 OUTPUTS = {
-    "runs": "orchestrator.commands.runs:StoredRun[]",
+    "runs": "orchestrator.commands.query:StoredRun[]",
     "show": "orchestrator.report.ledger.rows:ShownRun",
     "show-source": "records.report:SourceLine[]",
     "ledger": "orchestrator.report.ledger.rows:LedgerOutput",
@@ -60,7 +60,7 @@ OUTPUTS = {
     "report": "orchestrator.commands.report:WrittenReport",
     "plot": "orchestrator.commands.plot:Plotted",
     "plot-list": "orchestrator.commands.plot:ChartName[]",
-    "trace": "orchestrator.commands.trace:Trace",
+    "trace": "orchestrator.commands.export:Trace",
     "export": "orchestrator.commands.export:Exported",
     "export-dataset": "orchestrator.commands.export:Dataset",
     "calculator": "orchestrator.commands.calculator:CalculatorPage",
@@ -70,7 +70,7 @@ OUTPUTS = {
     "ncu-cost": "orchestrator.ingest.sweep:NcuCost",
     "infer": "orchestrator.ingest.sweep:ModelSwept[]",
     "infer-commands": "orchestrator.ingest.sweep:ModelCommand[]",
-    "speedup": "orchestrator.compare.speedup:Speedup[]",
+    "speedup": "orchestrator.compare.speedup:NetworkSpeedup[]",
     "bench": "orchestrator.commands.bench:BenchResult",
     "bench-design": "orchestrator.commands.bench:BenchRequest",
     "bench-export": "orchestrator.commands.bench:ExportedPoints",
@@ -84,9 +84,9 @@ OUTPUTS = {
     "slurm-status": "orchestrator.launch.cluster.status:ArrayStatus",
     "slurm-gather": "orchestrator.ingest.gather:Gathered",
     "slurm-cancel": "orchestrator.launch.cluster.status:Cancelled",
-    "image": "orchestrator.commands.image:ImageDefinition",
+    "image": "orchestrator.commands.prepare:ImageDefinition",
     "ingest": "orchestrator.commands.ingest:IngestOutput",
-    "open": "orchestrator.commands.open:Opened",
+    "open": "orchestrator.commands.ingest:Opened",
     "mfu": "orchestrator.report.mfu:MfuOutput",
     "gate": "orchestrator.report.gate:GateOutput",
     "history": "orchestrator.compare.history:History",

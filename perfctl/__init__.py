@@ -16,19 +16,16 @@ if TYPE_CHECKING:
     from perfctl.frames import counters, kernels, layer_calls, ledger
     from perfctl.orchestrator.commands.calculator import calculator
     from perfctl.orchestrator.commands.compare import compare
-    from perfctl.orchestrator.commands.doctor import doctor
-    from perfctl.orchestrator.commands.export import export
+    from perfctl.orchestrator.commands.export import export, trace
     from perfctl.orchestrator.commands.gate import gate
     from perfctl.orchestrator.commands.history import history
-    from perfctl.orchestrator.commands.ingest import ingest
+    from perfctl.orchestrator.commands.ingest import ingest, scrub
     from perfctl.orchestrator.commands.mfu import mfu
     from perfctl.orchestrator.commands.plot import charts, plot
     from perfctl.orchestrator.commands.predict import predict, predict_generation
-    from perfctl.orchestrator.commands.prepare import prepare
+    from perfctl.orchestrator.commands.prepare import doctor, prepare
     from perfctl.orchestrator.commands.profile import dlprof, ncu, nsys, replay, sweep, torch
     from perfctl.orchestrator.commands.report import report
-    from perfctl.orchestrator.commands.scrub import scrub
-    from perfctl.orchestrator.commands.trace import trace
     from perfctl.orchestrator.errors import PerfctlError
     from perfctl.orchestrator.estimate.flops.registered import register_flops
     from perfctl.orchestrator.estimate.session import estimate
@@ -83,11 +80,11 @@ _HOME = {
     "calculator": f"{_COMMANDS}.calculator",
     "charts": f"{_COMMANDS}.plot",
     "compare": f"{_COMMANDS}.compare",
-    "doctor": f"{_COMMANDS}.doctor",
+    "doctor": f"{_COMMANDS}.prepare",
     "estimate": "perfctl.orchestrator.estimate.session",
     "plot": f"{_COMMANDS}.plot",
-    "scrub": f"{_COMMANDS}.scrub",
-    "trace": f"{_COMMANDS}.trace",
+    "scrub": f"{_COMMANDS}.ingest",
+    "trace": f"{_COMMANDS}.export",
     "export": f"{_COMMANDS}.export",
     "gate": f"{_COMMANDS}.gate",
     "history": f"{_COMMANDS}.history",

@@ -198,6 +198,7 @@ def test_the_paths_that_contributing_names_are_there() -> None:
         "KERNEL_BASIS",
         "GPUS",
         "SOURCES",
+        "DECLARATIONS",
         "GROUPS",
         "OUTPUTS",
         "TOOLS",

@@ -13,7 +13,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.redact import escape_hidden_letters, find_hidden_letters, mask_secrets
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
     from perfctl.orchestrator.outputs import JsonLists
     from perfctl.orchestrator.report.tables import Table
@@ -48,13 +48,6 @@ def _make_console(*, error: bool = False) -> Console:
 def print_result_line(text: str) -> None:
     """One line of the command's result."""
     print(escape_control_characters(text))
-
-
-def print_renderable(renderable: RenderableType, width: int | None = None) -> None:
-    """A table or text of the command's result; ``width``: None for that of the output."""
-    console = _make_console()
-    console.width = width or console.width
-    console.print(renderable)
 
 
 def format_command_line() -> str:
@@ -144,9 +137,10 @@ def print_view(
         document = answer if answer.document is None else answer.document()
         print_raw_text(FORMS[form](_name_options_in_view(document, name_options)))
         return
-    columns = max(measure_output_width(), answer.least_width)
-    for block in draw_view(_name_options_in_view(answer, name_options), columns):
-        print_renderable(block, columns)
+    console = _make_console()
+    console.width = max(console.width, answer.least_width)
+    for block in draw_view(_name_options_in_view(answer, name_options), console.width):
+        console.print(block)
     for line in answer.lines:
         print_result_line(line)
 
@@ -192,23 +186,9 @@ def check_document_format(form: str | None, as_json: bool) -> str | None:
     return form
 
 
-def flush_output() -> None:
-    """What was printed reaches whoever reads it now: the command goes on for long."""
-    sys.stdout.flush()
-
-
-def measure_output_width() -> int:
-    """Columns of the output."""
-    return int(_make_console().width)
-
-
 def print_note(text: str) -> None:
     """What is going on; never part of the result."""
     print(escape_control_characters(text), file=sys.stderr, flush=True)
-
-
-def print_warning(text: str) -> None:
-    print_note(f"warning: {text}")
 
 
 def print_error(text: str) -> None:

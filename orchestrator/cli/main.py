@@ -18,8 +18,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -35,10 +34,6 @@ from perfctl.orchestrator.errors import (
 )
 from perfctl.records.errors import ReportError
 from perfctl.version import __version__
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.commands.declare import Command as Declared
-    from perfctl.orchestrator.commands.declare import Group
 
 COMPLETING = "_PERFCTL_COMPLETE"
 """Set by the shell that asks what may follow."""
@@ -104,21 +99,6 @@ GROUPS = {
     },
 }
 """Group of the list of commands -> command or group of commands -> its line."""
-DECLARATIONS = {
-    "nsys": "profile.NSYS",
-    "ncu": "profile.NCU",
-    "torch": "profile.TORCH",
-    "dlprof": "profile.DLPROF",
-    "infer": "profile.INFER",
-    "replay": "profile.REPLAY",
-    "study": "study.GROUP",
-    "bench": "bench.GROUP",
-    "exercise": "exercise.GROUP",
-    "slurm": "slurm.GROUP",
-    "image": "image.GROUP",
-}
-"""Command -> module below ``commands`` and name of its declaration there, unless it is COMMAND in a
-module of its own name."""
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 
@@ -147,20 +127,14 @@ def build_application(only: str | None = None) -> typer.Typer:
     app.callback()(_accept_root_options)
     if only in ("--help", "--version"):
         return app
+    from perfctl.orchestrator.commands.declare import load_declaration
+
     for name, line in COMMANDS.items():
         if only in (None, name):
             commands.register_declared_command(app, name, line, load_declaration(name))
         else:
             app.command(name, help=line)(_do_nothing)
     return app
-
-
-def load_declaration(name: str) -> Declared[Any, Any] | Group:
-    """Return a declared command, or group of them, by its name."""
-    module, _, attribute = DECLARATIONS.get(name, f"{name}.COMMAND").partition(".")
-    commands_module = import_module(f"perfctl.orchestrator.commands.{module}")
-    declared: Declared[Any, Any] | Group = getattr(commands_module, attribute)
-    return declared
 
 
 def read_typed_words(arguments: Sequence[str]) -> Sequence[str]:

@@ -24,6 +24,7 @@ from perfctl.orchestrator.commands.declare import (
     Force,
     Group,
     Option,
+    Store,
 )
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT
@@ -356,14 +357,9 @@ def plan_point_sweep(request: BenchRequest, point: PointToMeasure) -> SweepReque
     )
 
 
-def ingest_bench_folders(
-    runs: Path, store: Path, command_line: str = "", *, memory_limit: str | int | None = None
-) -> tuple[str, ...]:
+def ingest_bench_folders(runs: Path, store: Path, command_line: str) -> tuple[str, ...]:
     """Ingest the run folders that a bench left, its parts too; runs nothing. Return why folders
-    could not be read.
-
-    ``memory_limit``: as in ``ingest``.
-    """
+    could not be read."""
     tasks = [
         IngestTask(
             ReportSource(folder, folder),
@@ -373,7 +369,7 @@ def ingest_bench_folders(
         for folder in (path.parent for path in sorted(runs.rglob("run.json")))
     ]
     with keep_complete_runs(store, "points"):
-        settings = IngestSettings(store, limit=memory.parse_memory_limit(memory_limit))
+        settings = IngestSettings(store, limit=memory.parse_memory_limit(None))
         outcomes = [outcome for _, outcome in ingest_run_folders(tasks, settings)]
     return tuple(outcome.text for outcome in outcomes if isinstance(outcome, ReportFailed))
 
@@ -464,11 +460,6 @@ def list_skip_reasons(request: BenchRequest) -> list[str]:
     ]
 
 
-def _raise_if_incomplete(result: BenchResult | BenchRequest, events: Events) -> None:
-    if isinstance(result, BenchResult):
-        result.check()
-
-
 @dataclass(frozen=True, slots=True)
 class BenchShowOptions:
     """Show the measured networks, and what their times depend on.
@@ -484,7 +475,7 @@ class BenchShowOptions:
     ] = None
     _: KW_ONLY
     family: Annotated[str | None, Option("Only this family: vgg, resnet, inception or mlp.")] = None
-    store: Annotated[Path, Option("Results database.")] = DEFAULT_STORE
+    store: Store = DEFAULT_STORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -545,7 +536,7 @@ class BenchExportOptions:
     out: Annotated[Path, Option("FILE.json.", "Output")] = Path("bench.json")
     _: KW_ONLY
     force: Force = False
-    store: Annotated[Path, Option("Results database.")] = DEFAULT_STORE
+    store: Store = DEFAULT_STORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -581,9 +572,7 @@ GROUP = Group(
     "Benchmark families of networks, and show what their time depends on. perfctl bench FILE is "
     "short for bench run FILE.",
     {
-        "run": Command(
-            BenchOptions, run_or_plan_bench, build_bench_view, check=_raise_if_incomplete
-        ),
+        "run": Command(BenchOptions, run_or_plan_bench, build_bench_view),
         "show": Command(BenchShowOptions, load_points_and_correlations, build_points_view),
         "export": Command(
             BenchExportOptions, write_points_file, build_export_view, has_document=False

@@ -9,13 +9,24 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    runtime_checkable,
+)
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.events import SILENT
@@ -48,10 +59,40 @@ MemoryLimit = Annotated[
     ),
 ]
 CommandLine = Annotated[str, Option("What was typed, ready to paste.", filled_from="line")]
+WorkloadWords = Annotated[Sequence[str], Option("Options for the workload.", filled_from="rest")]
+ProgramWords = Annotated[
+    Sequence[str] | None,
+    Option(
+        "Command of your script, with {batch} in place of the batch size.", filled_from="program"
+    ),
+]
 Sweep = Annotated[int | None, Option("Only this sweep.")]
 Runs = Annotated[
     Sequence[int], Option("Only these runs (repeatable).", names=("--run",), metavar="N")
 ]
+DECLARATIONS = {
+    "bench": "bench.GROUP",
+    "dlprof": "profile.DLPROF",
+    "doctor": "prepare.DOCTOR",
+    "exercise": "exercise.GROUP",
+    "image": "prepare.IMAGES",
+    "infer": "profile.INFER",
+    "ncu": "profile.NCU",
+    "nsys": "profile.NSYS",
+    "open": "ingest.OPEN",
+    "prepare": "prepare.PREPARE",
+    "replay": "profile.REPLAY",
+    "runs": "query.RUNS",
+    "scrub": "ingest.SCRUB",
+    "serve": "report.SERVE",
+    "show": "ledger.SHOW",
+    "slurm": "slurm.GROUP",
+    "study": "study.GROUP",
+    "torch": "profile.TORCH",
+    "trace": "export.TRACE",
+}
+"""Command -> module of this package and name of its declaration there, unless it is COMMAND in a
+module of its own name."""
 OUTPUT_FILES = ("out", "junit", "markdown", "page")
 """Options that name a file to write."""
 HtmlReport = Annotated[Path | None, Option("Write an HTML report.", "Output")]
@@ -63,6 +104,20 @@ PeaksOf = Annotated[
         names=("--peaks",),
     ),
 ]
+
+
+@runtime_checkable
+class CheckedResult(Protocol):
+    """A result that knows what went wrong."""
+
+    def check(self) -> None:
+        """Raise the error that gives another exit code than 0."""
+
+
+def raise_own_problem(result: object, events: Events) -> None:
+    """Raise what the result's own ``check`` raises, if it has one."""
+    if isinstance(result, CheckedResult):
+        result.check()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +136,7 @@ class Command(Generic[Options, Result]):
     """Its view is also printed as Markdown and LaTeX."""
     has_json: bool = True
     """Its result is also printed as JSON."""
-    check: Callable[[Result, Events], None] = lambda result, events: None
+    check: Callable[[Result, Events], None] = raise_own_problem
     """Called when the result is printed: raises the error that gives another exit code than 0."""
     common: tuple[str, ...] = ()
     """Fields that ``--help`` lists first, in this order; empty: those with ``is_common``."""
@@ -125,6 +180,12 @@ class Group:
     """The command of a word that the group does not list; None if there is none."""
     line: str = ""
     """Its line in the list of a group; empty: the first sentence of ``help``."""
+
+
+def load_declaration(name: str) -> Any:
+    """Return a declared command, or group of them, by its name."""
+    module, _, attribute = DECLARATIONS.get(name, f"{name}.COMMAND").partition(".")
+    return getattr(import_module(f"perfctl.orchestrator.commands.{module}"), attribute)
 
 
 def check_output_files(options: Any) -> None:
@@ -179,6 +240,12 @@ def make_api_function(
     ]
     call_command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     return call_command
+
+
+def suggest_report_command(store: Path) -> str:
+    """Return what to type when runs were stored."""
+    option = "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"
+    return f"Next: perfctl report{option}"
 
 
 def parse_percentage(text: str) -> float:

@@ -149,6 +149,11 @@ class EstimateResult:
     problem: str | None
     """Where a trace stopped early, and what the output covers then."""
 
+    def check(self) -> None:
+        """Raise PartlyDone if a trace stopped early."""
+        if self.problem is not None:
+            raise PartlyDone(self.problem, None)
+
 
 def run_estimate(options: EstimateOptions, events: Events) -> EstimateResult:
     """Trace the model, and apply the formulas."""
@@ -289,16 +294,9 @@ def build_estimate_view(result: EstimateResult) -> View:
     return build_generation_view(output, has_layers=has_layers)
 
 
-def raise_if_trace_stopped(result: EstimateResult, events: Events) -> None:
-    """Raise PartlyDone if a trace stopped early."""
-    if result.problem is not None:
-        raise PartlyDone(result.problem, None)
-
-
 COMMAND = Command(
     EstimateOptions,
     run_estimate,
     build_estimate_view,
     get_json_output,
-    check=raise_if_trace_stopped,
 )

@@ -111,6 +111,12 @@ class MarkedClass:
     is_key: bool
     out: Path | None
 
+    def check(self) -> None:
+        """Raise PartlyDone if a sheet could not be marked."""
+        if self.failed:
+            total = len(self.failed) + len(self.sheets)
+            raise PartlyDone(f"{len(self.failed)} of {total} sheets could not be marked")
+
 
 def write_exercise_sheet(options: NewSheetOptions, events: Events) -> WrittenSheet:
     """Draw the exercise and write the sheet."""
@@ -247,19 +253,10 @@ def _build_sheet_tables(sheets: Sequence[MarkedSheet], *, is_key: bool) -> Itera
             yield of_sheet
 
 
-def raise_if_unmarked(marked: MarkedClass, events: Events) -> None:
-    """Raise PartlyDone if a sheet could not be marked."""
-    if marked.failed:
-        total = len(marked.failed) + len(marked.sheets)
-        raise PartlyDone(f"{len(marked.failed)} of {total} sheets could not be marked")
-
-
 GROUP = Group(
     "Write exercise sheets for a class, and mark them.",
     {
         "new": Command(NewSheetOptions, write_exercise_sheet, build_sheet_view, has_document=False),
-        "check": Command(
-            CheckSheetsOptions, mark_exercise_sheets, build_marks_view, check=raise_if_unmarked
-        ),
+        "check": Command(CheckSheetsOptions, mark_exercise_sheets, build_marks_view),
     },
 )

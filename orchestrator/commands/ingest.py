@@ -1,28 +1,36 @@
-"""Ingest existing reports, and folders of perfctl's own runs, into a results database."""
+"""Ingest existing reports, and folders of perfctl's own runs, into a results database; show what a
+report says without a database of the user's; copy a report without names and secrets."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
+import webbrowser
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
+from hashlib import sha256
 from itertools import groupby
 from math import floor
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
     Events,
+    Force,
     MemoryLimit,
     Option,
     Store,
     make_api_function,
+    suggest_report_command,
 )
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.files import find_user_folder
 from perfctl.orchestrator.ingest.context import (
     Event,
     FileEnded,
@@ -35,9 +43,12 @@ from perfctl.orchestrator.ingest.context import (
     UserHints,
     WarningSent,
 )
+from perfctl.orchestrator.ingest.scrub import ScrubOutput, scrub_report
 from perfctl.orchestrator.options import extract_part
-from perfctl.orchestrator.report.view import RawLines
+from perfctl.orchestrator.report.view import RawLines, View
 from perfctl.orchestrator.store.write import WrittenRun
+from perfctl.parsers import sniff
+from perfctl.version import __version__
 
 LIST_BYTES = 64 << 20
 """Bytes of a list of reports."""
@@ -53,6 +64,24 @@ SINGULAR = {
     "op_calls": "op_call",
 }
 """Fields of ``WrittenRun`` that are printed, and what one of them is called."""
+REMOVED = {
+    "TARGET_INFO_SYSTEM_ENV": "the machine's environment and name",
+    "META_DATA_CAPTURE": "process environments, users, folders",
+    "META_DATA_EXPORT": "host, user, folders",
+    "EXPORT_META_DATA": "host, user, folders",
+    "ProcessStreams": "the program's output",
+    "ANALYSIS_FILE": "the program's output, collected files",
+    "StringIds": "unused strings, such as process environments",
+    "rocpd_info_process": "process environments, commands",
+    "rocpd_info_node": "host names",
+}
+"""Table, or its beginning -> content of the removed rows."""
+UNKNOWN = (
+    "The copy keeps passwords and tokens without a known name or prefix. It also keeps names of "
+    "people, projects, data and machines in names of kernels, ranges and files, and folders "
+    "outside /home and /Users. Search the copy for yours before you share it."
+)
+FINDINGS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +270,7 @@ def _yield_summary_lines(done: IngestResult) -> Iterator[str]:
         else:
             yield from (_describe_single_run(path, written) for written in runs)
     if any(written.new for _, written in done.taken):
-        store_option = (
-            "" if done.store == DEFAULT_STORE else f" --store {shlex.quote(str(done.store))}"
-        )
-        yield f"Wrote {done.store}. Next: perfctl report{store_option}"
+        yield f"Wrote {done.store}. {suggest_report_command(done.store)}"
 
 
 def _format_row_counts(runs: Sequence[WrittenRun]) -> str:
@@ -261,7 +287,8 @@ def _describe_many_runs(path: Path, runs: Sequence[WrittenRun]) -> str:
     """Return one line for a file that holds many runs."""
     existing = sum(not written.new for written in runs)
     partial = sum(written.reason is not None for written in runs)
-    line = f"{path}: {len(runs)} runs, {runs[0].run_id} to {runs[-1].run_id}: {_format_row_counts(runs)}"
+    ids = f"{runs[0].run_id} to {runs[-1].run_id}"
+    line = f"{path}: {len(runs)} runs, {ids}: {_format_row_counts(runs)}"
     line += f"; {existing} already in the database" if existing else ""
     if partial:
         line += f"; {partial} partial or failed (run 'perfctl runs' for the reasons)"
@@ -278,12 +305,194 @@ def _describe_single_run(path: Path, written: WrittenRun) -> str:
     return f"{line}; partial: {written.reason}" if written.reason else line
 
 
+@dataclass(frozen=True, slots=True)
+class ScrubOptions:
+    """Write a copy of a report without process environments, secrets and home folders. perfctl does
+    not print the removed values.
+
+    perfctl does not change the report. Kernels, copies, ranges and counters are the same in both
+    files.
+
+    Raises UsageError, before anything is written, if the copy cannot be made, or exists and
+    ``force`` is not set; ReportError for a report that cannot be edited, and if a second pass over
+    the copy finds a secret.
+    """
+
+    file: Annotated[
+        Path,
+        Option(
+            "Report: an nsys .sqlite, or any text report, gzipped or not.",
+            is_argument=True,
+        ),
+    ]
+    out: Annotated[
+        Path | None,
+        Option(
+            "Output file. Default: NAME.scrubbed.* next to the report.",
+            group="Output",
+        ),
+    ] = None
+    _: KW_ONLY
+    force: Force = False
+
+
+def scrub_to_copy(options: ScrubOptions, events: Events) -> ScrubOutput:
+    """Write the copy."""
+    return scrub_report(options.file, options.out, force=options.force)
+
+
+def build_scrub_view(done: ScrubOutput) -> View:
+    """Return what was removed and replaced, and what perfctl cannot find."""
+    facts = []
+    for table, rows in done.rows_removed.items():
+        contents = (text for start, text in REMOVED.items() if table.startswith(start))
+        content = next((f" ({text})" for text in contents), "")
+        change = "emptied" if table.startswith("rocpd") else "removed"
+        facts.append(f"{table}: {rows:,} row{'s' * (rows != 1)} {change}{content}")
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in done.replaced.items())
+    facts.append(f"Replaced by (removed): {kinds or 'nothing'}")
+    if "secret" in done.replaced:
+        facts.append("Everyone who had the report has its secrets. Replace those tokens.")
+    can_be_read = sniff(done.path) is not None
+    facts += [f"Next: perfctl ingest {shlex.quote(str(done.path))}"] if can_be_read else []
+    return View(f"Wrote {done.path}", tuple(facts), notes=(UNKNOWN,))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOptions:
+    """Show what profiler reports say: ingest them into a results database in your cache folder,
+    print the first findings, and open the HTML report in the browser.
+
+    The same files use the same database again. All formats of 'perfctl ingest' are read.
+
+    Raises UsageError without a file, PerfctlError if none of them is a report.
+    """
+
+    files: Annotated[
+        Sequence[Path],
+        Option("Profiler report files, or folders and archives with them.", is_argument=True),
+    ] = ()
+    _: KW_ONLY
+    no_browser: Annotated[
+        bool, Option("Do not open the browser. Default over SSH, or without a display.")
+    ] = False
+    forget: Annotated[
+        bool, Option("Remove the database and HTML report of these files; without files, of all.")
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What was made of the reports, or removed."""
+
+    JSON_KEYS: ClassVar = ("title", "facts", "findings", "warnings", "page", "store", "forgotten")
+
+    title: str
+    facts: str
+    """What was measured, and with what."""
+    findings: tuple[str, ...]
+    """The first findings."""
+    warnings: tuple[str, ...]
+    """What to know before using them."""
+    page: Path | None
+    """The HTML report; None if it was removed."""
+    store: Path | None
+    """The results database; None if it was removed."""
+    forgotten: tuple[Path, ...] = ()
+    """Folders that were removed."""
+    ingested: IngestResult | None = None
+
+    def check(self) -> None:
+        """Raise PartlyDone if some files could not be read."""
+        if self.ingested is not None:
+            self.ingested.check()
+
+
+def open_reports(options: OpenOptions, events: Events) -> Opened:
+    """Ingest the reports and write the page, or forget them."""
+    from perfctl.orchestrator.commands import report
+
+    home = find_user_folder("XDG_CACHE_HOME", "~/.cache") / "opened"
+    folder = _choose_cache_folder(home, options.files) if options.files else home
+    if options.forget:
+        if folder.exists():
+            shutil.rmtree(folder)
+            return Opened("", "", (), (), None, None, (folder,))
+        return Opened("", "", (), (), None, None)
+    if not options.files:
+        raise UsageError("no report was named", "Name report files, folders or archives")
+    store, complete, done = folder / "perfctl.db", folder / "complete", None
+    with ExitStack() as on_failure:
+        on_failure.callback(shutil.rmtree, folder, ignore_errors=True)
+        if not complete.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            done = ingest_reports(IngestOptions(options.files, store), events)
+            if not done.taken:
+                done.check()
+            if not done.failed and not done.empty:
+                complete.touch()
+        page = folder / "report.html"
+        written, answer = report.write_report_page(report.ReportOptions(store, page), events)
+        on_failure.pop_all()
+    if not options.no_browser and _has_browser():
+        webbrowser.open(written.path.as_uri())
+    first = next(
+        (view for view in (answer, *answer.chapters) if view.findings),
+        next(iter(answer.chapters), answer),
+    )
+    findings, cautions = first.stated
+    facts = "; ".join(f"{name}: {value}" for name, value in first.properties)
+    title = answer.title or first.title
+    if title != first.title:
+        facts = f"first, whose findings these are: {first.title}; {facts}"
+    return Opened(title, facts, tuple(findings[:FINDINGS]), tuple(cautions), page, store, (), done)
+
+
+def _choose_cache_folder(home: Path, files: Sequence[Path]) -> Path:
+    """Return the cache folder of files in their present state."""
+    facts = [__version__]
+    for path in files:
+        try:
+            for member in (path, *(sorted(path.rglob("*")) if path.is_dir() else ())):
+                status = member.stat() if member.exists() or member == path else member.lstat()
+                facts.append(f"{member.resolve()}\0{status.st_size}\0{status.st_mtime_ns}")
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}", "Check the path") from error
+    key = sha256("\n".join(facts).encode(errors="surrogateescape")).hexdigest()[:12]
+    return home / key
+
+
+def _has_browser() -> bool:
+    """Whether a browser would be on the user's screen."""
+    if os.environ.get("SSH_CONNECTION") or os.environ.get("SSH_TTY"):
+        return False
+    return sys.platform == "darwin" or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
+    )
+
+
+def build_opened_view(opened: Opened) -> View:
+    """Return the findings and where the page is."""
+    if opened.page is None:
+        paths = ", ".join(map(str, opened.forgotten))
+        return View(f"Removed {paths}" if paths else "Nothing to forget")
+    return View(
+        opened.title,
+        facts=(opened.facts,),
+        findings=opened.findings,
+        warnings=opened.warnings if opened.findings or opened.warnings else ("No findings.",),
+        lines=(f"HTML report: {opened.page}", f"Results database: {opened.store}"),
+    )
+
+
 COMMAND = Command(
     IngestOptions,
     ingest_reports,
     build_ingest_lines,
     build_ingest_output,
     has_document=False,
-    check=lambda done, events: done.check(),
 )
 ingest = make_api_function(IngestOptions, ingest_reports)
+SCRUB = Command(ScrubOptions, scrub_to_copy, build_scrub_view, has_document=False)
+scrub = make_api_function(ScrubOptions, scrub_to_copy)
+OPEN = Command(OpenOptions, open_reports, build_opened_view, has_document=False)

@@ -1,11 +1,12 @@
 """Compare executed with estimated FLOPs of the newest runs of a database, and explain the
-differences."""
+differences; show one run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
@@ -27,24 +28,32 @@ from perfctl.orchestrator.ledger.usage.served import PHASES
 from perfctl.orchestrator.ledger.usage.training import measure_passes
 from perfctl.orchestrator.options import parse_batches
 from perfctl.orchestrator.outputs import JsonLists
-from perfctl.orchestrator.report.ledger.rows import LedgerOutput, build_ledger_json
+from perfctl.orchestrator.report.ledger.rows import (
+    LedgerOutput,
+    ShownRun,
+    build_ledger_json,
+    collect_shown_run,
+)
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import (
     analyse_each_study,
+    analyse_run_or_end,
     analyse_runs,
     load_newest_runs,
     load_outlines,
+    load_single_run,
 )
 from perfctl.parsers import pause_garbage_collection
 from perfctl.records.ranges import DIRECTIONS
+from perfctl.records.report import SourceLine
+from perfctl.records.run import Run
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.ledger.analysis import Analysis
     from perfctl.orchestrator.ledger.ledger import LedgerRow, UnattributedWork
     from perfctl.orchestrator.report.ledger.view import LedgerViewOptions
     from perfctl.records.run import Run
-
 
 R = TypeVar("R")
 
@@ -338,4 +347,79 @@ def _keep_requested_rows(analysis: Analysis, options: LedgerOptions) -> Analysis
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ShowOptions:
+    """Show one run: layers, kernels, memory, and missing values with their reasons. 1 multiply-add
+    = 2 FLOPs.
+
+    Raises StoreError if there is no store or no such run.
+    """
+
+    run: Annotated[int, Option("Number of the run, from 'perfctl runs'.", is_argument=True)]
+    source: Annotated[
+        bool,
+        Option("Show source lines instead; needs 'perfctl ingest FILE.ncu-rep --source'."),
+    ] = False
+    whole: Annotated[
+        bool,
+        Option("Also show ranges, summary values and the SHA-256.", names=("--all",)),
+    ] = False
+    store: Store = DEFAULT_STORE
+
+
+@dataclass(frozen=True, slots=True)
+class RunToShow:
+    """A run, or its source lines."""
+
+    run: Run
+    is_whole: bool
+    source_lines: Sequence[SourceLine] | None
+    """None: they were not asked for."""
+
+
+def load_run_to_show(options: ShowOptions, events: Events) -> RunToShow:
+    """Read the run."""
+    with database.open_store_for_reading(options.store) as connection:
+        stored = load_single_run(connection, options.run)
+        if not options.source:
+            return RunToShow(stored, options.whole, None)
+        lines = read.read_source_lines(connection, options.run)
+    if not lines:
+        reasons = (gap.reason for gap in stored.report.gaps if gap.quantity == "source_counter")
+        raise PerfctlError(
+            f"run {options.run} has no counters of source lines: "
+            f"{next(reasons, 'they were not ingested')}",
+            "perfctl ingest FILE.ncu-rep --source --again",
+        )
+    return RunToShow(stored, options.whole, lines)
+
+
+def build_run_output(report: RunToShow) -> ShownRun | list[SourceLine]:
+    """Return everything that the run holds for programs, or its source lines."""
+    if report.source_lines is not None:
+        return list(report.source_lines)
+    return analyse_run_or_end(report.run, lambda: collect_shown_run(report.run))
+
+
+def build_run_view(report: RunToShow) -> View:
+    """Return findings, the ledger and the tables of the run, or its source lines."""
+    from perfctl.orchestrator.report import terminal
+
+    if report.source_lines is not None:
+        return terminal.build_source_view(report.source_lines)
+    return View(
+        chapters=_yield_run_views(report, is_document=False),
+        document=lambda: View(chapters=_yield_run_views(report, is_document=True)),
+    )
+
+
+def _yield_run_views(report: RunToShow, *, is_document: bool) -> Iterator[View]:
+    from perfctl.orchestrator.report.terminal import build_run_views
+
+    is_whole = report.is_whole or is_document
+    make = partial(build_run_views, report.run, is_whole=is_whole, is_document=is_document)
+    yield from analyse_run_or_end(report.run, lambda: list(make()))
+
+
 COMMAND = Command(LedgerOptions, prepare_ledgers, build_ledgers_view, stream_ledger_json)
+SHOW = Command(ShowOptions, load_run_to_show, build_run_view, build_run_output)

@@ -17,7 +17,6 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from importlib.metadata import version
 from inspect import getdoc
 from pathlib import Path
@@ -26,7 +25,14 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal, get_args
 
-from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, Store
+from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
+    Command,
+    Events,
+    Option,
+    Store,
+    load_declaration,
+)
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.launch.machine.tools import is_package_importable
 from perfctl.orchestrator.options import DeclaredOption, format_arguments, list_options
@@ -158,7 +164,7 @@ def check_sdk_and_store(store: Path) -> None:
 
 def load_tool_command(name: str) -> tuple[Command[Any, Any], dict[str, DeclaredOption]]:
     """Return the command of a tool, and all its options by name."""
-    command = import_module(f"perfctl.orchestrator.commands.{name}").COMMAND
+    command = load_declaration(name)
     return command, {field.name: field for field in command.fields}
 
 

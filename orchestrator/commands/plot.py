@@ -114,11 +114,9 @@ def plot_or_list_charts(options: PlotOptions, events: Events) -> Plotted | list[
         charts = draw_available_charts(options, events)
         return [ChartName(name, chart.description) for name, chart in charts.items()]
     if options.name is None:
-        raise UsageError(
-            "no chart was named",
-            f"Available charts: {', '.join(draw_available_charts(options, events))}. 'perfctl plot --list' "
-            "describes them",
-        )
+        names = ", ".join(draw_available_charts(options, events))
+        remedy = f"Available charts: {names}. 'perfctl plot --list' describes them"
+        raise UsageError("no chart was named", remedy)
     return _write_chart(options.name, options, events)
 
 

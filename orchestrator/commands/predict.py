@@ -169,8 +169,8 @@ def _manage_prices(options: PredictOptions) -> PriceList | PriceChange:
 
 
 def predict_training(options: Question, events: Events = SILENT) -> Answer:
-    """Return the prediction of training or inference. Raises UsageError before anything slow
-    begins."""
+    """Return the prediction of training or inference, with the runs of the store if there is one.
+    Raises UsageError before anything slow begins."""
     if options.prompt is not None:
         raise UsageError(
             "`prompt` needs a model that generates text", "Use perfctl.predict_generation"
@@ -180,12 +180,6 @@ def predict_training(options: Question, events: Events = SILENT) -> Answer:
             f"`store`: {options.store} not found",
             "Omit it to predict without runs, or run 'perfctl bench'",
         )
-    return answer_training_question(options, events)
-
-
-def answer_training_question(options: Question, events: Events = SILENT) -> Answer:
-    """Return the prediction of training or inference, with the runs of the store if there is
-    one."""
     if options.parallel is not None:
         options.check()
         if (reason := explain_untimed_plan(options.parallel)) is not None:

@@ -1,17 +1,91 @@
-"""Sort a data set's archive into class folders."""
+"""Prepare a machine: check it, sort a data set into class folders, define an Apptainer image."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from perfctl.orchestrator.commands.declare import Command, Events, Option, make_api_function
+from perfctl.orchestrator.commands.declare import (
+    Command,
+    CommandLine,
+    Events,
+    Force,
+    Group,
+    Option,
+    make_api_function,
+)
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.launch.images import definition
+from perfctl.orchestrator.launch.machine.doctor import (
+    MISSING,
+    OK,
+    TOOLS,
+    WARNING,
+    Finding,
+    check_machine,
+)
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Table,
+    build_complete_table,
+    text_cell,
+    text_columns,
+)
 from perfctl.orchestrator.report.view import View
 
+STYLES = {OK: "better", WARNING: "news", MISSING: "no"}
+ANSWERS = {OK: "yes", WARNING: "perhaps", MISSING: "no"}
+STATES = {OK: "", WARNING: "warning", MISSING: "none"}
+CAPTIONS = {
+    "On this machine you can": ANSWERS,
+    "Machine": STATES,
+    "Tools": STATES,
+    "Not installed": {MISSING: ""},
+}
+"""Table -> its words for the states."""
 DATASETS = ("imagenet-val",)
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorOptions:
+    """Check the hardware, profilers and permissions of this machine."""
+
+
+def examine_machine(options: DoctorOptions, events: Events) -> list[Finding]:
+    """Examine this machine."""
+    return list(check_machine())
+
+
+def build_doctor_view(findings: Sequence[Finding]) -> View:
+    """Return what can be done here first, then the machine and its tools."""
+    tables = []
+    for caption, state_labels in CAPTIONS.items():
+        rows = [finding for finding in findings if _choose_caption(finding) == caption]
+        tables += [_build_findings_table(caption, rows, state_labels)] if rows else []
+    return View("", tables=tuple(tables))
+
+
+def _choose_caption(finding: Finding) -> str:
+    if finding.name.startswith("perfctl "):
+        return "On this machine you can"
+    if finding.name not in TOOLS:
+        return "Machine"
+    return "Not installed" if finding.state == MISSING else "Tools"
+
+
+def _build_findings_table(
+    caption: str, findings: Sequence[Finding], state_labels: Mapping[str, str]
+) -> Table:
+    rows = []
+    for finding in findings:
+        details = "; ".join(filter(None, (finding.value, finding.detail))) or "installed"
+        state = Cell(state_labels[finding.state], style=STYLES[finding.state])
+        rows.append((finding.name, state, text_cell(details)))
+    return build_complete_table(caption, text_columns("", "", ""), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,5 +201,50 @@ def build_prepared_view(prepared: Prepared) -> View:
     )
 
 
-COMMAND = Command(PrepareOptions, prepare_dataset, build_prepared_view, has_document=False)
+@dataclass(frozen=True, slots=True)
+class ImageOptions(definition.ImageRecipe):
+    """Write an Apptainer definition that contains perfctl.
+
+    It also contains the workloads. perfctl prints the command that builds it. Apptainer is not
+    needed.
+    """
+
+    out: Annotated[Path, Option("Definition file to write.", "Output")] = Path("perfctl.def")
+    force: Force = False
+    command_line: CommandLine = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDefinition:
+    """The definition that was written."""
+
+    path: Path
+    build: tuple[str, ...]
+    """Words of the command that builds the image."""
+
+
+def write_image_definition(options: ImageOptions, events: Events) -> ImageDefinition:
+    """Write the definition of an image."""
+    build = definition.write_definition_file(
+        options, options.out, force=options.force, command_line=options.command_line
+    )
+    return ImageDefinition(options.out, build)
+
+
+def build_definition_view(written: ImageDefinition) -> View:
+    """Return what was written and what to type next."""
+    return View("", lines=(f"Wrote {written.path}", f"Next: {shlex.join(written.build)}"))
+
+
+DOCTOR = Command(DoctorOptions, examine_machine, build_doctor_view, has_document=False)
+doctor = make_api_function(DoctorOptions, examine_machine)
+PREPARE = Command(PrepareOptions, prepare_dataset, build_prepared_view, has_document=False)
 prepare = make_api_function(PrepareOptions, prepare_dataset)
+IMAGES = Group(
+    "Build Apptainer (Singularity) images that contain perfctl.",
+    {
+        "render": Command(
+            ImageOptions, write_image_definition, build_definition_view, has_document=False
+        )
+    },
+)

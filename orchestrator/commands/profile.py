@@ -10,18 +10,34 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from perfctl.orchestrator.commands.declare import (
-    DEFAULT_STORE,
     Command,
     Events,
     Option,
+    ProgramWords,
+    WorkloadWords,
     list_options,
     make_api_function,
     split_at_commas,
+    suggest_report_command,
 )
+from perfctl.orchestrator.counts.kernels.replays import describe_replay_cost
 from perfctl.orchestrator.errors import PartlyDone
+from perfctl.orchestrator.estimate.flops.registered import KERNELS, load_formulas
+from perfctl.orchestrator.ingest.expect import parse_formulas, store_expectations
+from perfctl.orchestrator.ingest.sweep import (
+    ModelCommand,
+    ModelSwept,
+    NcuCost,
+    PlannedCommand,
+    Swept,
+    estimate_ncu_cost,
+    list_planned_commands,
+    run_sweep,
+)
+from perfctl.orchestrator.launch.catalog import format_shell_command
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
@@ -35,18 +51,15 @@ from perfctl.orchestrator.launch.sweep.options import (
     SweepOptions,
     reject_placement,
 )
+from perfctl.orchestrator.launch.sweep.plan import (
+    find_profiler,
+    plan_inference,
+    plan_replay,
+    plan_sweep,
+)
+from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
 from perfctl.orchestrator.options import Expect, Formulas, extract_part, parse_batches
 from perfctl.orchestrator.report.view import RawLines, View
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.ingest.sweep import (
-        ModelCommand,
-        ModelSwept,
-        NcuCost,
-        PlannedCommand,
-        Swept,
-    )
-    from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
 
 Stored = TypeVar("Stored", bound=StoredSweepOptions)
 Asked = TypeVar("Asked", bound="ProfileOptions")
@@ -80,16 +93,8 @@ DryRun = Annotated[
 class ProfileOptions(SweepOptions):
     """Options of each command, without those of its profiler."""
 
-    arguments: Annotated[
-        Sequence[str], Option("Options for the built-in workload.", filled_from="rest")
-    ] = ()
-    program: Annotated[
-        Sequence[str] | None,
-        Option(
-            "Command of your script, with {batch} in place of the batch size.",
-            filled_from="program",
-        ),
-    ] = None
+    arguments: WorkloadWords = ()
+    program: ProgramWords = None
     expect: Expect = ()
     formulas: Formulas = None
     dry_run: DryRun = False
@@ -185,9 +190,7 @@ class InferOptions(SweepOptions):
         str,
         Option("none, nsys, torch or dlprof.", PROFILER, metavar="NAME", is_common=True),
     ] = "none"
-    arguments: Annotated[
-        Sequence[str], Option("Options for the workload.", filled_from="rest")
-    ] = ()
+    arguments: WorkloadWords = ()
     dry_run: DryRun = False
 
 
@@ -208,9 +211,6 @@ def sweep(
     continues after an interruption. Raises UsageError and ToolMissing before anything runs,
     Interrupted for Ctrl-C or TERM, StoreError.
     """
-    from perfctl.orchestrator.ingest.sweep import run_sweep
-    from perfctl.orchestrator.launch.sweep.plan import find_profiler, plan_sweep
-
     recorder = find_profiler(profiler) if isinstance(profiler, str) else profiler
     options = record_python_call(options, f"perfctl.sweep({recorder.name!r}, SweepOptions(", "))")
     return run_sweep(plan_sweep(recorder, options, arguments, program))
@@ -235,28 +235,21 @@ def profile_or_plan(
     options: ProfileOptions, events: Events
 ) -> Swept | list[PlannedCommand] | NcuCost:
     """Measure, return what would be started, or estimate how long ncu would take."""
-    from perfctl.orchestrator.estimate.flops.registered import KERNELS, load_formulas
-    from perfctl.orchestrator.ingest.expect import parse_formulas, store_expectations
-    from perfctl.orchestrator.ingest.sweep import Swept, estimate_ncu_cost
-    from perfctl.orchestrator.launch.sweep.plan import plan_sweep
-
     (profiler,) = (
         extract_part(options, kind) for kind in SWEEPS.values() if isinstance(options, kind)
     )
     options = record_python_call(options, f"perfctl.{profiler.name}(")
-    sweep_options, program_arguments = (
-        extract_part(options, SweepOptions),
-        (options.arguments, options.program),
-    )
+    sweep_options = extract_part(options, SweepOptions)
+    program = (options.arguments, options.program)
     if isinstance(options, NcuOptions) and options.estimate_cost:
         reject_placement(sweep_options, "an estimate of ncu's cost")
-        request = plan_sweep(profiler, sweep_options, *program_arguments, events=events)
-        plain = plan_sweep(TorchProfiler(), replace(sweep_options, steps=1), *program_arguments)
+        request = plan_sweep(profiler, sweep_options, *program, events=events)
+        plain = plan_sweep(TorchProfiler(), replace(sweep_options, steps=1), *program)
         return estimate_ncu_cost(request, plain.select_run(plain.setting), events)
     if options.formulas is not None:
         load_formulas(options.formulas)
     formulas = parse_formulas(options.expect)
-    request = plan_sweep(profiler, sweep_options, *program_arguments, events=events)
+    request = plan_sweep(profiler, sweep_options, *program, events=events)
     for formula in formulas:
         formula.check_names([*request.setting.parameters])
     if formulas and options.no_store:
@@ -270,8 +263,6 @@ def profile_or_plan(
 
 def replay_or_plan(options: ReplayOptions, events: Events) -> Swept | list[PlannedCommand]:
     """Replay the sweep, or return what would be started."""
-    from perfctl.orchestrator.launch.sweep.plan import plan_replay
-
     options = record_python_call(options, "perfctl.replay(")
     request = plan_replay(options.folder, options, options.batches)
     return run_or_plan_sweep(request, events, dry_run=options.dry_run)
@@ -279,9 +270,6 @@ def replay_or_plan(options: ReplayOptions, events: Events) -> Swept | list[Plann
 
 def infer_or_plan(options: InferOptions, events: Events) -> list[ModelSwept] | list[ModelCommand]:
     """Measure each model; for a dry run, return what would be started."""
-    from perfctl.orchestrator.ingest.sweep import ModelCommand, ModelSwept, Swept
-    from perfctl.orchestrator.launch.sweep.plan import plan_inference
-
     requests = plan_inference(
         options.models,
         options.profiler,
@@ -305,8 +293,6 @@ def run_or_plan_sweep(
     request: SweepRequest, events: Events, *, dry_run: bool
 ) -> Swept | list[PlannedCommand]:
     """Run a request; for a dry run, return what it would start."""
-    from perfctl.orchestrator.ingest.sweep import list_planned_commands, run_sweep
-
     if not dry_run:
         return run_sweep(request, events)
     commands = list_planned_commands(request)
@@ -316,12 +302,14 @@ def run_or_plan_sweep(
 
 
 def build_sweep_view(result: Swept | list[PlannedCommand] | NcuCost) -> View | RawLines:
-    """Return the summary of a sweep and what to type next, commands, or ncu's cost."""
-    from perfctl.orchestrator.counts.kernels.replays import describe_replay_cost
-    from perfctl.orchestrator.ingest.sweep import NcuCost
+    """Return the findings and the table of a sweep, where everything is, and what to type next;
+    commands, or ncu's cost."""
+    from perfctl.orchestrator.report import terminal
+    from perfctl.orchestrator.ingest.reports import make_path_relative
+    from perfctl.orchestrator.stored_runs import load_sweep_runs
 
     if isinstance(result, list):
-        return list_planned_commands(result)
+        return build_command_lines(result)
     if isinstance(result, NcuCost):
         lines = describe_replay_cost(result.cost, str(result.setting), result.layers)
         advice = (
@@ -333,43 +321,50 @@ def build_sweep_view(result: Swept | list[PlannedCommand] | NcuCost) -> View | R
         folder = shlex.quote(str(result.folder))
         line = f"Wrote {result.folder}. Next: perfctl slurm gather {folder}\n"
         return RawLines((line,), "--no-store", has_names=True)
-    return build_sweep_summary(result)
+    store = result.request.store_path
+    requested = [setting.parameters for setting in result.request.settings]
+    folder = f"{make_path_relative(result.folder, store)}/"
+    runs = [
+        run
+        for run in load_sweep_runs(store, [result.name], folder=folder)
+        if {parameter.name: parameter.value for parameter in run.parameters} in requested
+    ]
+    first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]
+    ranks = len(runs) - len(first)
+    rank_note = f"The results database has separate runs of the other ranks: {ranks} (perfctl runs)"
+    return View(
+        chapters=terminal.build_sweep_views(first),
+        notes=(rank_note,) if ranks else (),
+        lines=(f"Wrote {result.folder} and {store}", suggest_report_command(store)),
+    )
 
 
-def list_planned_commands(commands: Sequence[PlannedCommand]) -> RawLines:
+def build_command_lines(commands: Sequence[PlannedCommand]) -> RawLines:
     """Return the commands, ready to paste."""
-    from perfctl.orchestrator.launch.catalog import format_shell_command
-
     lines = (f"{format_shell_command(planned.command)}\n" for planned in commands)
     return RawLines(lines, "--dry-run", has_names=True)
 
 
 def build_inference_view(result: list[ModelSwept] | list[ModelCommand]) -> View | RawLines:
     """Return findings and one table over models and batch sizes, or the commands."""
-    from perfctl.orchestrator.ingest.sweep import ModelCommand, ModelSwept
     from perfctl.orchestrator.report.studies.inference import build_inference_answer
     from perfctl.orchestrator.stored_runs import load_sweep_runs
 
     commands = [planned.result for planned in result if isinstance(planned, ModelCommand)]
     if commands:
-        return list_planned_commands(commands)
+        return build_command_lines(commands)
     sweeps = [swept.result for swept in result if isinstance(swept, ModelSwept)]
     store = sweeps[0].request.store_path
+    wrote = [f"Wrote {path}" for path in (*(sweep.folder for sweep in sweeps), store)]
     return replace(
         build_inference_answer(load_sweep_runs(store, [sweep.name for sweep in sweeps])),
         title=f"Inference of {', '.join(swept.model for swept in result)}",
-        lines=(
-            *(f"Wrote {sweep.folder}" for sweep in sweeps),
-            f"Wrote {store}",
-            suggest_report_command(store),
-        ),
+        lines=(*wrote, suggest_report_command(store)),
     )
 
 
 def raise_if_model_failed(result: list[ModelSwept] | list[ModelCommand], events: Events) -> None:
     """Raise PartlyDone if a model failed or is partial."""
-    from perfctl.orchestrator.ingest.sweep import ModelSwept
-
     failed = []
     for swept in result:
         if isinstance(swept, ModelSwept):
@@ -382,40 +377,8 @@ def raise_if_model_failed(result: list[ModelSwept] | list[ModelCommand], events:
         raise PartlyDone(f"{count} failed or are incomplete: {failed[0]}")
 
 
-def build_sweep_summary(done: Swept) -> View:
-    """Return the findings and the table of a sweep, where everything is, and what to type next."""
-    from perfctl.orchestrator.ingest.reports import make_path_relative
-    from perfctl.orchestrator.report import terminal
-    from perfctl.orchestrator.stored_runs import load_sweep_runs
-
-    store = done.request.store_path
-    requested = [setting.parameters for setting in done.request.settings]
-    folder = f"{make_path_relative(done.folder, store)}/"
-    runs = [
-        run
-        for run in load_sweep_runs(store, [done.name], folder=folder)
-        if {parameter.name: parameter.value for parameter in run.parameters} in requested
-    ]
-    first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]
-    ranks = len(runs) - len(first)
-    rank_note = f"The results database has separate runs of the other ranks: {ranks} (perfctl runs)"
-    return View(
-        chapters=terminal.build_sweep_views(first),
-        notes=(rank_note,) if ranks else (),
-        lines=(f"Wrote {done.folder} and {store}", suggest_report_command(store)),
-    )
-
-
-def suggest_report_command(store: Path) -> str:
-    """Return what to type after a sweep."""
-    option = "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"
-    return f"Next: perfctl report{option}"
-
-
 def raise_if_sweep_failed(result: Swept | list[PlannedCommand] | NcuCost, events: Events) -> None:
     """Raise PartlyDone if a batch size failed or is partial."""
-    from perfctl.orchestrator.ingest.sweep import Swept
-
     if isinstance(result, Swept):
         if result.request.profiler.name == "nsys" and result.store is not None:
             events.note(

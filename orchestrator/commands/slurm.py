@@ -20,7 +20,9 @@ from perfctl.orchestrator.commands.declare import (
     Group,
     MemoryLimit,
     Option,
+    ProgramWords,
     Store,
+    WorkloadWords,
     list_options,
 )
 from perfctl.orchestrator.commands.profile import SWEEPS
@@ -67,6 +69,7 @@ Folder = Annotated[
 PageOf = Annotated[
     Path | None, Option("HTML report to write. Default: next to the results database.", OUTPUT)
 ]
+ForceScripts = Annotated[bool, Option("Overwrite scripts that you edited.", OUTPUT, is_common=True)]
 DryRun = Annotated[bool, Option("Print the scripts without writing them.", OUTPUT, is_common=True)]
 
 
@@ -101,20 +104,21 @@ class RenderOptions(SlurmSiteSettings, SweepOptions, DLProf, TorchProfiler, Ncu,
     ] = None
     expect: Expect = ()
     page: PageOf = None
-    force: Annotated[bool, Option("Overwrite scripts that you edited.", OUTPUT, is_common=True)] = (
-        False
-    )
+    force: ForceScripts = False
     dry_run: DryRun = False
-    arguments: Annotated[
-        Sequence[str], Option("Options for the built-in workload.", filled_from="rest")
-    ] = ()
-    program: Annotated[Sequence[str] | None, Option("Your script.", filled_from="program")] = None
+    arguments: WorkloadWords = ()
+    program: ProgramWords = None
 
 
-class PlanScripts:
-    """Job scripts of a plan."""
+@dataclass(frozen=True)
+class Scripts:
+    """Job scripts of an array."""
+
+    JSON_KEYS = ("folder", "array", "gather", "tasks")
 
     plan: JobArrayPlan
+    texts: Mapping[Path, str]
+    is_written: bool
 
     @property
     def folder(self) -> Path:
@@ -135,17 +139,6 @@ class PlanScripts:
     def tasks(self) -> int:
         """Tasks of the array."""
         return len(self.plan.tasks)
-
-
-@dataclass(frozen=True)
-class Scripts(PlanScripts):
-    """Job scripts of an array."""
-
-    JSON_KEYS = ("folder", "array", "gather", "tasks")
-
-    plan: JobArrayPlan
-    texts: Mapping[Path, str]
-    is_written: bool
 
 
 def render_sweep_scripts(options: RenderOptions, events: Events) -> Scripts:
@@ -285,9 +278,7 @@ class StudyScriptOptions(SlurmSiteSettings, study.StudyOptions):
     The options are those of the study and of your site. Slurm is not needed for this.
     """
 
-    force: Annotated[bool, Option("Replace scripts that were edited.", OUTPUT, is_common=True)] = (
-        False
-    )
+    force: ForceScripts = False
     dry_run: DryRun = False
 
 
@@ -361,12 +352,11 @@ class IngestArrayOptions(UserHints, SlurmSiteSettings):
 
 
 @dataclass(frozen=True)
-class IngestScripts(PlanScripts):
+class IngestScripts(Scripts):
     """An array that ingests reports."""
 
     JSON_KEYS = ("folder", "tasks", "files", "submitted")
 
-    plan: JobArrayPlan
     files: int
     """Reports that its tasks ingest."""
     submitted: status.Submitted | None
@@ -388,7 +378,7 @@ def render_ingest_scripts(options: IngestArrayOptions, events: Events) -> Ingest
         hints=extract_part(options, UserHints),
     )
     submitted = status.submit_job_array(rendered.plan) if options.submit else None
-    return IngestScripts(rendered.plan, rendered.files, submitted)
+    return IngestScripts(rendered.plan, {}, True, rendered.files, submitted)
 
 
 def build_ingest_scripts_view(scripts: IngestScripts) -> View:
@@ -606,7 +596,6 @@ GROUP = Group(
             build_gathered_view,
             outputs=("slurm-gather",),
             has_document=False,
-            check=lambda done, events: done.check(),
         ),
         "cancel": Command(CancelOptions, cancel_array, build_cancelled_view, has_document=False),
     },

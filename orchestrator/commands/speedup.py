@@ -16,6 +16,7 @@ from perfctl.orchestrator.commands.declare import (
     Force,
     Option,
     PeaksOf,
+    WorkloadWords,
     split_at_commas,
 )
 from perfctl.orchestrator.compare.speedup import (
@@ -128,9 +129,7 @@ class SpeedupOptions(SweepOptions):
     ] = None
     force: Force = False
     peaks: PeaksOf = "published"
-    arguments: Annotated[
-        Sequence[str], Option("Options for the workload.", filled_from="rest")
-    ] = ()
+    arguments: WorkloadWords = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +396,6 @@ COMMAND = Command(
     run_speedup,
     build_speedup_view,
     list_speedups,
-    check=lambda result, events: result.check(),
     # the list of devices says, or a speedup is of training with the built-in workloads here
     without=(
         *("mode", "precision", "device", "batch_env", "step_marker", "to_end"),

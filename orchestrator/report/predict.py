@@ -160,10 +160,14 @@ def is_known_not_to_fit(memory: MemoryNeed | GenerationMemory | None) -> bool:
 
 
 def add_memory_fact(
-    times: Sequence[Fact], memory: MemoryNeed | GenerationMemory | None, parts: str
+    times: Sequence[Fact],
+    memory: MemoryNeed | GenerationMemory | None,
+    parts: str,
+    *,
+    is_bound: bool = True,
 ) -> list[Fact]:
     """Return the times, then the memory; a memory that is too small comes first. ``parts``: what
-    the memory consists of."""
+    the memory consists of. ``is_bound``: more may be needed."""
     if memory is None:
         return [*times, ("memory", "unknown")]
     text = format_memory_bytes(memory.total)
@@ -172,7 +176,7 @@ def add_memory_fact(
     else:
         text += f" of {format_memory_bytes(memory.limit)}, {describe_memory_fit(memory.total, memory.limit, memory.fits)}"
     if memory.largest is not None:
-        most = "" if isinstance(memory, MemoryNeed) else "at most "
+        most = "at most " if is_bound else ""
         text += (
             f"; largest batch {most}{memory.largest:,}" if memory.largest else "; no sample fits"
         )
@@ -211,10 +215,16 @@ def _list_time_and_memory_facts(answer: Answer) -> list[Fact]:
             (name, f"{format_duration_range(training.total)}: {training.job.epochs} epochs")
         )
     facts += list_sentences_below_name("host", [limit])
+    parts, is_bound = _describe_reserved_memory(answer, training.room), _is_bound(answer)
     return [
-        *add_memory_fact(facts, training.room, _describe_reserved_memory(answer, training.room)),
+        *add_memory_fact(facts, training.room, parts, is_bound=is_bound),
         *_list_parallel_facts(training),
     ]
+
+
+def _is_bound(answer: Answer) -> bool:
+    """Return whether the memory is of the tensors only: the allocator may need more."""
+    return answer.subject.memory is None and answer.device.machine.kind == "gpu"
 
 
 def _describe_reserved_memory(answer: Answer, room: MemoryNeed | None) -> str:
@@ -330,7 +340,8 @@ def _list_notes_on_batches(answer: Answer) -> Iterator[str]:
     room = answer.training.room
     if room is not None and room.largest is not None:
         description = _describe_reserved_memory(answer, room)
-        yield f"the largest batch that fits is {room.largest:,}; {description}"
+        most = "at most " if _is_bound(answer) else ""
+        yield f"the largest batch that fits is {most}{room.largest:,}; {description}"
     rentals = _select_single_instance_rentals(answer.training)
     if prices := [rental.price for rental in rentals if rental.on_demand]:
         yield "cheapest: on-demand price; the cost range is proportional to the time range"

@@ -19,8 +19,8 @@ import typer
 import typer.main
 
 from perfctl.orchestrator.cli import commands as command_line
-from perfctl.orchestrator.cli.main import COMMANDS, GROUPS, build_application, load_declaration
-from perfctl.orchestrator.commands.declare import Command, Group
+from perfctl.orchestrator.cli.main import COMMANDS, GROUPS, build_application
+from perfctl.orchestrator.commands.declare import Command, Group, load_declaration
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.launch.sweep.bench_file import BenchSpec
 from perfctl.orchestrator.ledger.causes.catalog import CATALOG

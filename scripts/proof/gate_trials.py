@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+Edit = Callable[[Run, random.Random], Run]
 ROOT = Path(__file__).resolve().parents[2]
 GPU, CPU = ROOT / "examples/mnist_v100_study", ROOT / "tests/data/recorded-cpu"
 
@@ -177,26 +178,19 @@ def _kernels(run: Run, made: Sequence[Kernel]) -> Run:
     return replace(run, report=replace(run.report, kernels=list(made)), families=())
 
 
-def _doubled(run: Run, dice: random.Random) -> Run:
-    one, free = (
-        dice.choice(list(run.report.kernels)),
-        1 + max(kernel.launch for kernel in run.report.kernels),
-    )
-    return _kernels(run, [*run.report.kernels, one._replace(launch=free)])
+def _extra(name: str | None = None) -> Edit:
+    """One launch more: of a kernel that is there, or of another one with its grid."""
 
-
-def _extra(name: str) -> Callable[[Run, random.Random], Run]:
     def edit(run: Run, dice: random.Random) -> Run:
-        doubled = _doubled(run, dice)
-        return _kernels(
-            run,
-            [*run.report.kernels, doubled.report.kernels[-1]._replace(name=name, short_name=name)],
-        )
+        free = 1 + max(kernel.launch for kernel in run.report.kernels)
+        kernel = dice.choice(list(run.report.kernels))._replace(launch=free)
+        named = kernel if name is None else kernel._replace(name=name, short_name=name)
+        return _kernels(run, [*run.report.kernels, named])
 
     return edit
 
 
-def _renamed(old: str, new: str) -> Callable[[Run, random.Random], Run]:
+def _renamed(new: str) -> Edit:
     def edit(run: Run, dice: random.Random) -> Run:
         at = dice.randrange(len(run.report.kernels))
         every = [
@@ -206,18 +200,6 @@ def _renamed(old: str, new: str) -> Callable[[Run, random.Random], Run]:
         return _kernels(run, every)
 
     return edit
-
-
-def _unfused(run: Run, dice: random.Random) -> Run:
-    """One kernel's work in two: the bias is added apart."""
-    free = 1 + max(kernel.launch for kernel in run.report.kernels)
-    one = dice.choice(list(run.report.kernels))
-    name = (
-        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
-    )
-    return _kernels(
-        run, [*run.report.kernels, one._replace(launch=free, name=name, short_name=name)]
-    )
 
 
 def _fewer_steps(run: Run, dice: random.Random) -> Run:
@@ -246,7 +228,7 @@ def _operations(run: Run, dice: random.Random) -> Run:
     return replace(run, report=replace(run.report, ops=ops))
 
 
-def _field(name: str, value: str) -> Callable[[Run, random.Random], Run]:
+def _field(name: str, value: str) -> Edit:
     return lambda run, dice: replace(run, **{name: value})
 
 
@@ -254,15 +236,26 @@ def _batch(run: Run, dice: random.Random) -> Run:
     return replace(run, batch_size=(run.batch_size or 0) * 3)
 
 
-def _run(
-    path: Path, name: str, edit: Callable[[Run, random.Random], Run], *names: str
-) -> Callable[..., Trial]:
-    def made(seed: int, dice: random.Random) -> Trial:
+def _run(path: Path, name: str, edit: Edit, *names: str) -> Callable[..., Trial]:
+    def draw(dice: random.Random) -> list[Run]:
         every = _recorded(path)
         if path == CPU:
             every = tuple(run for run in every if run.profiler == "torch")
         batch = dice.choice(sorted({run.batch_size or 0 for run in every}))
-        before = [run for run in every if run.batch_size == batch]
+        return [run for run in every if run.batch_size == batch]
+
+    return _edited(draw, name, edit, *names)
+
+
+def _gpu(name: str, counted: bool, edit: Edit, *names: str) -> Callable[..., Trial]:
+    return _edited(lambda dice: [gpu_step(counted)], name, edit, *names)
+
+
+def _edited(
+    draw: Callable[[random.Random], list[Run]], name: str, edit: Edit, *names: str
+) -> Callable[..., Trial]:
+    def made(seed: int, dice: random.Random) -> Trial:
+        before = draw(dice)
         after = [edit(run, dice) for run in before]
         return Trial(
             seed,
@@ -378,23 +371,7 @@ def gpu_step(counted: bool) -> Run:
     )
 
 
-def _gpu(
-    name: str, counted: bool, edit: Callable[[Run, random.Random], Run], *names: str
-) -> Callable[..., Trial]:
-    def made(seed: int, dice: random.Random) -> Trial:
-        before = gpu_step(counted)
-        after = edit(before, dice)
-        return Trial(
-            seed,
-            f"recording: {name}",
-            names,
-            judge_against_baseline("runs", measure_runs([before]), measure_runs([after]), {}),
-        )
-
-    return made
-
-
-def _counter(part: str, least: float, most: float) -> Callable[[Run, random.Random], Run]:
+def _counter(part: str, least: float, most: float) -> Edit:
     """A counter of one launch, so many times as large."""
 
     def edit(run: Run, dice: random.Random) -> Run:
@@ -407,7 +384,7 @@ def _counter(part: str, least: float, most: float) -> Callable[[Run, random.Rand
     return edit
 
 
-def _grid(**sides: Sequence[int]) -> Callable[[Run, random.Random], Run]:
+def _grid(**sides: Sequence[int]) -> Edit:
     """The grid of one launch, so many times as large in a direction."""
 
     def edit(run: Run, dice: random.Random) -> Run:
@@ -470,7 +447,7 @@ CHANGES: Sequence[Callable[[int, random.Random], Trial]] = (
     _model("copy", "copied_bytes"),
     _model("activation", "operations"),
     _model("batch", "setup"),
-    _run(GPU, "a launch more", _doubled, "launches"),
+    _run(GPU, "a launch more", _extra(), "launches"),
     _run(
         GPU,
         "a cast kernel",
@@ -480,14 +457,23 @@ CHANGES: Sequence[Callable[[int, random.Random], Trial]] = (
         "launches",
         "algorithm",
     ),
-    _run(GPU, "a lost fusion", _unfused, "launches", "algorithm"),
+    _run(
+        GPU,
+        "a lost fusion",
+        _extra(
+            "void at::native::vectorized_elementwise_kernel"
+            "<4, at::native::CUDAFunctor_add<float>>(int)"
+        ),
+        "launches",
+        "algorithm",
+    ),
     _run(
         GPU,
         "another algorithm",
-        _renamed("", "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"),
+        _renamed("volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"),
         "algorithm",
     ),
-    _run(GPU, "another kernel", _renamed("", "my_own_kernel(float *)"), "kernels", "algorithm"),
+    _run(GPU, "another kernel", _renamed("my_own_kernel(float *)"), "kernels", "algorithm"),
     _run(GPU, "another precision", _field("precision", "tf32"), "setup"),
     _run(GPU, "another batch", _batch, "setup"),
     _run(CPU, "another mode", _field("mode", "infer"), "setup"),

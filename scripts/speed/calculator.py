@@ -10,14 +10,14 @@ from the move until everything is updated, as the page reports it.
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import shutil
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from measure import WINDOW, open_chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data" / "bench-cpu"
@@ -51,23 +51,17 @@ GO = """hash => new Promise(done => { addEventListener("hashchange", () => setTi
 
 def main() -> int:
     """Make the page, move its sliders, print the table."""
-    chromium = shutil.which("chromium")
-    if chromium is None or importlib.util.find_spec("playwright") is None:
-        print("calculator: not measured: chromium or playwright is not installed")
-        return 0
-    from playwright.sync_api import sync_playwright
-
-    print(
-        f"{'calculator':26} {'device':16} {'answers':>7} {'median':>8} {'99 %':>8} {'slowest':>8}  "
-        f"to be reached: {REACH_MS} ms"
-    )
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, open_chromium("calculator") as start:
+        if start is None:
+            return 0
+        print(
+            f"{'calculator':26} {'device':16} {'answers':>7} {'median':>8} {'99 %':>8} "
+            f"{'slowest':>8}  to be reached: {REACH_MS} ms"
+        )
         file = Path(folder) / "calculator.html"
         text, cpu = page()
         file.write_text(text, encoding="utf-8")
-        browser = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
-        )
+        browser = start()
         first = [first_drawing(browser, file) for _ in range(OPENED)]
         verdict = "ok" if statistics.median(first) < FIRST_MS else "missed"
         print(
@@ -75,7 +69,7 @@ def main() -> int:
             f"{statistics.median(first):.0f} ms, {min(first):.0f} to {max(first):.0f} ms  to be "
             f"reached: {FIRST_MS} ms  {verdict}"
         )
-        tab = browser.new_page(viewport={"width": 1280, "height": 900})
+        tab = browser.new_page(viewport=WINDOW)
         tab.goto(file.as_uri())
         for device in (cpu, "A100 SXM4 80 GB"):
             for model in CHOICES:
@@ -87,7 +81,7 @@ def main() -> int:
 
 def first_drawing(browser: Any, file: Path) -> float:
     """ms from the navigation to the first frame with everything in it, in a tab without a cache."""
-    with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+    with browser.new_context(viewport=WINDOW) as context:
         tab = context.new_page()
         tab.goto(file.as_uri())
         tab.wait_for_function("performance.getEntriesByName('drawn').length > 0")

@@ -17,16 +17,15 @@ each, so that other work on the machine meets both alike.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from measure import Spent, spend
 
 BENCH = Path(__file__).resolve().parent
 RECORDED = BENCH.parents[1] / "tests" / "data" / "recorded-cpu"
@@ -110,34 +109,9 @@ WORKS = (
 )
 
 
-class Spent(NamedTuple):
-    """What one process took."""
-
-    seconds: float
-    """Of CPU time."""
-    waited: float
-    """Seconds until it ended."""
-    megabytes: float
-
-
 def run(command: list[str], folder: Path) -> Spent:
-    """One process that must succeed."""
-    environment = {
-        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-    }
-    environment["XDG_CACHE_HOME"] = str(folder.parent / "cache")
-    with tempfile.TemporaryFile() as said:
-        began = time.perf_counter()
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=said
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        waited = time.perf_counter() - began
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            said.seek(0)
-            sys.exit(f"{' '.join(command)} failed: {said.read().decode(errors='replace').strip()}")
-    return Spent(usage.ru_utime + usage.ru_stime, waited, usage.ru_maxrss / 1024)
+    """Run one process that must succeed."""
+    return spend(command, folder, more={"XDG_CACHE_HOME": str(folder.parent / "cache")})
 
 
 class Side:

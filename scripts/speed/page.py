@@ -9,7 +9,6 @@ Medians of three visits, each with an empty cache.
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import statistics
 import sys
 import tempfile
@@ -17,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from measure import WINDOW, open_chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 VISITS = 3
@@ -40,25 +41,19 @@ PAINT = """async () => {
 
 def main() -> int:
     """Make the pages, visit them, print the table."""
-    chromium = shutil.which("chromium")
-    if chromium is None or importlib.util.find_spec("playwright") is None:
-        print("page: not measured: chromium or playwright is not installed")
-        return 0
-    from playwright.sync_api import sync_playwright
-
-    print(
-        f"{'page':34} {'size':>8} {'limit':>7} {'first screen':>13} {'slowest sort':>13} "
-        f"{'slowest filter':>15}"
-    )
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, open_chromium("page") as start:
+        if start is None:
+            return 0
+        print(
+            f"{'page':34} {'size':>8} {'limit':>7} {'first screen':>13} {'slowest sort':>13} "
+            f"{'slowest filter':>15}"
+        )
         for name, limit, text in pages():
             file = Path(folder) / "page.html"
             file.write_text(text, encoding="utf-8")
             visits = []
             for _ in range(VISITS):
-                browser = playwright.chromium.launch(
-                    executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
-                )
+                browser = start()
                 visits.append(visit(browser, file))
                 browser.close()
             paint, sort, narrow = (
@@ -79,7 +74,7 @@ def main() -> int:
 
 def visit(browser: Any, file: Path) -> tuple[float, float, float]:
     """(first paint, slowest sort, slowest filter) in ms."""
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page = browser.new_page(viewport=WINDOW)
     page.goto(file.as_uri())
     return page.evaluate(PAINT), max(page.evaluate(SORT)), max(page.evaluate(FILTER))
 

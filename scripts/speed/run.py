@@ -10,15 +10,15 @@ the results.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from measure import CommandFailedError, spend
 
 HERE = Path(__file__).resolve().parent
 PYTHON = sys.executable
@@ -272,23 +272,14 @@ def measure(commands: dict[str, Sequence[str]], rounds: int, data: Path) -> dict
 
 
 def _run(command: Sequence[str], into: Measured) -> None:
-    # Without its cached bytecode a program would compile itself anew each time.
-    environment = {
-        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-    }
-    began = time.monotonic()
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        said = process.stderr.read() if process.stderr else ""
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        into.trouble = f"exit code {process.returncode}: {said.strip()[-200:]}"
+    try:
+        spent = spend(command)
+    except CommandFailedError as error:
+        into.trouble = str(error)
         return
-    into.seconds.append(usage.ru_utime + usage.ru_stime)
-    into.elapsed.append(time.monotonic() - began)
-    into.memory_mb = max(into.memory_mb, usage.ru_maxrss / 1024)
+    into.seconds.append(spent.seconds)
+    into.elapsed.append(spent.waited)
+    into.memory_mb = max(into.memory_mb, spent.megabytes)
 
 
 def print_table(wanted: list[Work], measured: dict[str, Measured], skipped: dict[str, str]) -> None:

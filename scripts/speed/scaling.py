@@ -10,8 +10,6 @@ faster than work.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from make_sweeps import make
+from measure import spend
 
 
 class Size(NamedTuple):
@@ -98,18 +97,9 @@ def stages() -> Iterator[tuple[str, list[str]]]:
 def cost(words: list[str], folder: Path) -> tuple[float, float]:
     """(CPU seconds, peak memory in MB). Exit codes 1 and 3 are results of a comparison,
     not failures."""
-    environment = {
-        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-    }
-    command = [sys.executable, "-m", "perfctl", *words]
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as run:
-        _, status, usage = os.wait4(run.pid, 0)
-        run.returncode = os.waitstatus_to_exitcode(status)
-    if run.returncode not in (0, 1, 3) or (run.returncode and words[0] != "compare"):
-        raise SystemExit(f"perfctl {' '.join(words)} ended with exit code {run.returncode}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    allowed = (0, 1, 3) if words[0] == "compare" else (0,)
+    spent = spend([sys.executable, "-m", "perfctl", *words], folder, allowed=allowed)
+    return spent.seconds, spent.megabytes
 
 
 if __name__ == "__main__":

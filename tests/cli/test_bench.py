@@ -63,9 +63,12 @@ def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twic
     timed = sql(
         "SELECT DISTINCT layer, kind FROM layer_time WHERE run_id = 1 AND direction = 'forward'"
     )
-    assert {("fc1", "Linear"), ("act1", "ReLU"), ("fc3", "Linear"), ("(model)", "Planned")} <= set(
-        timed
-    )
+    assert {
+        ("fc1", "Linear"),
+        ("act1", "ReLU"),
+        ("fc3", "Linear"),
+        ("(model)", "Planned"),
+    } <= set(timed)
     assert sql(
         "SELECT count(*) FROM layer_time WHERE low_ns > duration_ns OR duration_ns > high_ns"
     ) == [(0,)]

@@ -36,7 +36,7 @@ def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
 
 LOADED = """
 import sys
-from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.cli.main import run_command_line as run
 ROOMS = tuple(f"perfctl.orchestrator.{room}." for room in ("estimate", "counts", "ledger", "compare", "predict"))
 code = run(sys.argv[1:])
 print(*sorted(name for name in sys.modules if name.startswith(ROOMS)), file=sys.stderr)

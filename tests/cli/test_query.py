@@ -118,7 +118,7 @@ def test_a_query_that_would_fill_the_memory_is_stopped(hostile: Path) -> None:
     """In a process of its own, which keeps the limit for good."""
     code = (
         "import sys; from perfctl.orchestrator.commands import query; from "
-        "perfctl.orchestrator.cli.main import run\n"
+        "perfctl.orchestrator.cli.main import run_command_line as run\n"
         "query.MOST_MEMORY = 16 << 20; sys.exit(run(['query', '--store', sys.argv[1], "
         "sys.argv[2]]))"
     )

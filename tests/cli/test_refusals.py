@@ -61,7 +61,6 @@ WRONG_REQUESTS = (
         "invalid value 'never' for --step-marker",
     ),
     ("infer --models resnet_18", "did you mean resnet18"),
-    ("infer --models resnet18 --profiler perf", "Choose none, nsys, torch, dlprof"),
     ("infer --models resnet18 --batches 1,50 --images 20", "must fill a batch of 50"),
     ("infer --models resnet18 --data mnist --data-dir .", "MNIST digits"),
     ("infer --models resnet18 --weights gone.pth", "--weights gone.pth: file not found"),
@@ -85,9 +84,7 @@ WRONG_REQUESTS = (
     ("slurm render nsys --partition 'a\nb'", "line break"),
     ("slurm render study nonsense", "no such command 'nonsense'"),
     ("slurm render study flops --hand conv2", "--hand: 'conv2'"),
-    ("slurm render study speedup --devices cpu", "--devices needs at least two"),
     ("slurm render study cost --models", "requires an argument"),
-    ("slurm render study inference --nonsense 1", "--nonsense"),
     ("slurm render study inference", "--models names no model"),
     (
         "slurm render study flops --hand convv2=1",
@@ -98,7 +95,6 @@ WRONG_REQUESTS = (
         "--layer: layer 'fc' not found in mnist_cnn",
     ),
     ("slurm ingest nosuch", "nosuch: file not found"),
-    ("ingest --guess-layers gone.csv", "--guess-layers needs the name of the network. Set it with"),
     ("ingest train.py --guess-layers --workload no_such_net", "no_such_net"),
     ("ingest train.py --precision weird", "fp32, tf32, bf16, fp16"),
     ("ledger --layer conv9", "conv9"),
@@ -123,7 +119,6 @@ WRONG_REQUESTS = (
     ("compare perfctl.db perfctl.db --gate 0.05", "'0.05' for --gate"),
     ("compare perfctl.db perfctl.db --json --markdown -", "both write to standard output"),
     ("history --by day", "Choose time or commit"),
-    ("history --gate x", "invalid value 'x' for --gate"),
     (TRAINED, "no model. Name a model"),
     ("mfu", "--tokens-per-second is missing"),
     (f"{TRAINED} --hidden 8", "--layers, --heads, --ffn, --vocab missing"),
@@ -138,7 +133,6 @@ WRONG_REQUESTS = (
     (f"{GENERATE} --memory 8GiB", "--memory and --prompt exclude each other"),
     (f"estimate {LANGUAGE_MODEL}:plain --generate 5", "--generate needs --prompt"),
     (f"{PREDICT} --batch 64 --device A10H", "--device-spec name=...,fp32_tflops=..."),
-    (f"{PREDICT} --batches 4,x --device T4", "invalid value 'x' for --batch"),
     (f"{PREDICT} --batch 4 --device T4 --frontier", "--frontier needs --dataset-size"),
     (f"{PREDICT} --batch 4 --device T4 --store no.db", "--store: no.db not found"),
     ("predict resnet:depth=51 --batch 4 --device T4", "MODEL: resnet:depth=51: depth=51 is"),
@@ -149,7 +143,6 @@ WRONG_REQUESTS = (
     (f"{ANSWER} --explain", "--explain and --prompt exclude each other"),
     ("predict mlp --batch 4 --device T4 --engine tensorrt-llm", "--engine needs --prompt"),
     ("predict --list-prices update", ""),
-    ("predict --list-prices list x.csv", ""),
 )
 """What is typed, and a part of the line that refuses it."""
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.commands.serve import render_listing
+from perfctl.orchestrator.commands.report import render_listing
 from perfctl.orchestrator.report.page.page import compute_calculator_digest
 from perfctl.orchestrator.report.page.server import MOST_CONNECTIONS, PageServer
 

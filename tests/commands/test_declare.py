@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 import perfctl
 from perfctl.orchestrator.cli import main
 from perfctl.orchestrator.cli.commands import list_output_names, parse_typed_value
-from perfctl.orchestrator.commands.declare import Command, Group
+from perfctl.orchestrator.commands.declare import Command, Group, load_declaration
 from perfctl.orchestrator.outputs import build_output_schema
 
 
@@ -23,7 +23,7 @@ def declarations() -> dict[str, Command[Any, Any]]:
     """Words of each declared command -> the command; those of groups, too."""
     found = {}
     for name in main.COMMANDS:
-        declared = main.load_declaration(name)
+        declared = load_declaration(name)
         if isinstance(declared, Group):
             found |= {
                 f"{name} {word}": command

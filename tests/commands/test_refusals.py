@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.commands import scrub, speedup
-from perfctl.orchestrator.commands.export import export
+from perfctl.orchestrator.commands import ingest, speedup
+from perfctl.orchestrator.commands.export import export, trace
 from perfctl.orchestrator.commands.plot import plot
 from perfctl.orchestrator.commands.speedup import SpeedupOptions
-from perfctl.orchestrator.commands.trace import trace
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import estimate_model
@@ -54,8 +53,8 @@ def test_a_copy_without_secrets_is_not_written_over_the_report_or_another_file(
         (tmp_path / "no" / "x.csv", "`out`: folder"),
     ):
         with pytest.raises(UsageError, match=field):
-            scrub.scrub(report, out)
-    done = scrub.scrub(report, force=True)
+            ingest.scrub(report, out)
+    done = ingest.scrub(report, force=True)
     assert (done.path.name, done.replaced) == ("report.scrubbed.csv", {"secret": 1})
     assert "abcdefgh" not in done.path.read_text()
 
@@ -181,14 +180,9 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
             "`gate` must be 0 or more",
         ),
         (
-            lambda store: perfctl.compare(store, store, gate=float("inf")),
-            "`gate` must be 0 or more",
-        ),
-        (
             lambda store: perfctl.compare("nothing", store, store=store),
             "is not a file, and not a sweep or run",
         ),
-        (lambda store: perfctl.compare("nothing", store, store=store), "sweep:1"),
         (
             lambda store: perfctl.compare("nothing", store, store="none.db"),
             "Name an existing file, folder or database",

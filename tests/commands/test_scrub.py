@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.commands.scrub import scrub
+from perfctl.orchestrator.commands.ingest import scrub
 from perfctl.orchestrator.ingest import scrub as module
 from perfctl.orchestrator.ingest.scrub import CHUNK, LONGEST, make_scrubbed_path
 from perfctl.parsers import ReportError, parse

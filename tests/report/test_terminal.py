@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from perfctl.orchestrator.commands import runs
+from perfctl.orchestrator.commands import query
 from perfctl.orchestrator.report import terminal, text_tables
 from perfctl.orchestrator.report.tables import (
     build_complete_table,
@@ -34,7 +34,7 @@ def test_a_wide_terminal_shows_more_columns_of_the_list_of_runs() -> None:
     }
     facts |= {"device_name": "NVIDIA H100 80GB HBM3", "started_at": "2026-11-20T20:58:28.214+00:00"}
     facts |= {"status": "ok", "origin": "ingested", "duration_ns": 12_700_000_000}
-    answer = runs.build_runs_view([runs.StoredRun(facts)])
+    answer = query.build_runs_view([query.StoredRun(facts)])
     assert "duration" not in printed(draw_view(answer, 80))
     wide = printed(draw_view(answer, 120), 120)
     assert "12.7 s" in wide and "H100 80GB HBM3" in wide

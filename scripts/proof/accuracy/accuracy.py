@@ -1,19 +1,16 @@
-"""Accuracy and speed of ``perfctl estimate``: published figures, hand values and peers, each line
-printed when it is known.
+"""Accuracy and speed of ``perfctl estimate``: published figures and hand values, each line printed
+when it is known.
 
     python scripts/proof/accuracy/accuracy.py [--shared ../shared] [--all]
 
-Nothing is downloaded: models are built without weights, on meta tensors, except the models for the
-peers: these run on the CPU. Detection models, whose sizes depend on data, have a table of their
-own: accuracy_detection.py. Peers (fvcore, torchinfo) are used if installed: perfctl[peers]. Exits 1
-when a line misses its target.
+Nothing is downloaded: models are built without weights, on meta tensors. Detection models, whose
+sizes depend on data, have a table of their own: accuracy_detection.py. Other counters have
+accuracy_against.py, memory accuracy_memory.py. Exits 1 when a line misses its target.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
-import os
 import resource
 import statistics
 import subprocess
@@ -27,13 +24,11 @@ from typing import Any
 
 import accuracy_cases as cases
 import torch
-from accuracy_peers import side_by_side
-from accuracy_steps import Line
+from accuracy_lines import Line, count_line, parser_for, print_lines
 from torch.utils.flop_counter import FlopCounterMode
 
 from perfctl.orchestrator.estimate import session as estimation
-from perfctl.orchestrator.estimate.memory import summarize_memory
-from perfctl.workloads.tracing.recorder import make_optimizer, trace_step
+from perfctl.workloads.tracing.recorder import trace_step
 
 LARGEST = "regnet_y_128gf"
 
@@ -86,18 +81,8 @@ def published(folder: Path, show: bool) -> list[Line]:
             )
     count = len(wanted)
     return [
-        Line(
-            "multiply-adds inside the published rounding",
-            f"{right} of {count}",
-            "109 of 109",
-            right == count == 109,
-        ),
-        Line(
-            "parameters as published",
-            f"{parameters} of {count}",
-            "109 of 109",
-            parameters == count == 109,
-        ),
+        count_line("multiply-adds inside the published rounding", right, count, 109),
+        count_line("parameters as published", parameters, count, 109),
         Line(
             "  beside it: FlopCounterMode on meta",
             f"{theirs_right} of {count}",
@@ -136,12 +121,7 @@ def backward(folder: Path, show: bool) -> Line:
                 f"{name:36} backward {found.backward.flops:,} wanted {wanted[1]:,} "
                 f"{found.problem or ''} {good}"
             )
-    return Line(
-        "forward and backward equal to the exact column",
-        f"{right} of {count}",
-        f"all {count}",
-        right == count,
-    )
+    return count_line("forward and backward equal to the exact column", right, count)
 
 
 def layers(folder: Path) -> Line:
@@ -170,12 +150,7 @@ def layers(folder: Path) -> Line:
             right += mine == hand
             if mine != hand:
                 print(f"{name} {row['layer']} {direction}: {mine:,}, by hand {hand:,}")
-    return Line(
-        "layers and directions equal to hand values",
-        f"{right} of {count}",
-        f"all {count}",
-        right == count,
-    )
+    return count_line("layers and directions equal to hand values", right, count)
 
 
 def devices() -> Iterator[Line]:
@@ -197,84 +172,6 @@ def devices() -> Iterator[Line]:
             "8 of 8",
             good,
         )
-
-
-def tracked(model: Any, given: Any, target: Any, optimizer: str) -> int:
-    """MemTracker's peak in bytes over the second of two steps."""
-    from torch.distributed._tools.mem_tracker import MemTracker
-
-    stepper = make_optimizer(model.train(), optimizer)
-    tracker = MemTracker()
-    tracker.track_external(model, stepper, given, *(() if target is None else (target,)))
-    peak = 0
-    with tracker:
-        for _ in range(2):
-            tracker.reset_mod_stats()
-            stepper.zero_grad()
-            output = model(given)
-            ends = (
-                [torch.nn.functional.nll_loss(output, target)]
-                if target is not None
-                else tensors(output)
-            )
-            torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
-            del output, ends
-            stepper.step()
-            peak = next(iter(tracker.get_tracker_snapshot("peak").values()))["Total"]
-    return int(peak)
-
-
-def tensors(output: Any) -> list[Any]:
-    return (
-        [output]
-        if isinstance(output, torch.Tensor)
-        else [item for item in output if item is not None]
-    )
-
-
-def memory() -> list[Line]:
-    """Peaks against torch's MemTracker, byte for byte."""
-    equal, small = (
-        0,
-        [(batch, optimizer) for batch in (16, 64, 256) for optimizer in ("sgd", "adam")],
-    )
-    for batch, optimizer in small:
-        one, other = (
-            estimation.Session(estimation.Request("mnist_cnn")).source.model for _ in range(2)
-        )
-        given = torch.zeros((batch, 1, 28, 28), device="meta")
-        target = torch.zeros(batch, dtype=torch.int64, device="meta")
-        loss = partial(torch.nn.functional.nll_loss, target=target)
-        mine = trace_step(
-            one, (given,), optimizer=optimizer, loss=loss, held=(target,), memory=True
-        ).memory
-        equal += mine is not None and summarize_memory(mine).peak.bytes == tracked(
-            other, given, target, optimizer
-        )
-    worst = 0.0
-    for name in ("resnet18", "vgg16", "inception_v3"):
-        for optimizer in ("sgd", "adam"):
-            model, given = cases.build(name, "cls", train=True), cases.inputs(name, 32)
-            theirs = tracked(model, given[0], None, optimizer)
-            traced = trace_step(
-                cases.build(name, "cls", train=True), given, optimizer=optimizer, memory=True
-            )
-            assert traced.memory is not None
-            worst = max(worst, abs(summarize_memory(traced.memory).peak.bytes / theirs - 1))
-    return [
-        Line(
-            "MNIST CNN peak equal to MemTracker (16, 64, 256; SGD, Adam)",
-            f"{equal} of 6",
-            "6 of 6",
-            equal == 6,
-        ),
-        Line(
-            "resnet18, vgg16, inception_v3 peak against MemTracker",
-            f"{worst:.4%}",
-            "<= 2 %",
-            worst <= 0.02,
-        ),
-    ]
 
 
 def size_of_largest() -> Line:
@@ -307,31 +204,19 @@ def parts(folder: Path, show: bool) -> Iterator[Line]:
         yield layers(folder)
         yield from published(folder, show)
         yield backward(folder, show)
-    yield from memory()
-    print(
-        "\n" + "\n".join(side_by_side(cases.published(folder) if there else [])) + "\n", flush=True
-    )
 
 
 def main() -> int:
     """Print the table; return 1 when a line misses its target."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[4] / "shared"))
-    parser.add_argument(
-        "--shared", type=Path, default=shared, help="folder that holds datasets/peers"
-    )
+    parser = parser_for(__doc__, "datasets/peers")
     parser.add_argument("--all", action="store_true", help="a line for every model too")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
-    begun, good = time.perf_counter(), True
-    for line in parts(given.shared / "datasets" / "peers", given.all):
-        print(line.text(), flush=True)
-        good &= line.good
+    begun = time.perf_counter()
+    missed = print_lines(parts(given.shared / "datasets" / "peers", given.all))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     print(f"{time.perf_counter() - begun:.0f} s; peak memory of this process {peak:.2f} GB")
-    return 0 if good else 1
+    return missed
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ largest first, each with its share of perfctl's figure. "NOT EXPLAINED" marks a 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
+
+from accuracy_lines import parser_for
 
 from perfctl.orchestrator.estimate.peers import COUNTERS, CounterResult, compare_with_counters
 from perfctl.orchestrator.estimate.request import Request
@@ -53,9 +54,7 @@ ALLOWED = 0.005
 
 def main() -> int:
     """Print the table; return 1 if a difference is not explained."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_for(__doc__)
     parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL")
     parser.add_argument("--counters", default=",".join(COUNTERS), metavar="NAME,NAME")
     options = parser.parse_args()

@@ -10,14 +10,14 @@ it is, and the roofline times one factor.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from accuracy_steps import Line, beside, by_factor, by_line, held_out, leaving_out, percent, spelled
+from accuracy_lines import Line, parser_for, percent, print_lines
+from accuracy_steps import beside, by_factor, by_line, held_out, leaving_out, spelled
 
 from perfctl.orchestrator.counts.hardware.machines import Machine, build_measured_device
 from perfctl.orchestrator.predict.bench import convert_bench_point
@@ -131,15 +131,11 @@ def _by_family(given: StepTable, families: list[str], macs: Any, roof: Any) -> l
 
 def main() -> int:
     """Print the lines; return 1 when one misses its target."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_for(__doc__)
     parser.add_argument("--file", type=Path, default=DATA / "bench.json")
     parser.add_argument("--seed", type=int, default=SEED, help="of the folds; the table's is 3")
     asked = parser.parse_args()
-    found = lines(asked.file, asked.seed)
-    print("\n".join(line.text() for line in found))
-    return 0 if all(line.good for line in found) else 1
+    return print_lines(lines(asked.file, asked.seed))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ when a count that changes with the data is not marked so.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import warnings
 from dataclasses import dataclass
@@ -19,8 +18,7 @@ from pathlib import Path
 
 import accuracy_cases as cases
 import torch
-from accuracy_steps import Line
-from all_tables import shared_folder
+from accuracy_lines import Line, parser_for, print_lines
 
 from perfctl.orchestrator.estimate import session as estimation
 from perfctl.workloads.tracing.recorder import trace_step
@@ -119,20 +117,12 @@ def detection(folder: Path) -> Line:
 
 def main() -> int:
     """Print the table; return 1 when it misses its target."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--shared", type=Path, default=shared_folder(), help="folder that holds datasets/peers"
-    )
-    folder = parser.parse_args().shared / "datasets" / "peers"
+    folder = parser_for(__doc__, "datasets/peers").parse_args().shared / "datasets" / "peers"
     warnings.filterwarnings("ignore")
     if not (folder / "torchvision_ops.csv").is_file():
         print(f"No published figures in {folder}: say where they are with --shared")
         return 0
-    line = detection(folder)
-    print(line.text())
-    return 0 if line.good else 1
+    return print_lines([detection(folder)])
 
 
 if __name__ == "__main__":

@@ -299,7 +299,9 @@ def on_cpu() -> bool:
             given.append((source.model, inputs, loss, held))
         theirs = tracked(*given[0], optimizer)
         model, inputs, loss, held = given[1]
-        traced = trace_step(model, inputs, optimizer=optimizer, loss=loss, held=held, memory=True)
+        traced = trace_step(
+            model, inputs, optimizer=optimizer, loss=loss, other_tensors=held, memory=True
+        )
         assert traced.memory is not None
         mine = find_memory_peak(traced.memory).bytes
         error = mine / theirs - 1

@@ -12,9 +12,7 @@ perfctl[peers].
 
 from __future__ import annotations
 
-import argparse
 import csv
-import os
 import sys
 import time
 import warnings
@@ -25,6 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from accuracy_lines import parser_for
 from accuracy_peers import as_counted, by_torch, total, unknown_to_torch
 
 from perfctl.orchestrator.errors import PerfctlError
@@ -394,18 +393,12 @@ def main(names: list[str], shared: Path) -> int:
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    where = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[4] / "shared"))
+    parser = parser_for(__doc__, "datasets/timm")
     parser.add_argument(
         "names",
         nargs="*",
         metavar="NAME",
         help="timm:resnet50, hf:bert, ...; all of the table when none is given",
-    )
-    parser.add_argument(
-        "--shared", type=Path, default=where, help="folder that holds datasets/timm"
     )
     given = parser.parse_args()
     sys.exit(main(given.names, given.shared))

@@ -12,18 +12,16 @@ one core; the traces are kept in build/accuracy/. Needs perfctl[peers], perfctl[
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import exp
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from accuracy_steps import Line, percent
+from accuracy_lines import Line, parser_for, percent, print_lines
 from publish import (
     SMALL,
     HeldOut,
@@ -39,7 +37,7 @@ from publish import (
     spread_of,
     teaches,
 )
-from published_rows import KEPT, Row, cpu_rows, rows, shared_folder
+from published_rows import KEPT, Row, cpu_rows, rows
 from scipy.stats import beta
 
 from perfctl.orchestrator.predict import published
@@ -415,32 +413,17 @@ def _without(
 
 def main() -> int:
     """Print the lines; return 1 when one misses its target."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--shared",
-        type=Path,
-        default=shared_folder(),
-        help="folder that holds datasets/timm and datasets/neusight",
-    )
-    parser.add_argument(
-        "--traces", type=Path, default=KEPT, help="where traced operations are kept"
-    )
-    given = parser.parse_args()
+    given = parser_for(__doc__, "datasets/timm and datasets/neusight", KEPT).parse_args()
     if not (given.shared / "datasets" / "neusight").is_dir():
         print(f"No published results in {given.shared}: say where they are with --shared")
         return 0
     every = rows(given.shared, given.traces)
     found = held_out(every)
     print(HEADING, flush=True)
-    good = True
     gpus, cpu = lines(every, fitted(every, found), found), cpu_rows(given.shared, given.traces)
-    for one in chain(gpus, cpu_lines(cpu)):
-        print(one.text(), flush=True)
-        good &= one.good
+    missed = print_lines(chain(gpus, cpu_lines(cpu)))
     print(NOTE)
-    return 0 if good else 1
+    return missed
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""A line of the table of ``make accuracy``, and the comparison of predicted steps with held-out
-measurements."""
+"""The comparison of predicted steps with held-out measurements."""
 
 from __future__ import annotations
 
@@ -8,28 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from accuracy_lines import percent
 
 from perfctl.orchestrator.predict import efficiency
 from perfctl.orchestrator.predict.fit import HEADROOM, StepTable, fit_step_table
 
 Folds = Sequence[tuple[Any, Any]]
 """(places to learn from, places held out)."""
-
-
-@dataclass
-class Line:
-    """What was measured, the result and the target."""
-
-    what: str
-    reached: str
-    wanted: str
-    """Empty: stands beside another line, and nothing is wanted."""
-    good: bool
-    note: str = ""
-
-    def text(self) -> str:
-        mark = "" if not self.wanted else "yes" if self.good else "NO"
-        return f"{self.what:62}{self.reached:>14}{self.wanted:>14}{mark:>5}  {self.note}".rstrip()
 
 
 @dataclass
@@ -128,10 +112,6 @@ def leaving_out(names: Sequence[str]) -> Folds:
     return [
         (np.flatnonzero(each != name), np.flatnonzero(each == name)) for name in sorted(set(names))
     ]
-
-
-def percent(part: float) -> str:
-    return f"{100 * part:.1f} %"
 
 
 def spelled(errors: Any) -> str:

@@ -18,7 +18,6 @@ activations, parameters and batch.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import os
 import sys
@@ -27,7 +26,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from accuracy_steps import Line, beside, by_boosting, by_factor, by_line, held_out, percent, spelled
+from accuracy_lines import Line, parser_for, percent, print_lines
+from accuracy_steps import beside, by_boosting, by_factor, by_line, held_out, spelled
 from published_rows import KEPT, Traces
 
 from perfctl.orchestrator.counts.hardware.machines import find_device
@@ -157,25 +157,16 @@ def _lines(
 
 def main() -> int:
     """Print the lines; return 1 when one misses its target."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[4] / "shared"))
-    parser.add_argument(
-        "--shared", type=Path, default=shared, help="folder that holds datasets/timm"
-    )
+    parser = parser_for(__doc__, "datasets/timm", KEPT)
     parser.add_argument("--layout", choices=("nchw", "nhwc"), help="both, when it is not given")
-    parser.add_argument(
-        "--traces", type=Path, default=KEPT, help="where traced operations are kept"
-    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
-    good = True
-    for layout in [given.layout] if given.layout else ["nchw", "nhwc"]:
-        for line in lines(given.shared, layout, given.traces, given.jobs, aim=layout == "nchw"):
-            print(line.text(), flush=True)
-            good &= line.good
-    return 0 if good else 1
+    layouts = [given.layout] if given.layout else ["nchw", "nhwc"]
+    return print_lines(
+        line
+        for layout in layouts
+        for line in lines(given.shared, layout, given.traces, given.jobs, aim=layout == "nchw")
+    )
 
 
 if __name__ == "__main__":

@@ -27,6 +27,10 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[3]))
+
+from scripts.proof.accuracy.accuracy_lines import parser_for, shared_folder
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 BUILD = ROOT / "build"
@@ -38,8 +42,8 @@ TABLES = (
     "accuracy_published",
     "engines/accuracy_engines",
     "accuracy_timm",
-    "accuracy_ops",
     "accuracy",
+    "accuracy_against",
     "accuracy_named",
     "accuracy_detection",
 )
@@ -63,10 +67,6 @@ def libraries() -> str:
     """Digest of the versions of Python and of the installed packages."""
     each = sorted({f"{one.name} {one.version}" for one in distributions()})
     return hashlib.sha256("\n".join([sys.version, *each]).encode()).hexdigest()
-
-
-def shared_folder() -> Path:
-    return Path(os.environ.get("PERFCTL_SHARED", ROOT.parent / "shared")).resolve()
 
 
 def noted(script: Path) -> int:
@@ -192,9 +192,7 @@ def short(name: str, found: dict[str, Any], old: bool) -> Iterable[str]:
 
 def main() -> int:
     """Print all tables, then a line for each."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_for(__doc__)
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"of {', '.join(TABLES)}; all when none is given"
     )

@@ -16,19 +16,18 @@ median error), and a source of n rows counts as n^0.6.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from accuracy_lines import parser_for
 from numpy.typing import NDArray
-from published_rows import KEPT, Row, cpu_rows, rows, shared_folder
+from published_rows import KEPT, Row, cpu_rows, rows
 from scipy.optimize import nnls
 from scipy.stats import t as student
 
@@ -615,19 +614,7 @@ def written(fit: ShippedFit) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--shared",
-        type=Path,
-        default=shared_folder(),
-        help="folder that holds datasets/timm and datasets/neusight",
-    )
-    parser.add_argument(
-        "--traces", type=Path, default=KEPT, help="where traced operations are kept"
-    )
-    given = parser.parse_args()
+    given = parser_for(__doc__, "datasets/timm and datasets/neusight", KEPT).parse_args()
     every = rows(given.shared, given.traces)
     fit = fitted(every, held_out(every))
     FILE.write_text(written(fit), encoding="utf-8")

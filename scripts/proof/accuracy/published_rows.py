@@ -497,7 +497,3 @@ def _is_fast_in(machine: Machine, precision: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def shared_folder() -> Path:
-    return Path(os.environ.get("PERFCTL_SHARED", HERE.parents[3] / "shared"))

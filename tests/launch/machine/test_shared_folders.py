@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator import files
-from perfctl.orchestrator.commands.scrub import scrub
+from perfctl.orchestrator.commands.ingest import scrub
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import devices
 from perfctl.orchestrator.launch.machine.devices import DevicePlacement

@@ -10,7 +10,7 @@ import pytest
 
 from perfctl import parsers
 from perfctl.orchestrator.cli.main import run_command_line
-from perfctl.orchestrator.commands.scrub import scrub
+from perfctl.orchestrator.commands.ingest import scrub
 from perfctl.orchestrator.ingest.ingest import ingest_paths
 from perfctl.parsers import ReportError, reports
 from perfctl.parsers.rocm import rocpd

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.commands.predict import answer_training_question
+from perfctl.orchestrator.commands.predict import predict_training
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine, find_device
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate.memory import get_default_reserve
@@ -87,9 +87,13 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
 
 
 def test_page_and_command_agree_without_measurements(
-    open_tab: Any, calculator_page: Path, tmp_path: Path, traced: set[tuple[str, str]]
+    open_tab: Any,
+    calculator_page: Path,
+    tmp_path: Path,
+    traced: set[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store = tmp_path / "none.db"
+    monkeypatch.chdir(tmp_path)  # without a results database
     tab, rng = open_tab(calculator_page), random.Random(20)
     devices = tab.locator("#c-device option").evaluate_all("all => all.map(one => one.value)")
     choices = [points.random_choice(rng, FAMILIES, devices) for _ in range(POINTS)]
@@ -104,13 +108,12 @@ def test_page_and_command_agree_without_measurements(
             precision=choice["precision"],
             optimizer=choice["optimizer"],
             gpus=choice["gpus"],
-            store=store,
             tariff=choice["tariff"] or None,
             overlap=choice["overlap"],
             efficiency=choice["efficiency"] or None,
         )
         try:
-            found = answer_training_question(question)
+            found = predict_training(question)
         except PerfctlError as error:
             refused += 1
             assert said == {

@@ -12,7 +12,6 @@ the fit of whole steps (publish.py). Beside each line stand the roofline alone, 
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 from collections import Counter
@@ -24,6 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
+from accuracy_lines import parser_for
 from engine_rows import Row, rows
 from publish_engines import LeftOut, all_left_out, chip, learn, product, spread_of, teaches
 
@@ -168,18 +168,17 @@ def _inside(every: Sequence[Row], given: Sequence[Row], found: LeftOut, name: st
     return f"{held} of {len(given)}"
 
 
-def whole_steps(shared: Path, traces: Path | None) -> bool:
+def whole_steps(shared: Path, traces: Path) -> bool:
     """Prints the lines of NeuSight's rows; True when the aim is met."""
     from publish import NO_SPREAD, as_published, teaches
     from publish import chip as chip_of
     from publish import learn as learn_steps
-    from published_rows import KEPT
     from published_rows import rows as step_rows
 
     from perfctl.orchestrator.predict import published
     from perfctl.orchestrator.predict.step_parts import compute_step_floor
 
-    every = step_rows(shared, traces or KEPT)
+    every = step_rows(shared, traces)
     with (shared / FILE).open(encoding="utf-8", newline="") as file:
         theirs = list(csv.DictReader(file))
     mine = [row for row in every if row.source == "neusight"]
@@ -267,15 +266,15 @@ def _data_parallel(
     )
 
 
-def trained(traces: Path | None) -> None:
+def trained(traces: Path) -> None:
     """Prints what the fit that ships, which is of eager mode, says of GPT-2's compiled training on
     15 boards."""
-    from published_rows import KEPT, Traces
+    from published_rows import Traces
 
     from perfctl.orchestrator.predict import published
     from perfctl.orchestrator.predict.operations import StepSpec
 
-    kept, key = Traces(traces or KEPT), "hf:gpt2 1024"
+    kept, key = Traces(traces), "hf:gpt2 1024"
     kept.prepare([key])
     found = kept.of(key)
     assert found is not None
@@ -350,13 +349,9 @@ def _why(row: Mapping[str, str]) -> str:
 
 def main() -> int:
     """Print the lines; return 1 when a median misses its aim."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--shared", type=Path, default=Path(__file__).resolve().parents[5] / "shared"
-    )
-    parser.add_argument("--traces", type=Path, help="where traced operations are kept")
+    from published_rows import KEPT
+
+    parser = parser_for(__doc__, "datasets/neusight", KEPT)
     parser.add_argument(
         "--only-engines", action="store_true", help="generated text alone, which takes seconds"
     )
