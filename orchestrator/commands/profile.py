@@ -304,8 +304,8 @@ def run_or_plan_sweep(
 def build_sweep_view(result: Swept | list[PlannedCommand] | NcuCost) -> View | RawLines:
     """Return the findings and the table of a sweep, where everything is, and what to type next;
     commands, or ncu's cost."""
-    from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.ingest.reports import make_path_relative
+    from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.stored_runs import load_sweep_runs
 
     if isinstance(result, list):
