@@ -330,13 +330,18 @@ def _is_versioned(name: str, folders: Iterable[Path]) -> bool:
 
 
 def _digest_own_code() -> str:
-    """A digest of the code that builds, traces and records: in a checkout it changes without
+    """Return a digest of the code that builds, traces and records: in a checkout it changes without
     perfctl's version."""
+    workloads = Path(next(iter(perfctl.workloads.__path__)))
+    others = (paper.__file__, __file__, Path(__file__).with_name("session.py"))
+    return digest_files((*sorted(workloads.rglob("*.py")), *map(Path, others)))
+
+
+def digest_files(files: Iterable[Path]) -> str:
+    """Return the SHA-256 of the files' content, one after the other."""
     sha = hashlib.sha256()
-    for file in sorted(Path(next(iter(perfctl.workloads.__path__))).rglob("*.py")):
+    for file in files:
         sha.update(file.read_bytes())
-    for module in (paper.__file__, __file__, Path(__file__).with_name("session.py")):
-        sha.update(Path(module).read_bytes())
     return sha.hexdigest()
 
 

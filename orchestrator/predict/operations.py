@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from perfctl.orchestrator.estimate.flops.engine import (
     MOVES,
@@ -108,8 +108,7 @@ FAMILY_KINDS = {
 """Kind of a plan's layer -> kind of work; flatten computes and copies nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One forward operation of a network, for one SAMPLE: batch multiplies rows, inputs, outputs
     and macs, not weights.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import NamedTuple
 
@@ -164,9 +164,9 @@ def merge_operations(works: Iterable[Operation]) -> tuple[Operation, ...]:
         return works_  # merged before
     calls: dict[Operation, int] = {}
     for work in works_:
-        alike = replace(work, layer="", calls=1)
+        alike = work._replace(layer="", calls=1)
         calls[alike] = calls.get(alike, 0) + work.calls
-    return tuple(replace(work, calls=count) for work, count in calls.items())
+    return tuple(work._replace(calls=count) for work, count in calls.items())
 
 
 def classify_operation(work: Operation) -> str:

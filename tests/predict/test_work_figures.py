@@ -178,7 +178,7 @@ def test_figures_of_one_sample_of_two(
     batch = 1 if op == "aten.convolution" and len(inputs[0]) == 2 else 2
     found = only(shape(op, inputs, outputs, attributes=attributes, parameters=parameters), batch)
     first = parameters > 0 and work.kind in ("linear", "rnn", "conv")
-    assert found == replace(work, first=first)
+    assert found == work._replace(first=first)
 
 
 def test_operations_stand_in_the_order_of_their_positions_with_their_calls() -> None:
