@@ -25,6 +25,7 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     FUSED,
     CallWork,
     Formula,
+    Works,
     get_shape,
     read_integer,
     read_op_tensors,
@@ -195,7 +196,7 @@ def count_layer_calls(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
     return tuple(sorted(calls, key=lambda call: call.position if call.position is not None else 0))
 
 
-def apply_formula(op: OpShape) -> tuple[CallWork, ...] | None:
+def apply_formula(op: OpShape) -> Works | None:
     """The parts of an operation; None where it has no formula, or one that does not fit
     these shapes."""
     formula = find_formula(op)

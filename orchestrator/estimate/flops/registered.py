@@ -15,6 +15,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.flops import engine
 from perfctl.orchestrator.estimate.flops.formulas import (
     CallWork,
+    Works,
     count_output_elements,
     read_op_tensors,
 )
@@ -60,7 +61,7 @@ def load_formulas(path: Path) -> None:
     LOADED[path] = None
 
 
-def _make_registered_work(name: str, function: Function, op: OpShape) -> tuple[CallWork, ...]:
+def _make_registered_work(name: str, function: Function, op: OpShape) -> Works:
     flops = _call_user_function(name, function, op.inputs, op.outputs)
     macs, remainder = divmod(flops, 2)
     tensors = read_op_tensors(op)
