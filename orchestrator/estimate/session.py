@@ -16,6 +16,8 @@ from perfctl.orchestrator.estimate.flops.engine import count_layer_calls as work
 from perfctl.orchestrator.estimate.flops.engine import drop_attention_backend, list_product_types
 from perfctl.orchestrator.estimate.memory import (
     RESERVE,
+    TRACED_AT,
+    Gpu,
     LargestBatch,
     StepMemory,
     UnlikeTracesError,
@@ -49,9 +51,6 @@ if TYPE_CHECKING:
 _NAMED = 20
 """Layers that an error lists."""
 
-TRACED_AT = (2, 3)
-"""Batch sizes; not 1, because a batch norm in training refuses a batch with one value a channel."""
-
 _OF_THE_MACHINE = re.compile(
     r"\b(Import|ModuleNotFound|Memory|OS|Timeout|Permission|FileNotFound|Connection|URL)Error\b"
 )
@@ -69,7 +68,7 @@ def estimate(
     device: str | None = "meta",
     memory: bool = False,
     precision: str = "fp32",
-    gpu: tuple[int, int] | None = None,
+    gpu: Gpu = None,
     attention: str = "auto",
     update: str = "auto",
 ) -> Estimate:
@@ -130,7 +129,7 @@ def estimate(
     return estimate_from_trace(traced, gpu)
 
 
-def make_gpu_setting(capability: tuple[int, int] | None, attention: str, update: str) -> GpuChoices:
+def make_gpu_setting(capability: Gpu, attention: str, update: str) -> GpuChoices:
     """What a GPU of this capability runs. Raises UsageError for an attention or update that is
     not known."""
     for name, value, choices in (("attention", attention, ATTENTION), ("update", update, UPDATES)):
@@ -141,7 +140,7 @@ def make_gpu_setting(capability: tuple[int, int] | None, attention: str, update:
     return GpuChoices(capability or CAPABILITY, attention, update)
 
 
-def estimate_from_trace(traced: TracedStep, gpu: tuple[int, int] | None = None) -> Estimate:
+def estimate_from_trace(traced: TracedStep, gpu: Gpu = None) -> Estimate:
     """The estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``: compute
     capability, for memory."""
     ops = tuple(drop_attention_backend(op) for op in traced.ops)
@@ -361,7 +360,7 @@ def build_step_memory(pair: tuple[Estimate, Estimate]) -> StepMemory:
     first, other = (estimate_.memory_trace for estimate_ in pair)
     if first is None or other is None:
         raise UnlikeTracesError("the trace has none")
-    return StepMemory(first, other, TRACED_AT)
+    return StepMemory(first, other)
 
 
 def _bind_loss_target(loss: Callable[[Any, Any], Any], target: Any) -> Callable[[Any], Any]:

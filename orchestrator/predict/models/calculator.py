@@ -24,16 +24,16 @@ import msgspec
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.estimate.memory import (
     STATE,
+    TRACED_AT,
     MemoryLine,
     UnlikeTracesError,
-    fit_lines_by_phase,
     select_upper_lines,
 )
 from perfctl.orchestrator.estimate.plan_memory import compute_training_lines
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import (
-    TRACED_AT,
     Session,
+    build_step_memory,
     trace_memory_pair,
 )
 from perfctl.orchestrator.estimate.step import Estimate
@@ -186,10 +186,7 @@ def trace_model(model: str) -> CalculatorModel | str:
 
 def _fit_lines_by_optimizer(pair: tuple[Estimate, Estimate]) -> dict[str, tuple[MemoryLine, ...]]:
     """Raises LinesError where the traces have no memory, or differ in more than their sizes."""
-    first, other = (estimate_.memory_trace for estimate_ in pair)
-    if first is None or other is None:
-        raise UnlikeTracesError("the trace has none")
-    parts = fit_lines_by_phase(first, other, TRACED_AT)
+    parts = build_step_memory(pair).lines_by_phase
     return {name: _adjust_optimizer_state(parts, name, pair[0].parameters) for name in OPTIMIZERS}
 
 

@@ -38,7 +38,7 @@ def trace(batch: int, *lives: tuple[int, int, int, int | None], op: str = "") ->
 
 
 def memory(*lives: tuple[int, int, int, int | None], op: str = "") -> StepMemory:
-    return StepMemory(trace(2, *lives, op=op), trace(3, *lives, op=op), (2, 3))
+    return StepMemory(trace(2, *lives, op=op), trace(3, *lives, op=op))
 
 
 def test_where_memory_ends_the_allocator_gives_unused_segments_back_and_then_stops() -> None:
@@ -123,7 +123,7 @@ def test_steps_that_differ_in_more_than_their_sizes_are_refused() -> None:
     one, other = trace(2, *LIVES), trace(3, *LIVES)
     for first in ((), one.allocations[:1]):
         with pytest.raises(UnlikeTracesError, match="lifetime of a tensor"):
-            StepMemory(replace(one, first=first), replace(other, first=other.allocations), (2, 3))
+            StepMemory(replace(one, first=first), replace(other, first=other.allocations))
 
 
 def test_the_search_by_doubling_asks_for_few_batch_sizes_and_for_none_twice() -> None:
