@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.flops.formulas import ITEM_BYTES
 from perfctl.orchestrator.estimate.generation import (
     Amounts,
@@ -23,6 +23,7 @@ from perfctl.orchestrator.estimate.generation import (
 )
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import (
+    convert_model_errors,
     estimate_from_trace,
     list_layer_names,
     require_torch,
@@ -47,6 +48,8 @@ CACHE_TYPES: Mapping[str, str | None] = {
     "none": None,
 }
 """Names of types of a cache; "none": no cache, every step runs all tokens so far."""
+
+TracedStep = tuple[Estimate, Amounts, StepTrace]
 
 
 def estimate_generation(
@@ -152,18 +155,13 @@ class _TracedGenerator:
 
     def _build_generator(self) -> TextGenerator:
         from perfctl.workloads.models.generation import find_generator
-        from perfctl.workloads.models.source import ModelError
 
         if self._built is None:
             request = self.request
-            try:
+            with convert_model_errors():
                 self._built = find_generator(
                     request.model, request.device, request.own, request.prompt or 1
                 )
-            except ModelError as error:
-                raise (PerfctlError if error.raised else UsageError)(
-                    error.message, error.remedy
-                ) from error
             self._kept.set_source_files(self._built.files)
         return self._built
 
@@ -192,42 +190,29 @@ class _TracedGenerator:
         return stepper.first() if context is None else stepper.at(context)
 
 
+@dataclass(frozen=True, slots=True)
 class _StepTraces:
     """The traced steps of one model at one batch size, each traced once."""
 
-    def __init__(
-        self,
-        model: _TracedGenerator,
-        batch: int,
-        cached: bool,
-        probe: Sequence[CacheTensor],
-        item_bytes: int | None,
-    ) -> None:
-        self.model, self.batch, self.cached, self.probe, self.item_bytes = (
-            model,
-            batch,
-            cached,
-            probe,
-            item_bytes,
-        )
-        self.known: dict[int, tuple[Estimate, Amounts, StepTrace]] = {}
+    model: _TracedGenerator
+    batch: int
+    cached: bool
+    probe: Sequence[CacheTensor]
+    item_bytes: int | None
+    traced: dict[int | None, TracedStep] = field(default_factory=dict)
 
-    def first(self) -> tuple[Estimate, Amounts, StepTrace]:
-        """Prefill."""
-        return self._read(self.model.step(self.batch, None, self.cached), True)
-
-    def at(self, context: int) -> tuple[Estimate, Amounts, StepTrace]:
-        if context not in self.known:
-            self.known[context] = self._read(
-                self.model.step(self.batch, context, self.cached), False
-            )
-        return self.known[context]
+    def at(self, context: int | None) -> TracedStep:
+        """Return the step whose token is number ``context`` of the decoder; None: prefill. Raises
+        _TraceStopped when its trace stopped early."""
+        if context not in self.traced:
+            self.traced[context] = self._trace(context)
+        return self.traced[context]
 
     def amounts(self, context: int) -> Amounts:
         return self.at(context)[1]
 
-    def _read(self, step: StepTrace, prefill: bool) -> tuple[Estimate, Amounts, StepTrace]:
-        """Raises _Stopped when the trace stopped early."""
+    def _trace(self, context: int | None) -> TracedStep:
+        step = self.model.step(self.batch, context, self.cached)
         estimate_ = estimate_from_trace(step.traced)
         if estimate_.problem is not None:
             raise _TraceStopped(estimate_)
@@ -236,7 +221,7 @@ class _StepTraces:
         }
         written: dict[str, int] = {}
         for tensor in step.cache:
-            for layer, values in count_cache_writes(self.probe, (tensor,), prefill).items():
+            for layer, values in count_cache_writes(self.probe, (tensor,), context is None).items():
                 written[layer] = written.get(layer, 0) + values * types[tensor.name]
         return (
             estimate_,
@@ -268,7 +253,7 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
     try:
         probe = _trace_cache_probe(model) if cached else ()
         steps = _StepTraces(model, batch, cached, probe, item_bytes)
-        prefill, work, trace = steps.first()
+        prefill, work, trace = steps.at(None)
         modules = prefill.modules
         phases = [
             GenerationPhase("prefill", 1, start, start, start, build_layer_works(work, modules), 1)
@@ -285,7 +270,7 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
                 1 if cached else 2,
                 {size + 1 for size in kept_sizes if size < end},
             )
-            traced, both = len(steps.known), Counter(work) + Counter(total)
+            traced, both = len(steps.traced) - 1, Counter(work) + Counter(total)
             rows = (
                 ("decode", generate, start + 1, end, total, traced),
                 ("total", generate + 1, start, end, both, traced + 1),
@@ -318,7 +303,7 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
     model_notes = _list_model_notes(facts, prefill, end)
     notes = (
         *(facts.model_note, *facts.notes, weights_note),
-        *_list_counting_notes(cache, generate, len(steps.known)),
+        *_list_counting_notes(cache, generate, len(steps.traced) - 1),
         *model_notes[1:],
     )
     ends = (steps.at(start + 1)[0], steps.at(end)[0]) if generate else ()
