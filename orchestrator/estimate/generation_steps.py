@@ -49,7 +49,7 @@ CACHE_TYPES: Mapping[str, str | None] = {
 }
 """Names of types of a cache; "none": no cache, every step runs all tokens so far."""
 
-TracedStep = tuple[Estimate, Amounts, StepTrace]
+StepAmounts = tuple[Estimate, Amounts, StepTrace]
 
 
 def estimate_generation(
@@ -99,9 +99,9 @@ def _check_generation_request(request: Request, batches: Sequence[int]) -> None:
         raise UsageError(
             f"invalid value '{request.kv_cache}' for `kv_cache`", f"Choose {', '.join(CACHE_TYPES)}"
         )
-    for field in ("inputs", "seq", "optimizer", "memory"):
-        if getattr(request, field):
-            raise UsageError(f"`{field}` and `prompt` exclude each other", f"Omit `{field}`")
+    for name in ("inputs", "seq", "optimizer", "memory"):
+        if getattr(request, name):
+            raise UsageError(f"`{name}` and `prompt` exclude each other", f"Omit `{name}`")
     if PRECISIONS[request.precision].autocast is not None or request.precision == "tf32":
         remedy = "Use bf16-true or fp16-true: weights, cache and arithmetic in that type"
         raise UsageError(f"`precision` {request.precision} is not available with `prompt`", remedy)
@@ -199,9 +199,9 @@ class _StepTraces:
     cached: bool
     probe: Sequence[CacheTensor]
     item_bytes: int | None
-    traced: dict[int | None, TracedStep] = field(default_factory=dict)
+    traced: dict[int | None, StepAmounts] = field(default_factory=dict)
 
-    def at(self, context: int | None) -> TracedStep:
+    def at(self, context: int | None) -> StepAmounts:
         """Return the step whose token is number ``context`` of the decoder; None: prefill. Raises
         _TraceStopped when its trace stopped early."""
         if context not in self.traced:
@@ -211,7 +211,7 @@ class _StepTraces:
     def amounts(self, context: int) -> Amounts:
         return self.at(context)[1]
 
-    def _trace(self, context: int | None) -> TracedStep:
+    def _trace(self, context: int | None) -> StepAmounts:
         step = self.model.step(self.batch, context, self.cached)
         estimate_ = estimate_from_trace(step.traced)
         if estimate_.problem is not None:

@@ -407,7 +407,9 @@ def select_upper_lines(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:
     return tuple(largest)
 
 
-def _compute_storage_growth(first: Sequence[TensorAllocation], other: Sequence[TensorAllocation]) -> list[int]:
+def _compute_storage_growth(
+    first: Sequence[TensorAllocation], other: Sequence[TensorAllocation]
+) -> list[int]:
     """Return the bytes by which each storage grows with a sample. Raises UnlikeTracesError."""
     lives, other_lives = (
         [(storage.born, storage.died) for storage in step] for step in (first, other)

@@ -114,8 +114,8 @@ def page() -> tuple[str, str]:
     from perfctl.orchestrator.predict.bench import convert_bench_point
     from perfctl.orchestrator.predict.fit import fit_steps
     from perfctl.orchestrator.predict.models.calculator import (
-        build_planned_model,
         ModelCache,
+        build_planned_model,
         parse_model_names,
     )
     from perfctl.orchestrator.predict.prices import load_price_table

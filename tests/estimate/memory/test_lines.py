@@ -18,7 +18,7 @@ from perfctl.orchestrator.estimate.memory import (
     select_upper_lines,
 )
 from perfctl.orchestrator.predict.models.calculator import ModelCache
-from perfctl.records.paper import TensorAllocation, MemoryTrace
+from perfctl.records.paper import MemoryTrace, TensorAllocation
 
 
 def trace(batch: int, *storages: tuple[int, int, int, int | None], ends: int = 9) -> MemoryTrace:
@@ -115,9 +115,8 @@ def test_lines_from_batches_2_and_3_are_the_traced_peak_at_others() -> None:
 
 def test_a_model_that_was_traced_with_adam_has_its_lines_for_the_other_optimizers() -> None:
     pytest.importorskip("torchvision")
-    from perfctl.orchestrator.commands.calculator import trace_models
 
-    ((found,), left_out) = trace_all(("squeezenet1_1",), lambda *said: None, ModelCache())
+    ((found,), left_out) = trace_models(("squeezenet1_1",), lambda *said: None, ModelCache())
     assert left_out == () and found.lines is not None
     for precision, optimizer in (
         ("fp32", "sgd"),
