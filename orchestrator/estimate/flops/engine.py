@@ -79,7 +79,8 @@ def _read_formula_table() -> dict[str, dict[str, Formula]]:
     groups: dict[str, dict[str, Formula]] = defaultdict(dict)
     lines = Path(__file__).with_name("operations.csv").read_text(encoding="utf-8").splitlines()
     for group, function, factor, operations in csv.reader(lines[1:]):
-        formula = getattr(formulas, function, None) or getattr(leading, function)
+        name = f"count_{function}"
+        formula = getattr(formulas, name, None) or getattr(leading, name)
         names = (name if "." in name else f"aten.{name}" for name in operations.split())
         groups[group].update(
             dict.fromkeys(names, partial(formula, factor=int(factor)) if factor else formula)
@@ -96,7 +97,7 @@ MOVES = tuple(name.removeprefix("aten.") for name in OPERATIONS["moves"])
 TABLE: dict[str, Formula] = {
     name: formula for group in OPERATIONS.values() for name, formula in group.items()
 }
-TABLE |= {f"optim.{name}": formulas.step for name in formulas.WORK}
+TABLE |= {f"optim.{name}": formulas.count_optimizer_step for name in formulas.WORK}
 
 
 def find_formula(op: OpShape) -> Formula | None:
@@ -104,8 +105,8 @@ def find_formula(op: OpShape) -> Formula | None:
     if op.op in TABLE:
         return TABLE[op.op]
     if op.op.startswith(("aten._foreach_", "aten._amp_foreach")):
-        return formulas.each_tensor
-    return formulas.per_output if op.attributes.get("pointwise") else None
+        return formulas.count_each_tensor
+    return formulas.count_per_output if op.attributes.get("pointwise") else None
 
 
 FRIENDLY = {
@@ -256,7 +257,7 @@ def count_integer_macs(ops: Iterable[OpShape]) -> int:
     for op in ops:
         formula = TABLE.get(op.op)
         if (
-            formula in (formulas.matrix_product, formulas.linear)
+            formula in (formulas.count_matrix_product, formulas.count_linear)
             and formulas.is_integer_product(op)
             and "missed" not in op.attributes
         ):

@@ -255,7 +255,7 @@ def add_batch_dimension(shape: Shape, weight: Shape) -> Shape:
     return shape if len(shape) == len(weight) else (1, *shape)
 
 
-def convolution(op: OpShape) -> Works:
+def count_convolution(op: OpShape) -> Works:
     """Forward pass of a convolution. The bias adds 1 elementwise FLOP per output value."""
     weight = get_shape(op.inputs, 1)
     data, result = (
@@ -272,7 +272,7 @@ def convolution(op: OpShape) -> Works:
     )
 
 
-def convolution_backward(op: OpShape) -> Works:
+def count_convolution_backward(op: OpShape) -> Works:
     """Gradients of a convolution that output_mask selects: input and weight each cost as much as
     the forward pass."""
     weight = get_shape(op.inputs, 2)
@@ -309,7 +309,7 @@ def get_left_factor(op: OpShape) -> Shape:
     return get_shape(op.inputs, 1 if op.op in ADDED else 0)
 
 
-def matrix_product(op: OpShape) -> Works:
+def count_matrix_product(op: OpShape) -> Works:
     """Matrix product, M x K x N. The additions of addmm, baddbmm and addmv are elementwise FLOPs. A
     sparse factor counts its stored values."""
     first, elementwise = (
@@ -387,7 +387,7 @@ def is_integer_product(op: OpShape) -> bool:
     )
 
 
-def linear(op: OpShape) -> Works:
+def count_linear(op: OpShape) -> Works:
     """Linear layer: rows x in x out. A quantized layer has integer multiply-adds."""
     data, weight = get_shape(op.inputs, 0), get_shape(op.inputs, 1)
     width = weight[-1] if weight else data[-1]
@@ -396,14 +396,14 @@ def linear(op: OpShape) -> Works:
     return make_product_work(op, "rows x in x out", factors, _count_bias_additions(op), "forward")
 
 
-def vector_products(op: OpShape) -> Works:
+def count_vector_products(op: OpShape) -> Works:
     """torch.linalg.vecdot: a product of two vectors of length K for each output value."""
     return make_product_work(
         op, "outputs x K", (count_output_elements(op), read_integer(op, "depth"))
     )
 
 
-def vector_products_backward(op: OpShape) -> Works:
+def count_vector_products_backward(op: OpShape) -> Works:
     """Each required gradient costs as much as the forward pass."""
     factors = (
         sum(read_integers(op, "needs")),
@@ -435,7 +435,7 @@ def _count_scores(op: OpShape, first: int, letters: str, depth: int) -> tuple[in
     return scores, text
 
 
-def attention(op: OpShape) -> Works:
+def count_attention(op: OpShape) -> Works:
     """Forward pass of attention. Softmax and scaling count 5 + 1 elementwise FLOPs per score."""
     heads, rows, _, wide, deep = _read_attention_sizes(op, 0)
     scores, text = _count_scores(op, 0, "(E + V)", wide + deep)
@@ -448,7 +448,7 @@ def attention(op: OpShape) -> Works:
     )
 
 
-def attention_backward(op: OpShape) -> Works:
+def count_attention_backward(op: OpShape) -> Works:
     """Backward pass of attention with the required gradients, as recorded, or the operator of a
     fused kernel.
 
@@ -569,7 +569,7 @@ def _count_recurrent_weights(op: OpShape, net: RecurrentSizes) -> tuple[int, int
     return net.weights + biases, output[1] if output else 4
 
 
-def recurrent(op: OpShape) -> Works:
+def count_recurrent(op: OpShape) -> Works:
     """Forward pass of a complete nn.LSTM, GRU or RNN."""
     net, tensors = read_recurrent_sizes(op), read_op_tensors(op)
     macs, text = _count_recurrent_macs(net)
@@ -583,7 +583,7 @@ def recurrent(op: OpShape) -> Works:
     )
 
 
-def recurrent_backward(op: OpShape) -> Works:
+def count_recurrent_backward(op: OpShape) -> Works:
     """The gradient of the weight costs as much as the forward pass; the gradient of the input costs
     less if the step needs no gradient of input or initial state."""
     net, tensors, first = (
@@ -617,28 +617,28 @@ def recurrent_backward(op: OpShape) -> Works:
     return tuple(parts)
 
 
-def per_output(op: OpShape, factor: int = 1) -> Works:
+def count_per_output(op: OpShape, factor: int = 1) -> Works:
     """``factor`` FLOPs for each output value."""
     return make_elementwise_work(op, factor, count_output_elements(op), "output values")
 
 
-def per_input(op: OpShape, factor: int) -> Works:
+def count_per_input(op: OpShape, factor: int) -> Works:
     """``factor`` FLOPs for each value of the largest input."""
     return make_elementwise_work(op, factor, count_largest_input(op), "input values")
 
 
-def moved(op: OpShape) -> Works:
+def count_moved(op: OpShape) -> Works:
     """The operator copies, looks up, draws or sets values: bytes, no FLOPs."""
     return make_call_work(op, f"{count_output_elements(op):,} values moved, no arithmetic")
 
 
-def each_tensor(op: OpShape) -> Works:
+def count_each_tensor(op: OpShape) -> Works:
     """_foreach_ operations on lists: one FLOP for each value of the first list."""
     values = sum(prod(shape) for shape in (op.outputs or op.inputs) if shape is not None)
     return make_elementwise_work(op, 1, values, "values of a list of tensors")
 
 
-def pooling(op: OpShape) -> Works:
+def count_pooling(op: OpShape) -> Works:
     """Each output value takes one comparison or addition for each value of its window."""
     kernel = read_integers(op, "kernel_size") or (1,)
     rank = 3 if "3d" in op.op else 2 if "2d" in op.op else 1
@@ -649,7 +649,7 @@ def pooling(op: OpShape) -> Works:
     )
 
 
-def batch_norm(op: OpShape) -> Works:
+def count_batch_norm(op: OpShape) -> Works:
     """Training: 8 FLOPs per value (mean 1, variance 3, normalize 2, scale and shift 2). Evaluation:
     4."""
     factor = 8 if read_flag(op, "training") else 4
@@ -665,7 +665,7 @@ def batch_norm(op: OpShape) -> Works:
     )
 
 
-def norm_backward(op: OpShape) -> Works:
+def count_norm_backward(op: OpShape) -> Works:
     """One operator computes the gradients of input, weight and bias: 11 FLOPs per value.
 
     In eval it does not read the batch statistics (places 5 and 6 of batch norm), which are then
@@ -680,7 +680,7 @@ def norm_backward(op: OpShape) -> Works:
     return (CallWork("backward", 0, read, written, count_output_elements(op), text, 11 * values),)
 
 
-def interpolation_backward(op: OpShape, factor: int) -> Works:
+def count_interpolation_backward(op: OpShape, factor: int) -> Works:
     """For each value of the gradient that comes in, a multiplication and an addition for each of
     ``factor`` neighbours."""
     return make_elementwise_work(op, 2 * factor, prod(get_shape(op.inputs, 0)), "gradient values")
@@ -698,7 +698,7 @@ def count_state_values(op: OpShape) -> int:
     return (1 if name == "Adagrad" else 2) + read_flag(op, "amsgrad")
 
 
-def step(op: OpShape) -> Works:
+def count_optimizer_step(op: OpShape) -> Works:
     """An optimizer reads parameter, gradient and state, and writes parameter and state. It has no
     multiply-adds by convention."""
     name, values = op.op.removeprefix("optim."), count_output_elements(op)

@@ -115,6 +115,7 @@ def test_lines_from_batches_2_and_3_are_the_traced_peak_at_others() -> None:
 
 def test_a_model_that_was_traced_with_adam_has_its_lines_for_the_other_optimizers() -> None:
     pytest.importorskip("torchvision")
+    from perfctl.orchestrator.commands.calculator import trace_models
 
     ((found,), left_out) = trace_models(("squeezenet1_1",), lambda *said: None, ModelCache())
     assert left_out == () and found.lines is not None
