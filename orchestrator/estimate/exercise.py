@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.session import estimate, require_torch, silence_driver_warning
 from perfctl.orchestrator.estimate.sheets.layers import ManualCheckFacts
+from perfctl.orchestrator.estimate.sheets.network import list_pass_figures
 from perfctl.orchestrator.estimate.sheets.sheet import (
     SheetFigure,
     build_layer_sheet,
@@ -268,15 +269,11 @@ def _ask_questions(
 ) -> Iterator[ExerciseQuestion]:
     outputs = {module.path: module.output for module in estimated.modules}
     paths = [path for path in list_sheet_layers(estimated.ops) if path in drawn.layers]
-    heavy = [
-        path
-        for path in paths
-        if (worked := build_layer_sheet(estimated.ops, path, outputs[path])) and worked.facts
-    ]
+    worked = [build_layer_sheet(estimated.ops, path, outputs[path]) for path in paths]
+    heavy = [sheet for sheet in worked if sheet and sheet.facts]
     is_model = len(heavy) > 1
-    for path in heavy:
-        sheet = build_layer_sheet(estimated.ops, path, outputs[path])
-        assert sheet is not None
+    for sheet in heavy:
+        path = sheet.layer
         shape = " x ".join(map(str, outputs[path] or ()))
         of_layer = f" of '{path}'" if is_model else ""
         yield ExerciseQuestion(
@@ -290,10 +287,9 @@ def _ask_questions(
             sheet.quantities,
         )
     model_figures = _list_network_figures(estimated, drawn.shape, outputs[""] or ())
-    sheet = None if is_model else build_layer_sheet(estimated.ops, heavy[0], outputs[heavy[0]])
-    facts, figures = (
-        (sheet.facts, (*model_figures, *sheet.quantities)) if sheet else (None, model_figures)
-    )
+    facts, figures = None, model_figures
+    if not is_model:
+        facts, figures = heavy[0].facts, (*model_figures, *heavy[0].quantities)
     yield _ask_figure("Parameters", "parameters", "values", facts, figures)
     yield _ask_figure("FLOPs of the forward pass", "forward", "FLOP", facts, figures)
     yield _ask_figure(
@@ -359,19 +355,14 @@ def _list_network_figures(
     sizes = {"input": prod(shape), "parameters": parameters, "output": prod(output)}
     moved = ITEM * sum(sizes.values())
     text = " + ".join(f"{size:,}" for size in sizes.values())
-    quantities = [
+    return (
         SheetFigure("parameters", parameters, "values", f"{parameters:,} values"),
         SheetFigure(BYTES_MOVED, moved, "B", f"({text}) values x {ITEM} B = {moved:,} B"),
         SheetFigure(
             "bytes without the input", moved - ITEM * sizes["input"], "B", "parameters and output"
         ),
-    ]
-    for name, macs in (("forward", estimated.forward.macs), ("backward", estimated.backward.macs)):
-        quantities.append(SheetFigure(name, macs, "MAC", f"{macs:,} MAC"))
-        quantities.append(
-            SheetFigure(name, 2 * macs, "FLOP", f"2 x {macs:,} MAC = {2 * macs:,} FLOP")
-        )
-    return tuple(quantities)
+        *list_pass_figures(estimated),
+    )
 
 
 def format_exercise_sheet(exercise: Exercise) -> str:

@@ -67,14 +67,6 @@ class LayerWork:
         return self.weight_bytes + self.cache_read_bytes + self.cache_written_bytes
 
 
-def build_layer_work(
-    layer: str, kind: str, values: Sequence[int], missing: tuple[tuple[str, int], ...]
-) -> LayerWork:
-    """Return what a layer does. ``values``: in the order of MEASURES."""
-    macs, elementwise, weights, read, written, other = values
-    return LayerWork(layer, kind, macs, elementwise, weights, read, written, other, missing)
-
-
 class PhaseBytes(NamedTuple):
     """Bytes of a phase, as in LayerWork."""
 
@@ -335,7 +327,7 @@ def build_layer_works(amounts_: Amounts, modules: Sequence[TracedModule]) -> tup
         missing = tuple(without_formula.get(layer, ()))
         values = [amounts_.get((layer, name), 0) for name in MEASURES]
         if any(values) or missing:
-            rows.append(build_layer_work(layer, kinds.get(layer, ""), values, missing))
+            rows.append(LayerWork(layer, kinds.get(layer, ""), *values, missing=missing))
     return tuple(rows)
 
 

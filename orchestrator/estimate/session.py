@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.estimate.flops.engine import count_layer_calls as work_out
-from perfctl.orchestrator.estimate.flops.engine import drop_attention_backend, list_product_types
+from perfctl.orchestrator.estimate.flops.engine import list_product_types, select_operations
 from perfctl.orchestrator.estimate.memory import (
     RESERVE,
     TRACED_AT,
@@ -143,7 +143,7 @@ def make_gpu_setting(capability: Gpu, attention: str, update: str) -> GpuChoices
 def estimate_from_trace(traced: TracedStep, gpu: Gpu = None) -> Estimate:
     """The estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``: compute
     capability, for memory."""
-    ops = tuple(drop_attention_backend(op) for op in traced.ops)
+    ops = tuple(select_operations(traced.ops))
     calls = work_out(ops)
     memory = summarize_memory(traced.memory, gpu) if traced.memory is not None else None
     return Estimate(
@@ -452,23 +452,17 @@ class ModelEstimate:
             build_network_sheet,
         )
 
-        plain = {
-            size: build_network_sheet(estimate_.modules, estimate_.calls)
-            for size, estimate_ in self.batches.items()
-        }
-        if self.request.precision == "fp32":
-            return plain
-        estimates, precision = self.batches, self.request.precision
-        return {
-            size: add_types_to_sheet(
-                sheet, list_product_types(estimates[size].ops, precision), estimates[size].types
-            )
-            for size, sheet in plain.items()
-        }
+        sheets, precision = {}, self.request.precision
+        for size, estimate_ in self.batches.items():
+            sheets[size] = build_network_sheet(estimate_.modules, estimate_.calls)
+            if precision != "fp32":
+                products = list_product_types(estimate_.ops, precision)
+                sheets[size] = add_types_to_sheet(sheets[size], products, estimate_.types)
+        return sheets
 
     def sheets(self, layer: str | None = None) -> Mapping[int, Sheet]:
-        """The worked sheet of one layer at each batch size. ``layer`` may be None when only one
-        layer computes anything.
+        """Return the worked sheet of one layer at each batch size, or of the whole "(model)".
+        ``layer`` may be None when only one layer computes anything.
 
         Raises UsageError when it is None and there are several, and for a layer that
         computes nothing.
@@ -566,6 +560,7 @@ def check_manual_value(
 
 
 def _build_sheet_of(estimate_: Estimate, layer: str | None) -> Sheet:
+    from perfctl.orchestrator.estimate.sheets.network import build_model_sheet
     from perfctl.orchestrator.estimate.sheets.sheet import build_layer_sheet, list_sheet_layers
 
     names = list(list_sheet_layers(estimate_.ops))
@@ -577,6 +572,8 @@ def _build_sheet_of(estimate_: Estimate, layer: str | None) -> Sheet:
     path = names[0] if layer is None else _read_layer_path(layer)
     output = next((module.output for module in estimate_.modules if module.path == path), None)
     worked = build_layer_sheet(estimate_.ops, path, output, estimate_.precision)
+    if not path and len(names) > 1 and (worked is None or worked.facts is None):
+        return build_model_sheet(estimate_)
     if worked is None:
         raise UsageError(f"`layer`: '{layer}' computes nothing", list_layer_names("Layers", names))
     return worked

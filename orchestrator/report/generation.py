@@ -13,7 +13,6 @@ from perfctl.orchestrator.estimate.generation import (
     KvCache,
     KvCachePart,
     LayerWork,
-    build_layer_work,
 )
 from perfctl.orchestrator.report.estimate import build_flops_cell, describe_parameters
 from perfctl.orchestrator.report.numbers import format_three_digits
@@ -102,7 +101,7 @@ def _build_phase_row(phase: GenerationPhase) -> list[object]:
 
 def _sum_layer_work(phase: GenerationPhase) -> LayerWork:
     sums = [phase.total(name) for name in MEASURES]
-    return build_layer_work("total", "", sums, phase.totals.missing)
+    return LayerWork("total", "", *sums, missing=phase.totals.missing)
 
 
 def _build_work_cells(work: LayerWork) -> list[Cell]:

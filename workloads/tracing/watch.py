@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any
 
@@ -244,6 +244,8 @@ class Recorder:
         self._linalg: dict[str, Any] = {}
         self._values_only = False
         self._fast_path = True
+        self._function: str | None = None
+        """Name of the outermost running torch.autograd.Function; in backward, of its node."""
 
     @property
     def ops(self) -> tuple[OpShape, ...]:
@@ -330,6 +332,61 @@ class Recorder:
             setattr(torch.linalg, name, function)
         self.names.remove_listener(self._learn)
         del self.places.stack[1:]
+
+    @contextmanager
+    def mark_functions(self) -> Iterator[None]:
+        """In the block, also record each torch.autograd.Function as one operation, "autograd.NAME",
+        and its backward, "autograd.NAMEBackward". What runs in it has the attribute
+        ``function``."""
+        function, node = torch.autograd.Function, torch.autograd.function.BackwardCFunction
+        forward, backward = function.__dict__.get("apply"), node.__dict__.get("apply")
+        if forward is None or backward is None:  # another version of torch
+            yield
+            return
+
+        def run(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            return self._run_function(forward.__get__(None, owner), owner.__name__, args, kwargs)
+
+        def run_node(owner: Any, *args: Any) -> Any:
+            name = type(owner).__name__
+            return self._run_function(partial(backward, owner), name, args, {})
+
+        function.apply, node.apply = classmethod(run), run_node  # type: ignore[assignment,method-assign]
+        try:
+            yield
+        finally:
+            function.apply, node.apply = forward, backward  # type: ignore[method-assign]
+
+    def _run_function(self, call: Any, name: str, args: Any, kwargs: Any) -> Any:
+        if self._function is not None or is_compiling() or not self._is_recorded_here():
+            return call(*args, **kwargs)
+        self._function = name
+        try:
+            output = call(*args, **kwargs)
+            frame, direction, _ = self.places.now()
+            shapes: list[tuple[int, ...] | None] = []
+            outputs: list[tuple[int, ...] | None] = []
+            types: list[Any] = []
+            self._read(args, shapes, types)
+            results = output if isinstance(output, (tuple, list)) else (output,)
+            self._read(results, outputs, types, count_weights=False)
+            op = f"autograd.{name}"
+            self._add(
+                frame.layer,
+                frame.kind,
+                None if frame.leaf else op,
+                op,
+                direction,
+                None,
+                frame.recompute and direction == "forward",
+                tuple(shapes),
+                tuple(outputs),
+                tuple(types),
+                (),
+            )
+        finally:
+            self._function = None
+        return output
 
     def _run_attention_as_one(self, *args: Any, **kwargs: Any) -> Any:
         describe = partial(composites.fill_attention_call, module=self.places.top.module)
@@ -701,6 +758,8 @@ class Recorder:
 
     def _add(self, *note: Any) -> None:
         """Count one operation; the values are those of ``operations.Note``."""
+        if self._function is not None:
+            note = (*note[:-1], (*note[-1], ("function", self._function)))
         entry = self._seen.get(note)
         if entry is None:
             self._seen[note] = [len(self._seen), 1]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -174,21 +174,15 @@ def count_layer_calls(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
     for op in ops:
         if op.attributes.get("row"):
             operators.add(op.layer)
-        direction_names = {"forward": "recompute"} if op.attributes.get("recompute") else {}
-        formula = apply_formula(op)
-        if formula is None:
-            key = (
-                op.layer,
-                shorten_operator_name(op.op, op),
-                direction_names.get(op.direction, op.direction),
-            )
+        forward = "recompute" if op.attributes.get("recompute") else "forward"
+        parts = apply_formula(op)
+        if parts is None:
+            direction = forward if op.direction == "forward" else op.direction
+            key = (op.layer, shorten_operator_name(op.op, op), direction)
             unknown.setdefault(key, []).append(op)
-        for part in formula or ():
-            key = (
-                op.layer,
-                name_layer_kind(op) + part.label,
-                direction_names.get(part.direction, part.direction),
-            )
+        for part in parts or ():
+            direction = forward if part.direction == "forward" else part.direction
+            key = (op.layer, name_layer_kind(op) + part.label, direction)
             rows.setdefault(key, []).append((op, part))
     owners = _find_parameter_kinds(rows)
     calls = [_build_layer_call(key, parts, owners) for key, parts in rows.items()]
@@ -265,13 +259,17 @@ def count_integer_macs(ops: Iterable[OpShape]) -> int:
     return macs
 
 
-def drop_attention_backend(op: OpShape) -> OpShape:
-    """The operation with its attention backend left open: the device chooses it, not the model."""
-    return (
-        replace(op, attributes={**op.attributes, "backend": "any"})
-        if "backend" in op.attributes
-        else op
-    )
+def select_operations(ops: Iterable[OpShape]) -> Iterator[OpShape]:
+    """Yield the operations that count: each autograd.Function that the user registered instead of
+    what ran in it, and no others. Which backend ran attention is left open: the device chooses it,
+    not the model."""
+    for op in ops:
+        attributes = dict(op.attributes)
+        function = f"autograd.{attributes.pop('function', '')}"
+        if "backend" in attributes:
+            attributes["backend"] = "any"
+        if (op.op == function) == (function in TABLE):
+            yield replace(op, attributes=attributes)
 
 
 def is_fused_only(call: LayerCall) -> bool:

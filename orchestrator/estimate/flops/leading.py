@@ -81,10 +81,10 @@ def count_trilinear(op: OpShape) -> Works:
             sizes.insert(axis, 1)
     full = [max(sizes) for sizes in zip(*tensors, strict=True)]
     summed = read_integers(op, "sumdim")
-    macs = prod(full)
-    second = macs // full[summed[-1]] if len(summed) > 1 else 0
-    text = f"{format_factors(*full)} + {second:,} = {macs + second:,} MAC = {2 * (macs + second):,} FLOP"
-    return make_call_work(op, text, macs=macs + second)
+    second = prod(full) // full[summed[-1]] if len(summed) > 1 else 0
+    macs = prod(full) + second
+    text = f"{format_factors(*full)} + {second:,} = {macs:,} MAC = {2 * macs:,} FLOP"
+    return make_call_work(op, text, macs=macs)
 
 
 def count_fourier(op: OpShape) -> Works:

@@ -421,9 +421,10 @@ def _derive_operation_values(
         other = describe_wrong_unit(unit, stated.unit) if wrong else ""
         yield value, other, "unit", f"{_format_fraction(value)} {unit}"
         bias = BIAS if facts.bias else "a bias addition for each output value"
-        worked = f"{_format_fraction(value)} + {_format_fraction(outputs)} bias additions = {_format_fraction(value + outputs)}"
         if outputs:
-            yield value + outputs, bias, "bias", f"{worked} {unit}"
+            terms = f"{_format_fraction(value)} + {_format_fraction(outputs)} bias additions"
+            worked = f"{terms} = {_format_fraction(value + outputs)} {unit}"
+            yield value + outputs, bias, "bias", worked
     doubled = "FLOP mistaken for MAC and doubled again"
     yield (
         4 * macs,
@@ -435,7 +436,8 @@ def _derive_operation_values(
     yield macs / 2, halved, "halved", f"{_format_fraction(macs)} / 2 = {_format_fraction(macs / 2)}"
     if outputs:
         less = "one addition less than multiplications counted for each output value (2K - 1)"
-        worked = f"{_format_fraction(flops)} - {_format_fraction(outputs)} = {_format_fraction(flops - outputs)} FLOP"
+        terms = f"{_format_fraction(flops)} - {_format_fraction(outputs)}"
+        worked = f"{terms} = {_format_fraction(flops - outputs)} FLOP"
         yield flops - outputs, less, "one operation less", worked
     steps = [(3 * macs, "forward and backward together, as 3 x forward")]
     if facts.step:

@@ -73,3 +73,34 @@ def test_a_file_is_executed_once_and_its_error_is_one_line(tmp_path: Path) -> No
     other.write_text("1/0")
     with pytest.raises(UsageError, match=r"`formulas` .*bad\.py: ZeroDivisionError"):
         registered.load_formulas(other)
+
+
+def test_a_registered_autograd_function_counts_instead_of_what_runs_in_it() -> None:
+    torch = pytest.importorskip("torch")
+    from perfctl import estimate
+
+    class Mul(torch.autograd.Function):  # type: ignore[name-defined,misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any, w: Any) -> Any:
+            ctx.save_for_backward(x, w)
+            return x @ w
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            x, w = ctx.saved_tensors
+            return grad @ w.t(), x.t() @ grad
+
+    class Net(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.zeros(8, 4))
+
+        def forward(self, x: Any) -> Any:
+            return Mul.apply(x, self.w)
+
+    visible = estimate(Net(), (2, 8))
+    assert (visible.forward.macs, visible.backward.macs) == (2 * 8 * 4, 2 * 2 * 8 * 4)
+    register_flops("Mul", lambda inputs, outputs: 100 * inputs[0][0])
+    register_flops("MulBackward", lambda inputs, outputs: 30 * inputs[0][0])
+    counted = estimate(Net(), (2, 8))
+    assert (counted.forward.flops, counted.backward.flops) == (100 * 2, 30 * 2)
