@@ -212,7 +212,7 @@ def test_many_writers_and_readers_of_one_entry_never_see_half_of_it(cache: Path)
 
 CALLS = """
 import sys
-from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.cli.main import run_command_line as run
 spec = "--device-spec", "name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24"
 codes = [
     run(["estimate", "mnist_cnn", "--batch", "64", "--layer", "conv2", "--check", "9437184 B"]),

@@ -468,19 +468,25 @@ class Recorder:
     def flex_attend(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """FlexAttention: the scores of the blocks that its mask keeps; its own operators are not
         recorded."""
-        query, key, value = args[:3]
-        above, call = self.places.top, CompositeCall()
-        if above.call is None:
-            composites.fill_attention_call(call, (query, key, value), {}, None)
-            is_forward = func.name() == "flex_attention"
-            mask = [item for item in args if isinstance(item, tuple) and len(item) > 8]
-            composites.add_block_mask_scores(call, mask[0])
-            if is_forward:
-                self._add_composite_call(above, call)
+        if self.places.top.call is None:
+            call = composites.describe_flex_attention(args)
+            if func.name() == "flex_attention":
+                self._add_composite_call(self.places.top, call)
             else:
                 call.attributes["needs"], call.backend = (True, True, True), "flash"
                 self._add_composite_call(self.places.now()[0], call, "backward")
         return func(*args, **kwargs)
+
+    def _note_region(self, name: str, args: tuple[Any, ...]) -> None:
+        """Note a call of a compiled region, whose work is unknown, not 0. FlexAttention compiles
+        itself, and its work follows from its arguments; that of its backward is not visible."""
+        if name == composites.FLEX_REGION:
+            self._add_composite_call(self.places.top, composites.describe_flex_attention(args))
+        else:
+            self.add_unknown_operation(f"torch.compile.{name}", composites.COMPILED)
+        if torch.is_grad_enabled():
+            frame, reason = self.places.top, composites.COMPILED
+            self.add_unknown_operation(f"torch.compile.{name}", reason, frame, "backward")
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._optimizing = True
@@ -553,6 +559,7 @@ class Recorder:
             # In a dispatch mode, torch.compile would compile a separate variant of the region.
             self._region = module
             self._regions[self.places.top.layer or type(module).__name__] = None
+            self._note_region(type(module).__name__, args)
             self._dispatch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             if composites.is_torch_compile_wrapper(module):
                 self._hooks.hide_during_forward(module)
