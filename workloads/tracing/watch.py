@@ -477,9 +477,9 @@ class Recorder:
                 self._add_composite_call(self.places.now()[0], call, "backward")
         return func(*args, **kwargs)
 
-    def _note_region(self, name: str, args: tuple[Any, ...]) -> None:
-        """Note a call of a compiled region, whose work is unknown, not 0. FlexAttention compiles
-        itself, and its work follows from its arguments; that of its backward is not visible."""
+    def _note_function_region(self, name: str, args: tuple[Any, ...]) -> None:
+        """Note a call of a compiled function, whose work is unknown, not 0. FlexAttention compiles
+        itself, and its forward follows from its arguments."""
         if name == composites.FLEX_REGION:
             self._add_composite_call(self.places.top, composites.describe_flex_attention(args))
         else:
@@ -559,7 +559,8 @@ class Recorder:
             # In a dispatch mode, torch.compile would compile a separate variant of the region.
             self._region = module
             self._regions[self.places.top.layer or type(module).__name__] = None
-            self._note_region(type(module).__name__, args)
+            if isinstance(module, composites.CompiledRegion):
+                self._note_function_region(type(module).__name__, args)
             self._dispatch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             if composites.is_torch_compile_wrapper(module):
                 self._hooks.hide_during_forward(module)
