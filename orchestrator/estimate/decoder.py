@@ -157,16 +157,17 @@ def build_decoder_from_step(
 def _sum_macs_by_layer(estimate: Estimate, directions: tuple[str, ...]) -> dict[str, int]:
     """Multiply-adds by layer, with attention as the complete square."""
     by_layer: dict[str, int] = {}
-    for call in layer_calls(
-        replace(op, attributes=_drop_mask_attribute(op)) for op in estimate.ops
-    ):
+    unmasked = (
+        replace(
+            op,
+            attributes={name: value for name, value in op.attributes.items() if name != "scores"},
+        )
+        for op in estimate.ops
+    )
+    for call in layer_calls(unmasked):
         if call.direction in directions:
             by_layer[call.layer] = by_layer.get(call.layer, 0) + (call.macs or 0)
     return by_layer
-
-
-def _drop_mask_attribute(op: OpShape) -> dict[str, object]:
-    return {name: value for name, value in op.attributes.items() if name != "scores"}
 
 
 def _fit_macs_to_length(traces: Sequence[dict[str, int]], name: str) -> dict[str, tuple[int, int]]:

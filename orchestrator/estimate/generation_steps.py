@@ -248,7 +248,7 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
     start = facts.start
     end = start + generate
     empty = GenerationEstimate(
-        facts.name, batch, prompt, generate, (), cached, None, _make_empty_estimate(), ()
+        facts.name, batch, prompt, generate, (), cached, None, Estimate((), (), (), None, None), ()
     )
     try:
         probe = _trace_cache_probe(model) if cached else ()
@@ -260,8 +260,11 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
         ]
         if generate:
             trace = steps.at(end)[2]
+            axes = {tensor.name: find_growing_axis(tensor) for tensor in probe}
             kept_sizes = [
-                tensor.shape[axis] for tensor, axis in _list_grown_tensors(probe, trace.cache)
+                tensor.shape[axis]
+                for tensor in trace.cache
+                if (axis := axes.get(tensor.name)) is not None
             ]
             total = sum_over_contexts(
                 start + 1,
@@ -330,17 +333,6 @@ def _trace_cache_probe(model: _TracedGenerator) -> tuple[CacheTensor, ...]:
             f"{model.request.model}: {problem}", "`kv_cache` none: each step runs all tokens again"
         )
     return first_step.cache
-
-
-def _make_empty_estimate() -> Estimate:
-    return Estimate((), (), (), None, None)
-
-
-def _list_grown_tensors(
-    probe: Sequence[CacheTensor], last: Sequence[CacheTensor]
-) -> list[tuple[CacheTensor, int]]:
-    axes = {tensor.name: find_growing_axis(tensor) for tensor in probe}
-    return [(tensor, axis) for tensor in last if (axis := axes.get(tensor.name)) is not None]
 
 
 def _list_model_notes(facts: _GeneratorFacts, prefill: Estimate, end: int) -> tuple[str, ...]:

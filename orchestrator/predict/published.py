@@ -402,9 +402,7 @@ def list_table_machines() -> tuple[Machine, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _list_weaker_machines(
-    peaks: tuple[float, float, float], precision: str, machines: tuple[str, ...] = ()
-) -> tuple[Machine, ...]:
+def _list_weaker_machines(peaks: tuple[float, float, float], precision: str) -> tuple[Machine, ...]:
     """Machines of the table whose peaks are all as low as these or lower."""
     machines_below = []
     for other in list_table_machines():

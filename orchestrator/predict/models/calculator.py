@@ -36,7 +36,6 @@ from perfctl.orchestrator.estimate.session import (
     build_step_memory,
     trace_memory_pair,
 )
-from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.orchestrator.estimate.trace_cache import (
     compute_digest,
     digest_files,
@@ -60,7 +59,7 @@ from perfctl.workloads.models.source import ModelError
 
 TRACED_IN = ("fp32", "fp16")
 """Precisions whose memory is worked out; the others have the bytes of one of these (SAME_BYTES),
-but see :func:`_precisions`."""
+but see :func:`trace_model`."""
 LIBRARIES = ("torch", "torchvision")
 TABLE = "torchvision_models.json.gz"
 """Beside this file: every model, traced."""
@@ -166,14 +165,19 @@ def trace_model(model: str) -> CalculatorModel | str:
         if unknown
         else []
     )
-    lines: dict[str, dict[str, tuple[MemoryLine, ...]]] | None = None
+    lines: dict[str, dict[str, tuple[MemoryLine, ...]]] | None
+    # A softmax reads float16 as it is and bfloat16 after a cast.
+    has_softmax = any(op.op == "aten._softmax" for op in first.ops)
     try:
-        pairs = {
-            name: trace_memory_pair(session, name) if name != "fp32" else plain
-            for name in _list_traced_precisions(first)
-        }
-        lines = {name: _fit_lines_by_optimizer(pair) for name, pair in pairs.items()}
+        lines = {}
+        for precision in (*TRACED_IN, *(["bf16"] if has_softmax else [])):
+            pair = plain if precision == "fp32" else trace_memory_pair(session, precision)
+            parts = build_step_memory(pair).lines_by_phase
+            lines[precision] = {
+                name: _adjust_optimizer_state(parts, name, first.parameters) for name in OPTIMIZERS
+            }
     except UnlikeTracesError as error:
+        lines = None
         notes.append(f"memory is known only at the traced batch sizes: {error}")
     network = GridNetwork(model, model.partition(":")[0], merge_operations(works), first.parameters)
     return CalculatorModel(
@@ -181,20 +185,6 @@ def trace_model(model: str) -> CalculatorModel | str:
         lines,
         compute_network_amounts(network.works, network.parameters, LARGEST),
         tuple(notes),
-    )
-
-
-def _fit_lines_by_optimizer(pair: tuple[Estimate, Estimate]) -> dict[str, tuple[MemoryLine, ...]]:
-    """Raises LinesError where the traces have no memory, or differ in more than their sizes."""
-    parts = build_step_memory(pair).lines_by_phase
-    return {name: _adjust_optimizer_state(parts, name, pair[0].parameters) for name in OPTIMIZERS}
-
-
-def _list_traced_precisions(estimate_: Estimate) -> tuple[str, ...]:
-    """A softmax reads float16 as it is and bfloat16 after a cast, so that a model with one has
-    lines of its own for bf16."""
-    return (
-        (*TRACED_IN, "bf16") if any(op.op == "aten._softmax" for op in estimate_.ops) else TRACED_IN
     )
 
 

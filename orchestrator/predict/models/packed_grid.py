@@ -223,17 +223,12 @@ class _SharedCells:
         width = len(PRECISIONS) * len(OPTIMIZERS)
         computed = {}
         for row, machine in enumerate(missing):
-            computed[machine.name] = [
-                (
-                    self.sentences.number(
-                        _make_general_sentences(
-                            cell, _get_cell_model_name(model, column), machine.name
-                        )
-                    ),
-                    cell,
-                )
-                for column, cell in enumerate(grid.cells[row * width : (row + 1) * width])
-            ]
+            computed[machine.name] = []
+            for column, cell in enumerate(grid.cells[row * width : (row + 1) * width]):
+                optimizer = OPTIMIZERS[column % len(OPTIMIZERS)]
+                name = model.network.names.get(optimizer, model.network.name)
+                sentences = _make_general_sentences(cell, name, machine.name)
+                computed[machine.name].append((self.sentences.number(sentences), cell))
         cells = []
         for machine, is_shared in zip(self.machines, is_plain, strict=True):
             machine_cells = (self.known.get(machine.name) if is_shared else None) or computed[
@@ -273,12 +268,6 @@ def _pack_costs(fit: ShippedFit, machines: Sequence[Machine]) -> dict[str, Any]:
         ],
         "rates": encode_float32([rate for row in table.rows for rate in row]),
     }
-
-
-def _get_cell_model_name(model: CalculatorModel, column: int) -> str:
-    """Return the model's name in the sentences of a cell."""
-    optimizer = OPTIMIZERS[column % len(OPTIMIZERS)]
-    return model.network.names.get(optimizer, model.network.name)
 
 
 def _make_general_sentences(cell: GridCell, model: str, machine: str) -> dict[str, Any]:

@@ -237,4 +237,6 @@ def test_a_compiled_function_is_unknown_work_and_flex_attention_is_counted():
         undo()
     (unknown,), attention = recorded
     assert unknown.attributes["missed"] == COMPILED
-    assert [op.inputs for op in attention if "attention" in op.op] == [(*((2, 3, 16, 8),) * 3, None)]
+    assert [op.inputs for op in attention if "attention" in op.op] == [
+        (*((2, 3, 16, 8),) * 3, None)
+    ]
