@@ -325,9 +325,9 @@ def build_layer_works(amounts_: Amounts, modules: Sequence[TracedModule]) -> tup
         {layer for layer, _ in amounts_}, key=lambda path: places.get(path, len(places))
     ):
         missing = tuple(without_formula.get(layer, ()))
-        values = [amounts_.get((layer, name), 0) for name in MEASURES]
-        if any(values) or missing:
-            rows.append(LayerWork(layer, kinds.get(layer, ""), *values, missing=missing))
+        values = {name: amounts_.get((layer, name), 0) for name in MEASURES}
+        if any(values.values()) or missing:
+            rows.append(LayerWork(layer, kinds.get(layer, ""), missing=missing, **values))
     return tuple(rows)
 
 

@@ -100,8 +100,8 @@ def _build_phase_row(phase: GenerationPhase) -> list[object]:
 
 
 def _sum_layer_work(phase: GenerationPhase) -> LayerWork:
-    sums = [phase.total(name) for name in MEASURES]
-    return LayerWork("total", "", *sums, missing=phase.totals.missing)
+    sums = {name: phase.total(name) for name in MEASURES}
+    return LayerWork("total", "", missing=phase.totals.missing, **sums)
 
 
 def _build_work_cells(work: LayerWork) -> list[Cell]:

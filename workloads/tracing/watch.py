@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any
@@ -351,7 +352,7 @@ class Recorder:
             name = type(owner).__name__
             return self._run_function(partial(backward, owner), name, args, {})
 
-        function.apply, node.apply = classmethod(run), run_node  # type: ignore[assignment,method-assign]
+        function.apply, node.apply = classmethod(run), run_node  # type: ignore[method-assign]
         try:
             yield
         finally:

@@ -95,8 +95,8 @@ def pack_time_grid(
 
     ``layouts``: of each cell its sentences (``said``), curve and split, or -1, shared by models
     that have them alike. A curve is a row of knots, each four 16-bit numbers: batch - 1, then
-    value, low and high as levels; a new one begins with batch 1. ``compute_device_costs``: of each machine and
-    precision by the fit that ships (:class:`grid.Cost`), rows of ``rates``.
+    value, low and high as levels; a new one begins with batch 1. ``costs``: of each machine and
+    precision by the fit that ships (:class:`grid.DeviceCost`), rows of ``rates``.
     """
     sentences, layouts, rows, lists = (
         _NumberedItems(),
@@ -221,7 +221,7 @@ class _SharedCells:
         ]
         grid = compute_time_grid(model.network, missing, self.measured, self.fits, self.published)
         width = len(PRECISIONS) * len(OPTIMIZERS)
-        computed = {}
+        computed: dict[str, list[tuple[int, GridCell]]] = {}
         for row, machine in enumerate(missing):
             computed[machine.name] = []
             for column, cell in enumerate(grid.cells[row * width : (row + 1) * width]):
@@ -229,7 +229,7 @@ class _SharedCells:
                 name = model.network.names.get(optimizer, model.network.name)
                 sentences = _make_general_sentences(cell, name, machine.name)
                 computed[machine.name].append((self.sentences.number(sentences), cell))
-        cells = []
+        cells: list[tuple[int, GridCell]] = []
         for machine, is_shared in zip(self.machines, is_plain, strict=True):
             machine_cells = (self.known.get(machine.name) if is_shared else None) or computed[
                 machine.name
