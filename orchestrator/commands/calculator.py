@@ -191,7 +191,7 @@ def trace_models(
     names: Sequence[str], progress: Progress, cached_models: ModelCache
 ) -> tuple[tuple[CalculatorModel, ...], tuple[str, ...]]:
     """Return the models, and why others are not among them. New ones go into the cache."""
-    missing = [name for name in names if cached_models.model(name) is None]
+    missing = [name for name in names if cached_models.find_model(name) is None]
     failed: dict[str, str] = {}
     for number, (name, model) in enumerate(_trace_in_workers(missing, progress), 1):
         progress(f"traced {name}", number, len(missing))
@@ -199,7 +199,7 @@ def trace_models(
             failed[name] = model
         else:
             cached_models.add(name, model)
-    models = tuple(filter(None, map(cached_models.model, names)))
+    models = tuple(filter(None, map(cached_models.find_model, names)))
     return models, tuple(f"{name} is not included: {reason}." for name, reason in failed.items())
 
 

@@ -80,7 +80,7 @@ def build_decoder_from_traces(
         counted = "formulas with N count each of them once"
         note = f"{abs(decoder.others):,} parameters {reason}; {counted}"
         decoder = replace(decoder, notes=(*decoder.notes, note))
-    return replace(decoder, unweighted=all_flops - sum(decoder.exact().values()))
+    return replace(decoder, unweighted=all_flops - sum(decoder.list_exact_terms().values()))
 
 
 def build_decoder_from_step(

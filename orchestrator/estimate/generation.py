@@ -107,13 +107,13 @@ class GenerationPhase:
     traced_steps: int
     """Steps that were traced; the others follow from them."""
 
-    def total(self, measure: str) -> int:
+    def sum_measure(self, measure: str) -> int:
         return sum(getattr(layer, measure) for layer in self.layers)
 
     @property
     def moved(self) -> PhaseBytes:
         """Bytes of all layers."""
-        return PhaseBytes(*(self.total(name) for name in PhaseBytes._fields))
+        return PhaseBytes(*(self.sum_measure(name) for name in PhaseBytes._fields))
 
     @property
     def totals(self) -> WorkTotals:
@@ -121,15 +121,15 @@ class GenerationPhase:
         missing: Counter[str] = Counter()
         for layer in self.layers:
             missing.update(dict(layer.missing))
-        macs = self.total("macs")
+        macs = self.sum_measure("macs")
         return WorkTotals(
-            macs, 2 * macs, self.total("elementwise_flops"), tuple(sorted(missing.items()))
+            macs, 2 * macs, self.sum_measure("elementwise_flops"), tuple(sorted(missing.items()))
         )
 
     @property
     def flops_per_byte(self) -> float | None:
         """FLOPs of multiply-adds for each byte of weights and cache; None where none are read."""
-        moved = self.total("bytes")
+        moved = self.sum_measure("bytes")
         return self.totals.flops / moved if moved else None
 
 

@@ -165,7 +165,7 @@ class _TracedGenerator:
             self._kept.set_source_files(self._built.files)
         return self._built
 
-    def step(self, batch: int, context: int | None, cached: bool) -> StepTrace:
+    def load_or_trace_step(self, batch: int, context: int | None, cached: bool) -> StepTrace:
         """The step whose token is number ``context`` of the decoder; None: prefill."""
         cache_key = ("step", batch, context, cached)
         step = self._kept.get(StepTrace, *cache_key)
@@ -201,18 +201,18 @@ class _StepTraces:
     item_bytes: int | None
     traced: dict[int | None, StepAmounts] = field(default_factory=dict)
 
-    def at(self, context: int | None) -> StepAmounts:
+    def read_step(self, context: int | None) -> StepAmounts:
         """Return the step whose token is number ``context`` of the decoder; None: prefill. Raises
         _TraceStopped when its trace stopped early."""
         if context not in self.traced:
             self.traced[context] = self._trace(context)
         return self.traced[context]
 
-    def amounts(self, context: int) -> Amounts:
-        return self.at(context)[1]
+    def get_amounts(self, context: int) -> Amounts:
+        return self.read_step(context)[1]
 
     def _trace(self, context: int | None) -> StepAmounts:
-        step = self.model.step(self.batch, context, self.cached)
+        step = self.model.load_or_trace_step(self.batch, context, self.cached)
         estimate_ = estimate_from_trace(step.traced)
         if estimate_.problem is not None:
             raise _TraceStopped(estimate_)
@@ -253,13 +253,13 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
     try:
         probe = _trace_cache_probe(model) if cached else ()
         steps = _StepTraces(model, batch, cached, probe, item_bytes)
-        prefill, work, trace = steps.at(None)
+        prefill, work, trace = steps.read_step(None)
         modules = prefill.modules
         phases = [
             GenerationPhase("prefill", 1, start, start, start, build_layer_works(work, modules), 1)
         ]
         if generate:
-            trace = steps.at(end)[2]
+            trace = steps.read_step(end)[2]
             axes = {tensor.name: find_growing_axis(tensor) for tensor in probe}
             kept_sizes = [
                 tensor.shape[axis]
@@ -269,7 +269,7 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
             total = sum_over_contexts(
                 start + 1,
                 end,
-                steps.amounts,
+                steps.get_amounts,
                 1 if cached else 2,
                 {size + 1 for size in kept_sizes if size < end},
             )
@@ -277,8 +277,8 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
             rows = (
                 ("decode", generate, start + 1, end, total, traced),
                 ("total", generate + 1, start, end, both, traced + 1),
-                ("decode, first step", 1, start + 1, start + 1, steps.amounts(start + 1), 1),
-                ("decode, last step", 1, end, end, steps.amounts(end), 1),
+                ("decode, first step", 1, start + 1, start + 1, steps.get_amounts(start + 1), 1),
+                ("decode, last step", 1, end, end, steps.get_amounts(end), 1),
             )
             phases += [
                 GenerationPhase(
@@ -309,7 +309,7 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
         *_list_counting_notes(cache, generate, len(steps.traced) - 1),
         *model_notes[1:],
     )
-    ends = (steps.at(start + 1)[0], steps.at(end)[0]) if generate else ()
+    ends = (steps.read_step(start + 1)[0], steps.read_step(end)[0]) if generate else ()
     return replace(
         empty,
         phases=tuple(phases),
@@ -324,7 +324,7 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
 def _trace_cache_probe(model: _TracedGenerator) -> tuple[CacheTensor, ...]:
     """The cache of one sequence after its second token, which shows how it grows and which layer
     reads what."""
-    first_step = model.step(1, 2, True)
+    first_step = model.load_or_trace_step(1, 2, True)
     if first_step.traced.problem is not None:
         raise _TraceStopped(estimate_from_trace(first_step.traced))
     if not first_step.cache:

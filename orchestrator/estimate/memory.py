@@ -122,7 +122,7 @@ class BlockPool:
         self._free: dict[bool, list[tuple[int, int, MemoryBlock]]] = {False: [], True: []}
         self._count = 0
 
-    def take(self, size: int) -> MemoryBlock:
+    def allocate(self, size: int) -> MemoryBlock:
         """Return a block of ``size`` bytes. Raises OutOfMemory."""
         size = round_block(max(size, 1))
         large = size > SMALL
@@ -346,9 +346,9 @@ def replay_allocations(
             for name, size in _list_operation_workspaces(storage, gpu).items() if sign > 0 else ():
                 if name not in workspaces_taken:
                     workspaces_taken.add(name)
-                    pool.take(size)
+                    pool.allocate(size)
             if storage.bytes and sign > 0 and index not in blocks:
-                blocks[index] = pool.take(storage.bytes)
+                blocks[index] = pool.allocate(storage.bytes)
             elif storage.bytes and sign < 0:
                 pool.free_block(blocks.pop(index))
         # What stays is the first of the next step, in the same order.
@@ -466,7 +466,9 @@ class StepMemory:
         self._moments = list(self._iterate_moments())
         self.lines = select_upper_lines(line for _, line in self._moments)
         self._fits = cache(self._fit)
-        self._reserved = cache(lambda batch, gpu: compute_reserved_bytes(self.at(batch), gpu))
+        self._reserved = cache(
+            lambda batch, gpu: compute_reserved_bytes(self.make_trace_at(batch), gpu)
+        )
 
     def _iterate_moments(self) -> Iterator[tuple[int, MemoryLine]]:
         """Yield (moment, its line) of the step."""
@@ -490,7 +492,7 @@ class StepMemory:
         )
         return before, after
 
-    def at(self, batch: int) -> MemoryTrace:
+    def make_trace_at(self, batch: int) -> MemoryTrace:
         """Return the trace at a batch size."""
         allocations, first = (
             tuple(
@@ -506,7 +508,7 @@ class StepMemory:
 
     def allocated(self, batch: int, gpu: Gpu = None) -> int:
         """Return the bytes at the fullest moment: tensors in blocks, and cuBLAS's workspaces."""
-        return compute_allocated_bytes(self.at(batch), gpu)
+        return compute_allocated_bytes(self.make_trace_at(batch), gpu)
 
     def fits(self, batch: int, limit: float, reserve: int = 0, gpu: Gpu = None) -> bool:
         """Return whether ``batch`` is at most the largest: at once where the segments of an endless
@@ -528,7 +530,7 @@ class StepMemory:
             return LargestBatch(
                 None, self.allocated(1, gpu), reserve, int(room) - self.allocated(1, gpu), 0
             )
-        return find_largest_batch(room, reserve, self.at, gpu, most)
+        return find_largest_batch(room, reserve, self.make_trace_at, gpu, most)
 
 
 def compute_allocated_bytes(trace: MemoryTrace, gpu: Gpu = None) -> int:

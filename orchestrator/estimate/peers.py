@@ -116,7 +116,7 @@ def compare_with_counters(session: Session, batch: int, names: Sequence[str]) ->
     """Return what each counter says of the forward pass of ``batch`` samples. A counter that fails
     or is not installed has a ``problem``."""
     with silence_driver_warning():
-        estimated = session.at(batch)
+        estimated = session.estimate_batch(batch)
     facts = _collect_layer_numbers(estimated)
     counts = []
     for text in names:
@@ -181,7 +181,7 @@ def _run_counter(counter: FlopCounter, session: Session, batch: int) -> Counts:
 
     request, device = session.request, "cpu" if counter.needs_values else "meta"
     model = find.find_model(request.model, device, request.own, request.seq).model.eval()
-    shapes = [shape.at(batch) for shape in session.facts.inputs]
+    shapes = [shape.insert_batch(batch) for shape in session.facts.inputs]
     inputs = recorder.make_inputs(shapes, [shape.dtype for shape in session.facts.inputs], device)
     logging.disable(logging.WARNING)
     try:

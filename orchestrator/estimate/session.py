@@ -167,7 +167,7 @@ class InputShape:
     batch_at: int
     dtype: str
 
-    def at(self, batch: int) -> tuple[int, ...]:
+    def insert_batch(self, batch: int) -> tuple[int, ...]:
         return (*self.sizes[: self.batch_at], batch, *self.sizes[self.batch_at :])
 
 
@@ -282,7 +282,7 @@ class Session:
             *([f"{self.request.precision}: {precision_note}"] if precision_note else []),
         )
 
-    def at(self, batch: int, memory: bool | None = None) -> Estimate:
+    def estimate_batch(self, batch: int, memory: bool | None = None) -> Estimate:
         """The estimate at one batch size."""
         return estimate_from_trace(
             self._load_or_trace(batch, self.request.memory if memory is None else memory),
@@ -303,7 +303,10 @@ class Session:
 
         source, request = self.source, self.request
         shapes = self.facts.inputs
-        sizes, dtypes = [shape.at(batch) for shape in shapes], [shape.dtype for shape in shapes]
+        sizes, dtypes = (
+            [shape.insert_batch(batch) for shape in shapes],
+            [shape.dtype for shape in shapes],
+        )
         inputs = recorder.make_inputs(sizes, dtypes, request.device)
         loss: Callable[[Any], Any] | None = None
         tensors: tuple[Any, ...] = ()
@@ -351,7 +354,7 @@ def trace_memory_pair(session: Session, precision: str) -> tuple[Estimate, Estim
     its autocast."""
     if precision != session.request.precision and PRECISIONS[precision].autocast is not None:
         session = session.switch_precision(precision)
-    first, other = (session.at(batch, memory=True) for batch in TRACED_AT)
+    first, other = (session.estimate_batch(batch, memory=True) for batch in TRACED_AT)
     return first, other
 
 
@@ -402,7 +405,7 @@ def estimate_at(request: Request, batch: int) -> Estimate:
     """A model that is given by its name at one batch size; raises what
     :func:`open_session` raises."""
     with silence_driver_warning():
-        return open_session(request).at(batch)
+        return open_session(request).estimate_batch(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,7 +514,7 @@ def estimate_model(
         estimates = {}
         for done, size in enumerate(batches, 1):
             progress(f"batch {size:,}", done, total)
-            estimates[size] = session.at(size)
+            estimates[size] = session.estimate_batch(size)
         is_complete = all(estimate_.problem is None for estimate_ in estimates.values())
         progress("largest batch that fits", len(batches) + 1, total)
         fit = session.largest(limit, reserve) if limit is not None and is_complete else None

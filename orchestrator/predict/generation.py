@@ -392,13 +392,6 @@ class GenerationPoint:
     measured, and eager decode."""
     cost: TokenCost | None = None
 
-    @property
-    def each(self) -> float | None:
-        """Mean seconds between two tokens of a sequence."""
-        return (
-            (self.first.time.value + self.last.time.value) / 2 if self.first and self.last else None
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class GenerationAnswer:
@@ -522,7 +515,7 @@ def measure_step_work(
         2.0 * sum(row.macs for row in head),
         float(sum(row.weight_bytes for row in head)),
         2.0 * sum(row.macs for row in other_layers),
-        float(phase.total("cache_read_bytes") + phase.total("cache_written_bytes")),
+        float(phase.sum_measure("cache_read_bytes") + phase.sum_measure("cache_written_bytes")),
         len(products),
     )
 
@@ -585,7 +578,7 @@ def _predict_eager_step(
 ) -> GenerationStepTime:
     fit, case = published.load_shipped_fit("gpu"), make_eager_step(generation, trace, precision)
     peak, _, rate = published.get_fit_peaks(machine, precision)
-    moved, flops = phase.total("bytes") / rate, phase.totals.flops / peak
+    moved, flops = phase.sum_measure("bytes") / rate, phase.totals.flops / peak
     bounds, bare = published.compute_step_bounds(fit, case, machine), max(moved, flops)
     # without autocast, in whatever type
     host = published.predict_host_seconds(fit, replace(case, precision="fp32"))

@@ -315,7 +315,7 @@ class GridNetwork:
     names: Mapping[str, str] = field(default_factory=dict)
     """Its name in measured steps, by optimizer, if not ``name``."""
 
-    def case(self, batch: int, precision: str, optimizer: str) -> StepSpec:
+    def make_step_spec(self, batch: int, precision: str, optimizer: str) -> StepSpec:
         name = self.names.get(optimizer, self.name)
         return StepSpec(
             name, self.family, self.works, batch, True, precision, optimizer, self.parameters
@@ -440,7 +440,7 @@ class _GridBuilder:
         fits: Sequence[StepFit],
         published: ShippedFit | None,
     ) -> None:
-        case = self.network.case(PROBE, precision, optimizer)
+        case = self.network.make_step_spec(PROBE, precision, optimizer)
         try:
             source, why_not = choose_source(case, machine, Evidence(measured, fits, published))
         except ValueError as error:

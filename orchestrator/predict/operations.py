@@ -150,7 +150,7 @@ class Operation(NamedTuple):
         )
 
     @property
-    def counter(self) -> bool:
+    def is_counter(self) -> bool:
         """Counts something of a module, such as the batches of batch norm: no elements, and
         no gradient."""
         return not (self.macs or self.inputs or self.outputs or self.weights)

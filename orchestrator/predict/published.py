@@ -459,7 +459,7 @@ def count_started_operations(works: Iterable[Operation], training: bool) -> floa
     """Operations that the host starts, each for as long as one with a backward pass; in training a
     counter has none."""
     counter_starts = 1.0 / TRAINING_STARTS if training else 1.0
-    return sum(work.calls * (counter_starts if work.counter else 1.0) for work in works)
+    return sum(work.calls * (counter_starts if work.is_counter else 1.0) for work in works)
 
 
 def predict_host_seconds(fit: ShippedFit, case: StepSpec) -> float:

@@ -258,7 +258,7 @@ def list_part_seconds(
                 ("weights backward", weight_seconds * products),
             ]
     else:
-        back = 1.0 if case.training and group != "memory" and not work.counter else 0.0
+        back = 1.0 if case.training and group != "memory" and not work.is_counter else 0.0
         part_seconds.append((f"{group} bytes forward", moved))
         window = (
             calls * (batch * work.outputs * work.kernel * size if group == "pool" else 0.0) / rate

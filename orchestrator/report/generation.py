@@ -100,7 +100,7 @@ def _build_phase_row(phase: GenerationPhase) -> list[object]:
 
 
 def _sum_layer_work(phase: GenerationPhase) -> LayerWork:
-    sums = {name: phase.total(name) for name in MEASURES}
+    sums = {name: phase.sum_measure(name) for name in MEASURES}
     return LayerWork("total", "", missing=phase.totals.missing, **sums)
 
 

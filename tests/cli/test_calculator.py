@@ -122,7 +122,7 @@ def test_the_table_that_comes_with_perfctl_is_what_tracing_gives(name: str) -> N
         pytest.skip("the table was traced with other versions of torch and torchvision")
     fresh = traced_models.trace_model(f"torchvision:{name}")
     assert isinstance(fresh, CalculatorModel), fresh
-    assert ModelCache(None, table).model(name) == fresh
+    assert ModelCache(None, table).find_model(name) == fresh
 
 
 def test_a_table_of_other_versions_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:

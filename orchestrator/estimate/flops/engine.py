@@ -375,8 +375,8 @@ def _build_unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
         macs=None,
         flops=None,
         parameters=0,
-        read_bytes=sum(read_op_tensors(op).read() * op.calls for op in ops),
-        write_bytes=sum(read_op_tensors(op).write() * op.calls for op in ops),
+        read_bytes=sum(read_op_tensors(op).sum_input_bytes() * op.calls for op in ops),
+        write_bytes=sum(read_op_tensors(op).sum_output_bytes() * op.calls for op in ops),
         output_elements=sum(prod(get_shape(op.outputs, 0)) * op.calls for op in ops if op.outputs),
         formula=f"{reason} ({count:,} {'call' if count == 1 else 'calls'})",
         elementwise_flops=None,
@@ -437,7 +437,9 @@ def sum_work_by_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[T
         if parts is None:
             tensors = read_op_tensors(op)
             type_work["missing"] += op.calls
-            type_work[f"{side}_bytes"] += (tensors.read() + tensors.write()) * op.calls
+            type_work[f"{side}_bytes"] += (
+                tensors.sum_input_bytes() + tensors.sum_output_bytes()
+            ) * op.calls
         for part in parts or ():
             if part.label == FUSED:
                 continue
@@ -488,8 +490,8 @@ def sum_casts(ops: Iterable[OpShape]) -> CastTotals:
             tensors = read_op_tensors(op)
             calls, read, write = (
                 calls + op.calls,
-                read + tensors.read() * op.calls,
-                write + tensors.write() * op.calls,
+                read + tensors.sum_input_bytes() * op.calls,
+                write + tensors.sum_output_bytes() * op.calls,
             )
     return CastTotals(calls, read, write)
 

@@ -122,15 +122,15 @@ class OpTensors:
     inputs: tuple[tuple[Shape, int] | None, ...]
     outputs: tuple[tuple[Shape, int] | None, ...]
 
-    def read(self, *indices: int) -> int:
+    def sum_input_bytes(self, *indices: int) -> int:
         """Return the bytes of these inputs, of all without ``indices``. A missing tensor
         counts 0."""
         tensors = [self.inputs[index] for index in indices] if indices else self.inputs
         return sum(prod(tensor[0]) * tensor[1] for tensor in tensors if tensor is not None)
 
-    def write(self, *indices: int) -> int:
-        """Return the bytes of these outputs, as :meth:`read`."""
-        return OpTensors(self.outputs, ()).read(*indices)
+    def sum_output_bytes(self, *indices: int) -> int:
+        """Return the bytes of these outputs, as :meth:`sum_input_bytes`."""
+        return OpTensors(self.outputs, ()).sum_input_bytes(*indices)
 
 
 def read_op_tensors(op: OpShape) -> OpTensors:
@@ -175,8 +175,8 @@ def make_call_work(
         CallWork(
             direction,
             macs,
-            tensors.read(),
-            tensors.write(),
+            tensors.sum_input_bytes(),
+            tensors.sum_output_bytes(),
             count_output_elements(op),
             text,
             elementwise,
@@ -287,11 +287,25 @@ def count_convolution_backward(op: OpShape) -> Works:
     note = f"as forward: {text}"
     if mask[0]:
         parts.append(
-            CallWork("grad_input", macs, tensors.read(0, 2), tensors.write(0), prod(data), note)
+            CallWork(
+                "grad_input",
+                macs,
+                tensors.sum_input_bytes(0, 2),
+                tensors.sum_output_bytes(0),
+                prod(data),
+                note,
+            )
         )
     if mask[1]:
         parts.append(
-            CallWork("grad_weight", macs, tensors.read(0, 1), tensors.write(1), prod(weight), note)
+            CallWork(
+                "grad_weight",
+                macs,
+                tensors.sum_input_bytes(0, 1),
+                tensors.sum_output_bytes(1),
+                prod(weight),
+                note,
+            )
         )
     if len(mask) > 2 and mask[2]:
         values, channels = prod(grad), grad[1]
@@ -299,7 +313,15 @@ def count_convolution_backward(op: OpShape) -> Works:
             f"sum of grad_output over batch and positions: {values:,} additions, no multiply-adds"
         )
         parts.append(
-            CallWork("grad_bias", 0, tensors.read(0), tensors.write(2), channels, note, values)
+            CallWork(
+                "grad_bias",
+                0,
+                tensors.sum_input_bytes(0),
+                tensors.sum_output_bytes(2),
+                channels,
+                note,
+                values,
+            )
         )
     return tuple(parts)
 
@@ -443,7 +465,13 @@ def count_attention(op: OpShape) -> Works:
     tensors = read_op_tensors(op)
     return (
         CallWork(
-            "forward", macs, tensors.read(), tensors.write(0), heads * rows * deep, text, 6 * scores
+            "forward",
+            macs,
+            tensors.sum_input_bytes(),
+            tensors.sum_output_bytes(0),
+            heads * rows * deep,
+            text,
+            6 * scores,
         ),
     )
 
@@ -468,7 +496,7 @@ def count_attention_backward(op: OpShape) -> Works:
     )
     scores, text = _count_scores(op, first, "depths", depth)
     macs, text = scores * depth, f"{names}: {text}"
-    read_bytes = read_op_tensors(op).read(first, first + 1, first + 2)
+    read_bytes = read_op_tensors(op).sum_input_bytes(first, first + 1, first + 2)
     parts = [
         CallWork("grad_input", macs, read_bytes, read_bytes, heads * rows * wide, text, 5 * scores)
     ]
@@ -576,10 +604,18 @@ def count_recurrent(op: OpShape) -> Works:
     cells = CELL[op.op.removeprefix("perfctl.")] * net.hidden + (
         2 * net.wide if read_flag(op, "bias") else 0
     )
-    reads = tensors.read() + prod(_count_recurrent_weights(op, net))
+    reads = tensors.sum_input_bytes() + prod(_count_recurrent_weights(op, net))
     work = net.steps * cells * net.layers * net.directions
     return (
-        CallWork("forward", macs, reads, tensors.write(), count_output_elements(op), text, work),
+        CallWork(
+            "forward",
+            macs,
+            reads,
+            tensors.sum_output_bytes(),
+            count_output_elements(op),
+            text,
+            work,
+        ),
     )
 
 
@@ -606,11 +642,16 @@ def count_recurrent_backward(op: OpShape) -> Works:
     values = count_output_elements(op)
     parts = [
         CallWork(
-            "grad_input", grads, tensors.write() + weights * item, tensors.read(), values, total
+            "grad_input",
+            grads,
+            tensors.sum_output_bytes() + weights * item,
+            tensors.sum_input_bytes(),
+            values,
+            total,
         )
     ]
     if read_flag(op, "needs_weight"):
-        reads = tensors.read() + tensors.write()
+        reads = tensors.sum_input_bytes() + tensors.sum_output_bytes()
         parts.append(
             CallWork("grad_weight", forward, reads, weights * item, weights, f"as forward: {text}")
         )
@@ -656,11 +697,19 @@ def count_batch_norm(op: OpShape) -> Works:
     values = count_output_elements(op)
     tensors = read_op_tensors(op)
     # Eval keeps no batch statistics: devices return them empty, or as tensors that nobody fills.
-    written = tensors.write() if read_flag(op, "training") else tensors.write(0)
+    written = (
+        tensors.sum_output_bytes() if read_flag(op, "training") else tensors.sum_output_bytes(0)
+    )
     text = f"{factor} x {values:,} output values, elementwise"
     return (
         CallWork(
-            name_work_direction(op), 0, tensors.read(), written, values, text, factor * values
+            name_work_direction(op),
+            0,
+            tensors.sum_input_bytes(),
+            written,
+            values,
+            text,
+            factor * values,
         ),
     )
 
@@ -675,8 +724,8 @@ def count_norm_backward(op: OpShape) -> Works:
     tensors = read_op_tensors(op)
     in_eval = op.attributes.get("train") is False
     indices = [index for index in range(len(op.inputs)) if not (in_eval and index in (5, 6))]
-    read = tensors.read(*indices)
-    text, written = f"11 x {values:,} values, elementwise", tensors.write()
+    read = tensors.sum_input_bytes(*indices)
+    text, written = f"11 x {values:,} values, elementwise", tensors.sum_output_bytes()
     return (CallWork("backward", 0, read, written, count_output_elements(op), text, 11 * values),)
 
 
@@ -706,7 +755,7 @@ def count_optimizer_step(op: OpShape) -> Works:
         read_flag(op, option) for option in ("momentum", "weight_decay", "nesterov")
     )
     state = count_state_values(op)
-    size = read_op_tensors(op).write()
+    size = read_op_tensors(op).sum_output_bytes()
     text = f"{factor} x {values:,} values, {state} of state each, elementwise"
     return (
         CallWork(

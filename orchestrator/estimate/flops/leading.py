@@ -68,7 +68,7 @@ def count_grouped_product(op: OpShape) -> Works:
     letters = "M x K x N, the rows of all groups together"
     (part,) = make_product_work(op, letters, (first_shape[-2], first_shape[-1], right[-1]))
     if len(right) == 3 and first_shape[0] < right[0]:
-        size = read_op_tensors(op).read(1)
+        size = read_op_tensors(op).sum_input_bytes(1)
         part = replace(part, read_bytes=part.read_bytes - size + size // right[0] * first_shape[0])
     return (part,)
 
@@ -126,10 +126,22 @@ def count_deformed_convolution_backward(op: OpShape) -> Works:
     values = prod(get_shape(op.inputs, 1))
     return (
         CallWork(
-            "grad_input", macs, tensors.read(), tensors.write(0, 2), values, text, 2 * sampled
+            "grad_input",
+            macs,
+            tensors.sum_input_bytes(),
+            tensors.sum_output_bytes(0, 2),
+            values,
+            text,
+            2 * sampled,
         ),
         CallWork(
-            "grad_weight", macs, tensors.read(), tensors.write(1), prod(weight), text, sampled
+            "grad_weight",
+            macs,
+            tensors.sum_input_bytes(),
+            tensors.sum_output_bytes(1),
+            prod(weight),
+            text,
+            sampled,
         ),
     )
 
@@ -145,10 +157,10 @@ def count_linear_backward(op: OpShape) -> Works:
     factors = (prod(grad[:-1]), weight[-1], weight[0])
     macs, tensors = prod(factors), read_op_tensors(op)
     text = format_mac_product("as forward: rows x in x out", factors)
-    read, written = tensors.read(0, 1), tensors.write(1)
+    read, written = tensors.sum_input_bytes(0, 1), tensors.sum_output_bytes(1)
     parts = [CallWork("grad_weight", macs, read, written, prod(weight), text, prod(grad))]
     if op.outputs and op.outputs[0] is not None:
-        read, written = tensors.read(1, 2), tensors.write(0)
+        read, written = tensors.sum_input_bytes(1, 2), tensors.sum_output_bytes(0)
         parts.append(CallWork("grad_input", macs, read, written, count_output_elements(op), text))
     return tuple(parts)
 

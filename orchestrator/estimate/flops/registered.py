@@ -74,8 +74,8 @@ def _make_registered_work(name: str, function: Function, op: OpShape) -> Works:
         CallWork(
             name_work_direction(op),
             macs,
-            tensors.read(),
-            tensors.write(),
+            tensors.sum_input_bytes(),
+            tensors.sum_output_bytes(),
             count_output_elements(op),
             f"{flops:,} FLOP, registered",
             elementwise=remainder,

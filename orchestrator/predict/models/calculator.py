@@ -242,7 +242,7 @@ class ModelCache:
             self._write("names", names)
         return names
 
-    def model(self, name: str) -> CalculatorModel | None:
+    def find_model(self, name: str) -> CalculatorModel | None:
         """Return a model; None if it must be traced."""
         if name not in self._models:
             if name in self._shipped.models:

@@ -126,7 +126,7 @@ def _trace_subject(question: Question, note: Note) -> Subject:
         if session.is_built:
             note(f"tracing {model} without data")
         pair = trace_memory_pair(session, question.number_type)
-        first = session.at(TRACED_AT[0])
+        first = session.estimate_batch(TRACED_AT[0])
     for estimate in (first, *pair):
         if estimate.problem is not None:
             remedy = (

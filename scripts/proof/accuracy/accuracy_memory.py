@@ -287,7 +287,7 @@ def on_cpu() -> bool:
             session = open_session(Request(name, shapes, optimizer=optimizer, device="cpu"))
             source = session.source
             inputs = make_inputs(
-                [shape.at(batch) for shape in session.facts.inputs],
+                [shape.insert_batch(batch) for shape in session.facts.inputs],
                 [one.dtype for one in session.facts.inputs],
                 "cpu",
             )

@@ -100,7 +100,7 @@ def traced(model: str, optimizer: str, batch: int, precision: str = "fp32") -> A
         # CUDA builds of torch say in the first backward that there is no driver
         warnings.simplefilter("ignore")
         session = Session(Request(model, optimizer=optimizer, memory=True, precision=precision))
-        return session.at(batch)
+        return session.estimate_batch(batch)
 
 
 def test_lines_from_batches_2_and_3_are_the_traced_peak_at_others() -> None:

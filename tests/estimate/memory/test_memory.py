@@ -72,7 +72,7 @@ def test_hopper_has_the_larger_workspaces_and_a_smaller_largest_batch() -> None:
     found = {}
     for gpu, workspace in ((None, small), ((8, 0), small), ((9, 0), large)):
         session = estimation.Session(estimation.Request("mnist_cnn", memory=True, gpu=gpu))
-        memory = session.at(1).memory
+        memory = session.estimate_batch(1).memory
         assert memory is not None
         assert memory.cublas_workspace == 2 * workspace + MIB  # forward, backward, and cuBLASLt's
         assert memory.allocated == memory.rounded_peak + memory.cublas_workspace

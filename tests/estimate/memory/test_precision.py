@@ -120,7 +120,7 @@ def test_a_deep_network_runs_in_its_tensors_and_half_a_gib_for_workspaces_and_fr
     docs/reference/formulas.md, Memory."""
     small, more = (traced(spec, "fp16", optimizer, size) for size in (2, 3))
     memory = StepMemory(small, more)
-    step, tensors = memory.at(batch), compute_peak_at(memory.lines, batch)
+    step, tensors = memory.make_trace_at(batch), compute_peak_at(memory.lines, batch)
     assert can_run_in(step, tensors + RESERVE // 2)
     assert not can_run_in(step, tensors - SMALL)
 
