@@ -68,7 +68,7 @@ def test_a_segment_that_is_used_in_part_cannot_be_given_back() -> None:
 
 def test_a_step_at_any_batch_is_the_trace_of_that_batch() -> None:
     for batch in (1, 2, 3, 50):
-        assert memory(*LIVES).at(batch) == trace(batch, *LIVES)
+        assert memory(*LIVES).make_trace_at(batch) == trace(batch, *LIVES)
 
 
 @pytest.mark.parametrize("reserve", [0, 100 * MIB])

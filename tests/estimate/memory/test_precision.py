@@ -47,7 +47,7 @@ def traced(model: str, precision: str, optimizer: str, batch: int) -> MemoryTrac
     with warnings.catch_warnings():
         # CUDA builds of torch say in the first backward that there is no driver
         warnings.simplefilter("ignore")
-        found = Session(request).at(batch).memory_trace
+        found = Session(request).estimate_batch(batch).memory_trace
     assert found is not None
     return found
 
