@@ -107,7 +107,7 @@ class DrawnNetwork(NamedTuple):
     """A network that was drawn: its text, its layers by name, and the shape of its input."""
 
     task: str
-    layers: Mapping[str, Callable[[], nn.Module]]
+    layers: Mapping[str, nn.Module]
     shape: tuple[int, ...]
 
 
@@ -123,11 +123,8 @@ def _draw_conv(dice: Random) -> DrawnNetwork:
         f"kernel, stride {stride}, padding {padding} and {'a' if bias else 'no'} bias. Its input "
         f"has {batch} samples of {size} x {size} values per channel."
     )
-
-    def make_layer() -> nn.Module:
-        return nn.Conv2d(ins, outs, kernel, stride, padding, bias=bias)
-
-    return DrawnNetwork(task, {"layer": make_layer}, (batch, ins, size, size))
+    layer = nn.Conv2d(ins, outs, kernel, stride, padding, bias=bias)
+    return DrawnNetwork(task, {"layer": layer}, (batch, ins, size, size))
 
 
 def _draw_linear(dice: Random) -> DrawnNetwork:
@@ -139,7 +136,7 @@ def _draw_linear(dice: Random) -> DrawnNetwork:
         f"A linear layer has {ins} inputs, {outs} outputs and {'a' if bias else 'no'} bias. The "
         f"batch has {batch} samples."
     )
-    return DrawnNetwork(task, {"layer": lambda: nn.Linear(ins, outs, bias=bias)}, (batch, ins))
+    return DrawnNetwork(task, {"layer": nn.Linear(ins, outs, bias=bias)}, (batch, ins))
 
 
 def _draw_attention(dice: Random) -> DrawnNetwork:
@@ -152,7 +149,7 @@ def _draw_attention(dice: Random) -> DrawnNetwork:
         "tokens."
     )
     return DrawnNetwork(
-        task, {"layer": lambda: _build_self_attention(width, heads)}, (batch, tokens, width)
+        task, {"layer": _build_self_attention(width, heads)}, (batch, tokens, width)
     )
 
 
@@ -175,11 +172,9 @@ def _draw_lstm(dice: Random) -> DrawnNetwork:
         f"An LSTM with one layer has {ins} inputs, {hidden} hidden values and both bias vectors. "
         f"The batch has {batch} sequences of {steps} steps."
     )
-
-    def make_layer() -> nn.Module:
-        return nn.LSTM(ins, hidden, batch_first=True)
-
-    return DrawnNetwork(task, {"layer": make_layer}, (batch, steps, ins))
+    return DrawnNetwork(
+        task, {"layer": nn.LSTM(ins, hidden, batch_first=True)}, (batch, steps, ins)
+    )
 
 
 def _draw_network(dice: Random) -> DrawnNetwork:
@@ -202,14 +197,14 @@ def _draw_network(dice: Random) -> DrawnNetwork:
         f"has {batch} samples of {ins} x {size} x {size} values."
     )
     flat = outs * (size // 2) ** 2
-    layers: dict[str, Callable[[], nn.Module]] = {
-        "conv": lambda: nn.Conv2d(ins, outs, 3, padding=1),
-        "relu": nn.ReLU,
-        "pool": lambda: nn.MaxPool2d(2),
-        "flatten": nn.Flatten,
-        "fc1": lambda: nn.Linear(flat, hidden),
-        "relu1": nn.ReLU,
-        "fc2": lambda: nn.Linear(hidden, classes),
+    layers: dict[str, nn.Module] = {
+        "conv": nn.Conv2d(ins, outs, 3, padding=1),
+        "relu": nn.ReLU(),
+        "pool": nn.MaxPool2d(2),
+        "flatten": nn.Flatten(),
+        "fc1": nn.Linear(flat, hidden),
+        "relu1": nn.ReLU(),
+        "fc2": nn.Linear(hidden, classes),
     }
     return DrawnNetwork(task, layers, (batch, ins, size, size))
 
@@ -237,7 +232,7 @@ def draw_exercise(
 
     dice = seed_random(name, topic)
     drawn = TOPICS[topic](dice)
-    network = nn.Sequential(OrderedDict((path, make()) for path, make in drawn.layers.items()))
+    network = nn.Sequential(OrderedDict(drawn.layers))
     with silence_driver_warning():
         estimated = estimate(network, drawn.shape)
     questions = [*_ask_questions(estimated, drawn, roof)]
