@@ -104,3 +104,23 @@ def test_a_registered_autograd_function_counts_instead_of_what_runs_in_it() -> N
     register_flops("MulBackward", lambda inputs, outputs: 30 * inputs[0][0])
     counted = estimate(Net(), (2, 8))
     assert (counted.forward.flops, counted.backward.flops) == (100 * 2, 30 * 2)
+
+
+def test_what_an_autograd_function_does_outside_of_torch_has_its_name() -> None:
+    torch = pytest.importorskip("torch")
+    from perfctl import estimate
+
+    class Outside(torch.autograd.Function):  # type: ignore[name-defined,misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return torch.from_numpy(x.detach().numpy() * 2)
+
+    class Net(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def forward(self, x: Any) -> Any:
+            return Outside.apply(x)
+
+    given = torch.ones(2, 8)
+    found = estimate(Net(), given, mode="infer", device="cpu")
+    assert {name for name, _ in found.forward.missing} == {"autograd.Outside"}
+    register_flops("autograd::Outside", lambda inputs, outputs: 7)
+    assert estimate(Net(), given, mode="infer", device="cpu").forward.missing == ()
