@@ -193,7 +193,7 @@ def _fit_macs_to_length(traces: Sequence[dict[str, int]], name: str) -> dict[str
 
 
 def _find_router_layers(estimate: Estimate) -> set[str]:
-    """The layers that choose experts: beside them, named gate or router."""
+    """Return the layers that choose experts: beside them, named gate or router."""
     beside = {expert.layer.rpartition(".")[0] for expert in estimate.experts}
     router_paths = {
         f"{path}.{part_name}{inner}"

@@ -290,8 +290,8 @@ def sum_step_amounts(
     written: Mapping[str, int],
     item_bytes: int | None,
 ) -> Amounts:
-    """What one traced step does. ``written``: layer -> values put into the cache; ``item_bytes``:
-    of a value there, None: its own."""
+    """Return what one traced step does. ``written``: layer -> values put into the cache;
+    ``item_bytes``: of a value there, None: its own."""
     sums: Counter[tuple[str, str]] = Counter()
     for call in calls:
         if call.direction != "forward":
@@ -312,7 +312,7 @@ def sum_step_amounts(
 
 
 def build_layer_works(amounts_: Amounts, modules: Sequence[TracedModule]) -> tuple[LayerWork, ...]:
-    """A row for every layer that does something, in the model's order."""
+    """Return a row for every layer that does something, in the model's order."""
     kinds = {module.path: module.kind for module in modules}
     places = {path: index for index, path in enumerate(kinds)}
     without_formula: dict[str, list[tuple[str, int]]] = {}
@@ -338,7 +338,7 @@ def sum_over_contexts(
     degree: int,
     ends: Iterable[int] = (),
 ) -> Amounts:
-    """The sum of ``at(context)`` over all contexts from ``first`` to ``last``.
+    """Return the sum of ``at(context)`` over all contexts from ``first`` to ``last``.
 
     A polynomial of ``degree`` through evenly spaced contexts gives the sum, if it also gives one
     more context between them; otherwise the range is halved. ``ends``: contexts where a window is

@@ -130,8 +130,8 @@ def estimate(
 
 
 def make_gpu_setting(capability: Gpu, attention: str, update: str) -> GpuChoices:
-    """What a GPU of this capability runs. Raises UsageError for an attention or update that is
-    not known."""
+    """Return what a GPU of this capability runs. Raises UsageError for an attention or update that
+    is not known."""
     for name, value, choices in (("attention", attention, ATTENTION), ("update", update, UPDATES)):
         if value not in choices:
             raise UsageError(
@@ -141,8 +141,8 @@ def make_gpu_setting(capability: Gpu, attention: str, update: str) -> GpuChoices
 
 
 def estimate_from_trace(traced: TracedStep, gpu: Gpu = None) -> Estimate:
-    """The estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``: compute
-    capability, for memory."""
+    """Return the estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``:
+    compute capability, for memory."""
     ops = tuple(select_operations(traced.ops))
     calls = work_out(ops)
     memory = summarize_memory(traced.memory, gpu) if traced.memory is not None else None
@@ -222,7 +222,7 @@ class Session:
         trace_cache: TraceCache | None = None,
         source: ModelSource | None = None,
     ) -> None:
-        """``kept``: traces of earlier calls; the model is built when one is not among them.
+        """``trace_cache``: traces of earlier calls; the model is built when one is not among them.
         ``source``: it is there."""
         self.request, self._kept = request, trace_cache or TraceCache()
         self._source = source
@@ -283,7 +283,7 @@ class Session:
         )
 
     def estimate_batch(self, batch: int, memory: bool | None = None) -> Estimate:
-        """The estimate at one batch size."""
+        """Return the estimate at one batch size."""
         return estimate_from_trace(
             self._load_or_trace(batch, self.request.memory if memory is None else memory),
             self.request.gpu,
@@ -359,7 +359,7 @@ def trace_memory_pair(session: Session, precision: str) -> tuple[Estimate, Estim
 
 
 def build_step_memory(pair: tuple[Estimate, Estimate]) -> StepMemory:
-    """Raises LinesError where the traces have no memory, or differ in more than their sizes."""
+    """Raises UnlikeTracesError where the traces have no memory, or differ in more than their sizes."""
     first, other = (estimate_.memory_trace for estimate_ in pair)
     if first is None or other is None:
         raise UnlikeTracesError("the trace has none")
@@ -449,7 +449,7 @@ class ModelEstimate:
         return parts
 
     def build_network_sheets(self) -> Mapping[int, NetworkSheet]:
-        """A line for every layer, and the totals, at each batch size."""
+        """Return a line for every layer, and the totals, at each batch size."""
         from perfctl.orchestrator.estimate.sheets.network import (
             add_types_to_sheet,
             build_network_sheet,

@@ -244,7 +244,7 @@ def sum_layer_times(rows: Iterable[LayerTime]) -> tuple[dict[str, int], dict[str
 
 
 def convert_bench_point(point: BenchPoint, plan: Plan) -> StepMeasurement:
-    """What a predictor is fitted on; ``plan`` is the point's model's. Seconds."""
+    """Return what a predictor is fitted on; ``plan`` is the point's model's. Seconds."""
     training = point.mode == "train"
     median, low, high = (nanoseconds / 1e9 for nanoseconds in point.step_ns)
     phases = {name: nanoseconds / 1e9 for name, nanoseconds in point.phase_ns.items()}

@@ -199,7 +199,7 @@ def _get_engine_peaks(machine: Machine, precision: str) -> tuple[float, float]:
 
 
 def compute_engine_interval(engine: EngineFit, machine: Machine, prefill: bool) -> float:
-    """The factor from the prediction to either end of its 90% interval."""
+    """Return the factor from the prediction to either end of its 90% interval."""
     is_measured = strip_memory_size(machine.name) in engine.devices
     half = engine.spread[
         f"{'known' if is_measured else 'new'} {'prefill' if prefill else 'decode'}"
@@ -236,7 +236,7 @@ def list_unmeasured_engine_facts(engine: EngineFit, machine: Machine) -> Iterato
 def list_engine_extrapolations(
     engine: EngineFit, machine: Machine, work: GenerationStepWork, precision: str
 ) -> tuple[str, ...]:
-    """What was not measured, in words."""
+    """Return what was not measured, in words."""
     outside: tuple[str, ...] = ()
     if strip_memory_size(machine.name) not in engine.devices:
         outside = (
@@ -501,7 +501,7 @@ def predict_generation_steps(
 def measure_step_work(
     generation: GenerationEstimate, phase: GenerationPhase, precision: str
 ) -> GenerationStepWork:
-    """What a server does in a step, from its trace in 16 bits."""
+    """Return what a server does in a step, from its trace in 16 bits."""
     products = [row for row in phase.layers if row.macs and row.weight_bytes]
     head = [row for row in products if is_lm_head(row)]
     layers = [row for row in products if not is_lm_head(row)]
@@ -562,7 +562,7 @@ def _predict_served_step(
 
 
 def make_eager_step(generation: GenerationEstimate, trace: Estimate, precision: str) -> StepSpec:
-    """A step of eager mode as the fit of whole steps sees it."""
+    """Return a step of eager mode as the fit of whole steps sees it."""
     works = list_operations(trace.ops, generation.batch)
     return StepSpec(
         generation.name, "llm", works, generation.batch, False, precision, "", generation.parameters

@@ -206,7 +206,8 @@ def get_element_bytes(precision: str) -> int:
 
 
 def list_operations(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, ...]:
-    """The forward operations of a step traced at ``batch`` samples, in order, each for one sample.
+    """Return the forward operations of a step traced at ``batch`` samples, in order, each for one
+    sample.
 
     What works on parameters is told from a result whose first size is 1 at more than one sample: at
     a ``batch`` of 1 it counts as work on that sample. The backward rows show which operations need
@@ -427,7 +428,8 @@ def _measure_elementwise(op: OpShape, batch: int) -> Figures:
 
 
 def list_plan_operations(plan: Plan) -> tuple[Operation, ...]:
-    """The forward operations of one sample, in order, with the loss (cross-entropy) at the end."""
+    """Return the forward operations of one sample, in order, with the loss (cross-entropy) at the
+    end."""
     first = next((index for index, layer in enumerate(plan.layers) if layer.parameters), None)
     family_layers = [
         (index, layer) for index, layer in enumerate(plan.layers) if layer.kind in FAMILY_KINDS

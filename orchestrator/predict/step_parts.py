@@ -151,7 +151,8 @@ PHASE_OF = {part: part.rpartition(" ")[2] for part in PARTS}
 def _merge_and_sum(
     works: tuple[Operation, ...],
 ) -> tuple[tuple[Operation, ...], Mapping[str, float]]:
-    """What holds of a network at every batch size: its operations, merged, and their sums."""
+    """Return what holds of a network at every batch size: its operations, merged, and their
+    sums."""
     merged_works = merge_operations(works)
     return merged_works, _sum_network_sizes(merged_works)
 
@@ -170,7 +171,7 @@ def merge_operations(works: Iterable[Operation]) -> tuple[Operation, ...]:
 
 
 def classify_operation(work: Operation) -> str:
-    """Which of :data:`PRODUCTS` or :data:`PLAIN` an operation belongs to."""
+    """Return which of :data:`PRODUCTS` or :data:`PLAIN` an operation belongs to."""
     if work.kind == "conv":
         return "conv" if work.kernel > 1 else "pointwise"
     if work.kind == "grouped_conv":
@@ -231,7 +232,7 @@ def _find_peak_flops(machine: Machine, precision: str) -> float | None:
 def list_part_seconds(
     work: Operation, case: StepSpec, machine: Machine
 ) -> tuple[tuple[str, float], ...]:
-    """(part, seconds) of one operation, all its calls, at the case's batch."""
+    """Return (part, seconds) of one operation, all its calls, at the case's batch."""
     size, batch, rate = (
         get_element_bytes(case.precision),
         float(case.batch),

@@ -167,7 +167,7 @@ class WorkTotals:
 
 
 def count_layer_calls(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
-    """The rows of all operations, in the order of the network, forward before backward."""
+    """Return the rows of all operations, in the order of the network, forward before backward."""
     rows: dict[_Key, _Parts] = {}
     unknown: dict[_Key, list[OpShape]] = {}
     operators = set()
@@ -510,8 +510,8 @@ def list_product_types(
 
 
 def find_operand_type(op: OpShape, precision: str = "fp32") -> str:
-    """The type of a product's factors; of another operation, the widest floating-point type among
-    its tensors."""
+    """Return the type of a product's factors; of another operation, the widest floating-point type
+    among its tensors."""
     if op.op in PRODUCTS and op.dtypes:
         before = sum(shape is not None for shape in op.inputs[:1]) if op.op in ADDED else 0
         name = op.dtypes[min(before, len(op.dtypes) - 1)]

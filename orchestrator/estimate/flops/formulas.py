@@ -561,7 +561,7 @@ class RecurrentSizes:
 
 
 def read_recurrent_sizes(op: OpShape, batch: int = 1) -> RecurrentSizes:
-    """The network of perfctl.lstm, gru or rnn, or of their backward; its rows spread over
+    """Return the network of perfctl.lstm, gru or rnn, or of their backward; its rows spread over
     ``batch`` samples."""
     return RecurrentSizes(
         read_integer(op, "rows") // batch,
@@ -591,7 +591,7 @@ def _count_recurrent_macs(net: RecurrentSizes) -> tuple[int, str]:
 
 
 def _count_recurrent_weights(op: OpShape, net: RecurrentSizes) -> tuple[int, int]:
-    """(their number, with biases; bytes of one)."""
+    """Return (their number, with biases; bytes of one)."""
     output = read_op_tensors(op).outputs[0] if op.outputs else None
     biases = 2 * net.wide * net.layers * net.directions if read_flag(op, "bias") else 0
     return net.weights + biases, output[1] if output else 4

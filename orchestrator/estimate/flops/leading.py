@@ -201,7 +201,7 @@ def _make_leading_work(op: OpShape, formula: str, each: float, many: int) -> Wor
 
 
 def _read_matrix_sizes(op: OpShape) -> tuple[int, int, int]:
-    """(matrices, longer side, shorter side) of the first argument."""
+    """Return (matrices, longer side, shorter side) of the first argument."""
     *many, rows, columns = get_shape(op.inputs, 0)
     return prod(many), max(rows, columns), min(rows, columns)
 

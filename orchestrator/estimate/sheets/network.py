@@ -85,7 +85,7 @@ class NetworkSheet:
 def build_network_sheet(
     modules: Sequence[TracedModule], calls: Sequence[LayerCall]
 ) -> NetworkSheet:
-    """The sheet of one traced step."""
+    """Return the sheet of one traced step."""
     counted = [call for call in calls if not is_fused_only(call)]
     directions = ("forward", *BACKWARD)
     groups: dict[str, dict[str, list[LayerCall]]] = defaultdict(dict)
@@ -149,7 +149,7 @@ def build_network_sheet(
 def add_types_to_sheet(
     sheet: NetworkSheet, products: Mapping[tuple[str, str], str], types: tuple[TypeWork, ...]
 ) -> NetworkSheet:
-    """The sheet with the type of each line's products, and the totals by type. ``products``:
+    """Return the sheet with the type of each line's products, and the totals by type. ``products``:
     (layer, kind) -> type."""
     type_names = {(layer or "(model)", kind): name for (layer, kind), name in products.items()}
     lines = tuple(

@@ -87,8 +87,8 @@ class CalculatorModel:
 
 
 def build_planned_model(spec: str) -> CalculatorModel:
-    """A network of a family, with every optimizer's memory. Raises SpecError for one that cannot
-    be built."""
+    """Return a network of a family, with every optimizer's memory. Raises SpecError for one that
+    cannot be built."""
     planned = plan_model(spec)
     names = {
         name: format_canonical_spec(planned.family, {**planned.settings, "optimizer": name})
@@ -150,7 +150,7 @@ def parse_model_names(
 
 
 def trace_model(model: str) -> CalculatorModel | str:
-    """The model, or why it cannot be traced."""
+    """Return the model, or why it cannot be traced."""
     try:
         session = Session(Request(model, optimizer="adam", memory=True))
     except ModelError as error:
