@@ -359,7 +359,8 @@ def trace_memory_pair(session: Session, precision: str) -> tuple[Estimate, Estim
 
 
 def build_step_memory(pair: tuple[Estimate, Estimate]) -> StepMemory:
-    """Raises UnlikeTracesError where the traces have no memory, or differ in more than their sizes."""
+    """Return the memory of the traced step at any batch size. Raises UnlikeTracesError where the
+    traces have no memory, or differ in more than their sizes."""
     first, other = (estimate_.memory_trace for estimate_ in pair)
     if first is None or other is None:
         raise UnlikeTracesError("the trace has none")
