@@ -33,7 +33,7 @@ NEWER = ops.Chip("newer", 20e12, 1500e9, 108, 250, 7)
 def conv(
     side: int = 14, inputs: int = 64, outputs: int = 96, kernel: int = 3, stride: int = 1
 ) -> Operation:
-    return replace(steps.conv("", inputs, outputs, side, kernel), stride=stride)
+    return steps.conv("", inputs, outputs, side, kernel)._replace(stride=stride)
 
 
 works = st.one_of(
@@ -52,13 +52,13 @@ def test_only_three_by_three_without_stride_can_run_as_winograd() -> None:
     assert ops.winograd(conv())
     assert not ops.winograd(conv(kernel=1))
     assert not ops.winograd(conv(stride=2))
-    assert not ops.winograd(replace(conv(), kind="grouped_conv"))
+    assert not ops.winograd(conv()._replace(kind="grouped_conv"))
 
 
 def test_the_floor_knows_that_winograd_needs_a_fourth() -> None:
     work = conv(inputs=512, outputs=512)
     assert ops.floor(work, 64, BIG) == pytest.approx(2 * 64 * work.macs / 4 / 14e12)
-    assert ops.floor(replace(work, stride=2), 64, BIG) == pytest.approx(2 * 64 * work.macs / 14e12)
+    assert ops.floor(work._replace(stride=2), 64, BIG) == pytest.approx(2 * 64 * work.macs / 14e12)
 
 
 @given(works, st.integers(1, 200), st.integers(1, 50))
@@ -181,7 +181,7 @@ def test_a_strided_convolution_has_one_part_and_products_of_several_groups_fill_
         (0.0, 0.0, 2 * 4 * 128 * 64 * 64 / 20), 2 * 17 * strided.macs, 32968.0
     )
     assert of_names(strided, 17)["tiles"] == 0
-    grouped = replace(linear("", 101, 70), groups=3)
+    grouped = linear("", 101, 70)._replace(groups=3)
     assert ops.parts(grouped, 130, TINY).products == pytest.approx(
         (2 * 3 * 128 * 64 * 101 / 20, 2 * 12 * 32 * 32 * 101 / 20)
     )

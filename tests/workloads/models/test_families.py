@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -112,8 +111,7 @@ def test_work_from_the_plan_is_work_from_the_trace(spec):
 
 
 def _plain(work: Operation) -> Operation:
-    return replace(
-        work,
+    return work._replace(
         **{
             name: float(getattr(work, name))
             for name in ("macs", "weights", "rows", "columns", "depth")
