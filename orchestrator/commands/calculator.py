@@ -108,7 +108,7 @@ def write_calculator_page(options: CalculatorOptions, events: Events) -> Calcula
     check_output_path(options.out, force=options.force)
     from perfctl.orchestrator.report.page.page import render_view
 
-    cache = find_user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json"
+    cache = find_user_folder("XDG_CACHE_HOME", "~/.cache") / "traces"
     cached_models = ModelCache(cache, load_shipped_table())
     contents = _gather_calculator_contents(options, cached_models, events.progress)
     if cached_models.from_table:
@@ -190,24 +190,18 @@ def _describe_device_offers(
 
 
 def trace_models(
-    names: Sequence[str], progress: Progress, cached_models: ModelCache | None = None
+    names: Sequence[str], progress: Progress, cached_models: ModelCache
 ) -> tuple[tuple[CalculatorModel, ...], tuple[str, ...]]:
-    """Return the models, and why others are not among them. ``kept``: models of earlier calls; it
-    keeps these for the next call."""
-
-    cached_models = cached_models or ModelCache()
-    missing = [name for name in names if cached_models.model(name) is None]
+    """Return the models, and why others are not among them. New ones go into the cache."""
+    missing = [name for name in names if cached_models.find_model(name) is None]
     failed: dict[str, str] = {}
-    try:
-        for number, (name, model) in enumerate(_trace_in_workers(missing, progress), 1):
-            progress(f"traced {name}", number, len(missing))
-            if isinstance(model, str):
-                failed[name] = model
-            else:
-                cached_models.add(name, model)
-    finally:
-        cached_models.write()
-    models = tuple(filter(None, map(cached_models.model, names)))
+    for number, (name, model) in enumerate(_trace_in_workers(missing, progress), 1):
+        progress(f"traced {name}", number, len(missing))
+        if isinstance(model, str):
+            failed[name] = model
+        else:
+            cached_models.add(name, model)
+    models = tuple(filter(None, map(cached_models.find_model, names)))
     return models, tuple(f"{name} is not included: {reason}." for name, reason in failed.items())
 
 

@@ -259,7 +259,7 @@ def trace_decoder(model: str, seq: int | None) -> DecoderSizes:
             session = open_session(request)
             if not traced:
                 facts = read_decoder_facts(session.source.model, model)
-            traced.append(session.at(1))
+            traced.append(session.estimate_batch(1))
     problem = next((estimate.problem for estimate in traced if estimate.problem is not None), None)
     unknown = next(
         (estimate.forward.missing for estimate in traced if estimate.forward.missing), ()

@@ -80,7 +80,7 @@ def build_decoder_from_traces(
         counted = "formulas with N count each of them once"
         note = f"{abs(decoder.others):,} parameters {reason}; {counted}"
         decoder = replace(decoder, notes=(*decoder.notes, note))
-    return replace(decoder, unweighted=all_flops - sum(decoder.exact().values()))
+    return replace(decoder, unweighted=all_flops - sum(decoder.list_exact_terms().values()))
 
 
 def build_decoder_from_step(
@@ -157,16 +157,17 @@ def build_decoder_from_step(
 def _sum_macs_by_layer(estimate: Estimate, directions: tuple[str, ...]) -> dict[str, int]:
     """Multiply-adds by layer, with attention as the complete square."""
     by_layer: dict[str, int] = {}
-    for call in layer_calls(
-        replace(op, attributes=_drop_mask_attribute(op)) for op in estimate.ops
-    ):
+    unmasked = (
+        replace(
+            op,
+            attributes={name: value for name, value in op.attributes.items() if name != "scores"},
+        )
+        for op in estimate.ops
+    )
+    for call in layer_calls(unmasked):
         if call.direction in directions:
             by_layer[call.layer] = by_layer.get(call.layer, 0) + (call.macs or 0)
     return by_layer
-
-
-def _drop_mask_attribute(op: OpShape) -> dict[str, object]:
-    return {name: value for name, value in op.attributes.items() if name != "scores"}
 
 
 def _fit_macs_to_length(traces: Sequence[dict[str, int]], name: str) -> dict[str, tuple[int, int]]:
@@ -192,7 +193,7 @@ def _fit_macs_to_length(traces: Sequence[dict[str, int]], name: str) -> dict[str
 
 
 def _find_router_layers(estimate: Estimate) -> set[str]:
-    """The layers that choose experts: beside them, named gate or router."""
+    """Return the layers that choose experts: beside them, named gate or router."""
     beside = {expert.layer.rpartition(".")[0] for expert in estimate.experts}
     router_paths = {
         f"{path}.{part_name}{inner}"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.session import estimate, require_torch, silence_driver_warning
 from perfctl.orchestrator.estimate.sheets.layers import ManualCheckFacts
+from perfctl.orchestrator.estimate.sheets.network import list_pass_figures
 from perfctl.orchestrator.estimate.sheets.sheet import (
     SheetFigure,
     build_layer_sheet,
@@ -106,7 +107,7 @@ class DrawnNetwork(NamedTuple):
     """A network that was drawn: its text, its layers by name, and the shape of its input."""
 
     task: str
-    layers: Mapping[str, Callable[[], nn.Module]]
+    layers: Mapping[str, nn.Module]
     shape: tuple[int, ...]
 
 
@@ -122,11 +123,8 @@ def _draw_conv(dice: Random) -> DrawnNetwork:
         f"kernel, stride {stride}, padding {padding} and {'a' if bias else 'no'} bias. Its input "
         f"has {batch} samples of {size} x {size} values per channel."
     )
-
-    def make_layer() -> nn.Module:
-        return nn.Conv2d(ins, outs, kernel, stride, padding, bias=bias)
-
-    return DrawnNetwork(task, {"layer": make_layer}, (batch, ins, size, size))
+    layer = nn.Conv2d(ins, outs, kernel, stride, padding, bias=bias)
+    return DrawnNetwork(task, {"layer": layer}, (batch, ins, size, size))
 
 
 def _draw_linear(dice: Random) -> DrawnNetwork:
@@ -138,7 +136,7 @@ def _draw_linear(dice: Random) -> DrawnNetwork:
         f"A linear layer has {ins} inputs, {outs} outputs and {'a' if bias else 'no'} bias. The "
         f"batch has {batch} samples."
     )
-    return DrawnNetwork(task, {"layer": lambda: nn.Linear(ins, outs, bias=bias)}, (batch, ins))
+    return DrawnNetwork(task, {"layer": nn.Linear(ins, outs, bias=bias)}, (batch, ins))
 
 
 def _draw_attention(dice: Random) -> DrawnNetwork:
@@ -151,7 +149,7 @@ def _draw_attention(dice: Random) -> DrawnNetwork:
         "tokens."
     )
     return DrawnNetwork(
-        task, {"layer": lambda: _build_self_attention(width, heads)}, (batch, tokens, width)
+        task, {"layer": _build_self_attention(width, heads)}, (batch, tokens, width)
     )
 
 
@@ -174,11 +172,9 @@ def _draw_lstm(dice: Random) -> DrawnNetwork:
         f"An LSTM with one layer has {ins} inputs, {hidden} hidden values and both bias vectors. "
         f"The batch has {batch} sequences of {steps} steps."
     )
-
-    def make_layer() -> nn.Module:
-        return nn.LSTM(ins, hidden, batch_first=True)
-
-    return DrawnNetwork(task, {"layer": make_layer}, (batch, steps, ins))
+    return DrawnNetwork(
+        task, {"layer": nn.LSTM(ins, hidden, batch_first=True)}, (batch, steps, ins)
+    )
 
 
 def _draw_network(dice: Random) -> DrawnNetwork:
@@ -201,14 +197,14 @@ def _draw_network(dice: Random) -> DrawnNetwork:
         f"has {batch} samples of {ins} x {size} x {size} values."
     )
     flat = outs * (size // 2) ** 2
-    layers: dict[str, Callable[[], nn.Module]] = {
-        "conv": lambda: nn.Conv2d(ins, outs, 3, padding=1),
-        "relu": nn.ReLU,
-        "pool": lambda: nn.MaxPool2d(2),
-        "flatten": nn.Flatten,
-        "fc1": lambda: nn.Linear(flat, hidden),
-        "relu1": nn.ReLU,
-        "fc2": lambda: nn.Linear(hidden, classes),
+    layers: dict[str, nn.Module] = {
+        "conv": nn.Conv2d(ins, outs, 3, padding=1),
+        "relu": nn.ReLU(),
+        "pool": nn.MaxPool2d(2),
+        "flatten": nn.Flatten(),
+        "fc1": nn.Linear(flat, hidden),
+        "relu1": nn.ReLU(),
+        "fc2": nn.Linear(hidden, classes),
     }
     return DrawnNetwork(task, layers, (batch, ins, size, size))
 
@@ -236,7 +232,7 @@ def draw_exercise(
 
     dice = seed_random(name, topic)
     drawn = TOPICS[topic](dice)
-    network = nn.Sequential(OrderedDict((path, make()) for path, make in drawn.layers.items()))
+    network = nn.Sequential(OrderedDict(drawn.layers))
     with silence_driver_warning():
         estimated = estimate(network, drawn.shape)
     questions = [*_ask_questions(estimated, drawn, roof)]
@@ -268,15 +264,11 @@ def _ask_questions(
 ) -> Iterator[ExerciseQuestion]:
     outputs = {module.path: module.output for module in estimated.modules}
     paths = [path for path in list_sheet_layers(estimated.ops) if path in drawn.layers]
-    heavy = [
-        path
-        for path in paths
-        if (worked := build_layer_sheet(estimated.ops, path, outputs[path])) and worked.facts
-    ]
+    worked = [build_layer_sheet(estimated.ops, path, outputs[path]) for path in paths]
+    heavy = [sheet for sheet in worked if sheet and sheet.facts]
     is_model = len(heavy) > 1
-    for path in heavy:
-        sheet = build_layer_sheet(estimated.ops, path, outputs[path])
-        assert sheet is not None
+    for sheet in heavy:
+        path = sheet.layer
         shape = " x ".join(map(str, outputs[path] or ()))
         of_layer = f" of '{path}'" if is_model else ""
         yield ExerciseQuestion(
@@ -290,10 +282,9 @@ def _ask_questions(
             sheet.quantities,
         )
     model_figures = _list_network_figures(estimated, drawn.shape, outputs[""] or ())
-    sheet = None if is_model else build_layer_sheet(estimated.ops, heavy[0], outputs[heavy[0]])
-    facts, figures = (
-        (sheet.facts, (*model_figures, *sheet.quantities)) if sheet else (None, model_figures)
-    )
+    facts, figures = None, model_figures
+    if not is_model:
+        facts, figures = heavy[0].facts, (*model_figures, *heavy[0].quantities)
     yield _ask_figure("Parameters", "parameters", "values", facts, figures)
     yield _ask_figure("FLOPs of the forward pass", "forward", "FLOP", facts, figures)
     yield _ask_figure(
@@ -359,19 +350,14 @@ def _list_network_figures(
     sizes = {"input": prod(shape), "parameters": parameters, "output": prod(output)}
     moved = ITEM * sum(sizes.values())
     text = " + ".join(f"{size:,}" for size in sizes.values())
-    quantities = [
+    return (
         SheetFigure("parameters", parameters, "values", f"{parameters:,} values"),
         SheetFigure(BYTES_MOVED, moved, "B", f"({text}) values x {ITEM} B = {moved:,} B"),
         SheetFigure(
             "bytes without the input", moved - ITEM * sizes["input"], "B", "parameters and output"
         ),
-    ]
-    for name, macs in (("forward", estimated.forward.macs), ("backward", estimated.backward.macs)):
-        quantities.append(SheetFigure(name, macs, "MAC", f"{macs:,} MAC"))
-        quantities.append(
-            SheetFigure(name, 2 * macs, "FLOP", f"2 x {macs:,} MAC = {2 * macs:,} FLOP")
-        )
-    return tuple(quantities)
+        *list_pass_figures(estimated),
+    )
 
 
 def format_exercise_sheet(exercise: Exercise) -> str:

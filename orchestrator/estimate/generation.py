@@ -67,14 +67,6 @@ class LayerWork:
         return self.weight_bytes + self.cache_read_bytes + self.cache_written_bytes
 
 
-def build_layer_work(
-    layer: str, kind: str, values: Sequence[int], missing: tuple[tuple[str, int], ...]
-) -> LayerWork:
-    """Return what a layer does. ``values``: in the order of MEASURES."""
-    macs, elementwise, weights, read, written, other = values
-    return LayerWork(layer, kind, macs, elementwise, weights, read, written, other, missing)
-
-
 class PhaseBytes(NamedTuple):
     """Bytes of a phase, as in LayerWork."""
 
@@ -115,13 +107,13 @@ class GenerationPhase:
     traced_steps: int
     """Steps that were traced; the others follow from them."""
 
-    def total(self, measure: str) -> int:
+    def sum_measure(self, measure: str) -> int:
         return sum(getattr(layer, measure) for layer in self.layers)
 
     @property
     def moved(self) -> PhaseBytes:
         """Bytes of all layers."""
-        return PhaseBytes(*(self.total(name) for name in PhaseBytes._fields))
+        return PhaseBytes(*(self.sum_measure(name) for name in PhaseBytes._fields))
 
     @property
     def totals(self) -> WorkTotals:
@@ -129,15 +121,15 @@ class GenerationPhase:
         missing: Counter[str] = Counter()
         for layer in self.layers:
             missing.update(dict(layer.missing))
-        macs = self.total("macs")
+        macs = self.sum_measure("macs")
         return WorkTotals(
-            macs, 2 * macs, self.total("elementwise_flops"), tuple(sorted(missing.items()))
+            macs, 2 * macs, self.sum_measure("elementwise_flops"), tuple(sorted(missing.items()))
         )
 
     @property
     def flops_per_byte(self) -> float | None:
         """FLOPs of multiply-adds for each byte of weights and cache; None where none are read."""
-        moved = self.total("bytes")
+        moved = self.sum_measure("bytes")
         return self.totals.flops / moved if moved else None
 
 
@@ -298,8 +290,8 @@ def sum_step_amounts(
     written: Mapping[str, int],
     item_bytes: int | None,
 ) -> Amounts:
-    """What one traced step does. ``written``: layer -> values put into the cache; ``item_bytes``:
-    of a value there, None: its own."""
+    """Return what one traced step does. ``written``: layer -> values put into the cache;
+    ``item_bytes``: of a value there, None: its own."""
     sums: Counter[tuple[str, str]] = Counter()
     for call in calls:
         if call.direction != "forward":
@@ -320,7 +312,7 @@ def sum_step_amounts(
 
 
 def build_layer_works(amounts_: Amounts, modules: Sequence[TracedModule]) -> tuple[LayerWork, ...]:
-    """A row for every layer that does something, in the model's order."""
+    """Return a row for every layer that does something, in the model's order."""
     kinds = {module.path: module.kind for module in modules}
     places = {path: index for index, path in enumerate(kinds)}
     without_formula: dict[str, list[tuple[str, int]]] = {}
@@ -333,9 +325,9 @@ def build_layer_works(amounts_: Amounts, modules: Sequence[TracedModule]) -> tup
         {layer for layer, _ in amounts_}, key=lambda path: places.get(path, len(places))
     ):
         missing = tuple(without_formula.get(layer, ()))
-        values = [amounts_.get((layer, name), 0) for name in MEASURES]
-        if any(values) or missing:
-            rows.append(build_layer_work(layer, kinds.get(layer, ""), values, missing))
+        values = {name: amounts_.get((layer, name), 0) for name in MEASURES}
+        if any(values.values()) or missing:
+            rows.append(LayerWork(layer, kinds.get(layer, ""), missing=missing, **values))
     return tuple(rows)
 
 
@@ -346,7 +338,7 @@ def sum_over_contexts(
     degree: int,
     ends: Iterable[int] = (),
 ) -> Amounts:
-    """The sum of ``at(context)`` over all contexts from ``first`` to ``last``.
+    """Return the sum of ``at(context)`` over all contexts from ``first`` to ``last``.
 
     A polynomial of ``degree`` through evenly spaced contexts gives the sum, if it also gives one
     more context between them; otherwise the range is halved. ``ends``: contexts where a window is

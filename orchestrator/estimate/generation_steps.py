@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.flops.formulas import ITEM_BYTES
 from perfctl.orchestrator.estimate.generation import (
     Amounts,
@@ -23,6 +23,7 @@ from perfctl.orchestrator.estimate.generation import (
 )
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import (
+    convert_model_errors,
     estimate_from_trace,
     list_layer_names,
     require_torch,
@@ -47,6 +48,8 @@ CACHE_TYPES: Mapping[str, str | None] = {
     "none": None,
 }
 """Names of types of a cache; "none": no cache, every step runs all tokens so far."""
+
+StepAmounts = tuple[Estimate, Amounts, StepTrace]
 
 
 def estimate_generation(
@@ -96,9 +99,9 @@ def _check_generation_request(request: Request, batches: Sequence[int]) -> None:
         raise UsageError(
             f"invalid value '{request.kv_cache}' for `kv_cache`", f"Choose {', '.join(CACHE_TYPES)}"
         )
-    for field in ("inputs", "seq", "optimizer", "memory"):
-        if getattr(request, field):
-            raise UsageError(f"`{field}` and `prompt` exclude each other", f"Omit `{field}`")
+    for name in ("inputs", "seq", "optimizer", "memory"):
+        if getattr(request, name):
+            raise UsageError(f"`{name}` and `prompt` exclude each other", f"Omit `{name}`")
     if PRECISIONS[request.precision].autocast is not None or request.precision == "tf32":
         remedy = "Use bf16-true or fp16-true: weights, cache and arithmetic in that type"
         raise UsageError(f"`precision` {request.precision} is not available with `prompt`", remedy)
@@ -152,22 +155,17 @@ class _TracedGenerator:
 
     def _build_generator(self) -> TextGenerator:
         from perfctl.workloads.models.generation import find_generator
-        from perfctl.workloads.models.source import ModelError
 
         if self._built is None:
             request = self.request
-            try:
+            with convert_model_errors():
                 self._built = find_generator(
                     request.model, request.device, request.own, request.prompt or 1
                 )
-            except ModelError as error:
-                raise (PerfctlError if error.raised else UsageError)(
-                    error.message, error.remedy
-                ) from error
             self._kept.set_source_files(self._built.files)
         return self._built
 
-    def step(self, batch: int, context: int | None, cached: bool) -> StepTrace:
+    def load_or_trace_step(self, batch: int, context: int | None, cached: bool) -> StepTrace:
         """The step whose token is number ``context`` of the decoder; None: prefill."""
         cache_key = ("step", batch, context, cached)
         step = self._kept.get(StepTrace, *cache_key)
@@ -192,42 +190,29 @@ class _TracedGenerator:
         return stepper.first() if context is None else stepper.at(context)
 
 
+@dataclass(frozen=True, slots=True)
 class _StepTraces:
     """The traced steps of one model at one batch size, each traced once."""
 
-    def __init__(
-        self,
-        model: _TracedGenerator,
-        batch: int,
-        cached: bool,
-        probe: Sequence[CacheTensor],
-        item_bytes: int | None,
-    ) -> None:
-        self.model, self.batch, self.cached, self.probe, self.item_bytes = (
-            model,
-            batch,
-            cached,
-            probe,
-            item_bytes,
-        )
-        self.known: dict[int, tuple[Estimate, Amounts, StepTrace]] = {}
+    model: _TracedGenerator
+    batch: int
+    cached: bool
+    probe: Sequence[CacheTensor]
+    item_bytes: int | None
+    traced: dict[int | None, StepAmounts] = field(default_factory=dict)
 
-    def first(self) -> tuple[Estimate, Amounts, StepTrace]:
-        """Prefill."""
-        return self._read(self.model.step(self.batch, None, self.cached), True)
+    def read_step(self, context: int | None) -> StepAmounts:
+        """Return the step whose token is number ``context`` of the decoder; None: prefill. Raises
+        _TraceStopped when its trace stopped early."""
+        if context not in self.traced:
+            self.traced[context] = self._trace(context)
+        return self.traced[context]
 
-    def at(self, context: int) -> tuple[Estimate, Amounts, StepTrace]:
-        if context not in self.known:
-            self.known[context] = self._read(
-                self.model.step(self.batch, context, self.cached), False
-            )
-        return self.known[context]
+    def get_amounts(self, context: int) -> Amounts:
+        return self.read_step(context)[1]
 
-    def amounts(self, context: int) -> Amounts:
-        return self.at(context)[1]
-
-    def _read(self, step: StepTrace, prefill: bool) -> tuple[Estimate, Amounts, StepTrace]:
-        """Raises _Stopped when the trace stopped early."""
+    def _trace(self, context: int | None) -> StepAmounts:
+        step = self.model.load_or_trace_step(self.batch, context, self.cached)
         estimate_ = estimate_from_trace(step.traced)
         if estimate_.problem is not None:
             raise _TraceStopped(estimate_)
@@ -236,7 +221,7 @@ class _StepTraces:
         }
         written: dict[str, int] = {}
         for tensor in step.cache:
-            for layer, values in count_cache_writes(self.probe, (tensor,), prefill).items():
+            for layer, values in count_cache_writes(self.probe, (tensor,), context is None).items():
                 written[layer] = written.get(layer, 0) + values * types[tensor.name]
         return (
             estimate_,
@@ -263,34 +248,37 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
     start = facts.start
     end = start + generate
     empty = GenerationEstimate(
-        facts.name, batch, prompt, generate, (), cached, None, _make_empty_estimate(), ()
+        facts.name, batch, prompt, generate, (), cached, None, Estimate((), (), (), None, None), ()
     )
     try:
         probe = _trace_cache_probe(model) if cached else ()
         steps = _StepTraces(model, batch, cached, probe, item_bytes)
-        prefill, work, trace = steps.first()
+        prefill, work, trace = steps.read_step(None)
         modules = prefill.modules
         phases = [
             GenerationPhase("prefill", 1, start, start, start, build_layer_works(work, modules), 1)
         ]
         if generate:
-            trace = steps.at(end)[2]
+            trace = steps.read_step(end)[2]
+            axes = {tensor.name: find_growing_axis(tensor) for tensor in probe}
             kept_sizes = [
-                tensor.shape[axis] for tensor, axis in _list_grown_tensors(probe, trace.cache)
+                tensor.shape[axis]
+                for tensor in trace.cache
+                if (axis := axes.get(tensor.name)) is not None
             ]
             total = sum_over_contexts(
                 start + 1,
                 end,
-                steps.amounts,
+                steps.get_amounts,
                 1 if cached else 2,
                 {size + 1 for size in kept_sizes if size < end},
             )
-            traced, both = len(steps.known), Counter(work) + Counter(total)
+            traced, both = len(steps.traced) - 1, Counter(work) + Counter(total)
             rows = (
                 ("decode", generate, start + 1, end, total, traced),
                 ("total", generate + 1, start, end, both, traced + 1),
-                ("decode, first step", 1, start + 1, start + 1, steps.amounts(start + 1), 1),
-                ("decode, last step", 1, end, end, steps.amounts(end), 1),
+                ("decode, first step", 1, start + 1, start + 1, steps.get_amounts(start + 1), 1),
+                ("decode, last step", 1, end, end, steps.get_amounts(end), 1),
             )
             phases += [
                 GenerationPhase(
@@ -318,10 +306,10 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
     model_notes = _list_model_notes(facts, prefill, end)
     notes = (
         *(facts.model_note, *facts.notes, weights_note),
-        *_list_counting_notes(cache, generate, len(steps.known)),
+        *_list_counting_notes(cache, generate, len(steps.traced) - 1),
         *model_notes[1:],
     )
-    ends = (steps.at(start + 1)[0], steps.at(end)[0]) if generate else ()
+    ends = (steps.read_step(start + 1)[0], steps.read_step(end)[0]) if generate else ()
     return replace(
         empty,
         phases=tuple(phases),
@@ -336,7 +324,7 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
 def _trace_cache_probe(model: _TracedGenerator) -> tuple[CacheTensor, ...]:
     """The cache of one sequence after its second token, which shows how it grows and which layer
     reads what."""
-    first_step = model.step(1, 2, True)
+    first_step = model.load_or_trace_step(1, 2, True)
     if first_step.traced.problem is not None:
         raise _TraceStopped(estimate_from_trace(first_step.traced))
     if not first_step.cache:
@@ -345,17 +333,6 @@ def _trace_cache_probe(model: _TracedGenerator) -> tuple[CacheTensor, ...]:
             f"{model.request.model}: {problem}", "`kv_cache` none: each step runs all tokens again"
         )
     return first_step.cache
-
-
-def _make_empty_estimate() -> Estimate:
-    return Estimate((), (), (), None, None)
-
-
-def _list_grown_tensors(
-    probe: Sequence[CacheTensor], last: Sequence[CacheTensor]
-) -> list[tuple[CacheTensor, int]]:
-    axes = {tensor.name: find_growing_axis(tensor) for tensor in probe}
-    return [(tensor, axis) for tensor in last if (axis := axes.get(tensor.name)) is not None]
 
 
 def _list_model_notes(facts: _GeneratorFacts, prefill: Estimate, end: int) -> tuple[str, ...]:

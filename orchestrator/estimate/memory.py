@@ -79,6 +79,8 @@ TRIED_BATCH_MAX = 1 << 20
 
 Gpu = tuple[int, int] | None
 """Compute capability, which decides cuBLAS's workspaces; None: not known."""
+TRACED_AT = (2, 3)
+"""Batch sizes; not 1, because a batch norm in training refuses a batch with one value a channel."""
 
 
 class OutOfMemory(Exception):
@@ -120,7 +122,7 @@ class BlockPool:
         self._free: dict[bool, list[tuple[int, int, MemoryBlock]]] = {False: [], True: []}
         self._count = 0
 
-    def take(self, size: int) -> MemoryBlock:
+    def allocate(self, size: int) -> MemoryBlock:
         """Return a block of ``size`` bytes. Raises OutOfMemory."""
         size = round_block(max(size, 1))
         large = size > SMALL
@@ -186,7 +188,7 @@ class BlockPool:
         free.pop(bisect_left(free, (block.size, block.order)))
 
 
-def parse_capability(text: str) -> tuple[int, int] | None:
+def parse_capability(text: str) -> Gpu:
     """Return "sm_90", "9.0" or "h100" as (9, 0); None if it is none of these."""
     match = re.fullmatch(r"(?:sm_?(\d{1,2})(\d)a?|(\d{1,2})\.(\d))", text.lower())
     if match is None:
@@ -195,7 +197,7 @@ def parse_capability(text: str) -> tuple[int, int] | None:
     return int(major), int(minor)
 
 
-def get_cublas_workspace_bytes(gpu: tuple[int, int] | None) -> int:
+def get_cublas_workspace_bytes(gpu: Gpu) -> int:
     """Return the bytes that PyTorch allocates for each cuBLAS handle and stream: 32 MiB for Hopper,
     newer ones for Blackwell too."""
     return 32 << 20 if gpu is not None and gpu[0] >= 9 else 8_519_680
@@ -233,7 +235,7 @@ class StepMemorySummary:
     """Of cuBLAS: each thread that multiplies matrices has its own, from its first product on."""
     reserved: int
     """Segments of the allocator, with the workspaces: torch.cuda.max_memory_reserved."""
-    gpu: tuple[int, int] | None = None
+    gpu: Gpu = None
     assumed: tuple[str, ...] = ()
     """Assumptions about the GPU, one line each."""
     missing: tuple[str, ...] = UNPREDICTED
@@ -289,7 +291,7 @@ def compute_rounded_peak(trace: MemoryTrace) -> int:
     return max(accumulate(changes, initial=0))
 
 
-def summarize_memory(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> StepMemorySummary:
+def summarize_memory(trace: MemoryTrace, gpu: Gpu = None) -> StepMemorySummary:
     """Return the memory of one traced step. ``gpu``: compute capability, which decides cuBLAS's
     workspaces."""
     sums = Counter[str]()
@@ -312,7 +314,7 @@ def summarize_memory(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> 
     )
 
 
-def list_workspaces(trace: MemoryTrace, gpu: tuple[int, int] | None) -> dict[str, int]:
+def list_workspaces(trace: MemoryTrace, gpu: Gpu) -> dict[str, int]:
     """Return those of cuBLAS and cuBLASLt, for the threads that need one: that of forward and, on
     a GPU, backward's own."""
     sizes: dict[str, int] = {}
@@ -321,9 +323,7 @@ def list_workspaces(trace: MemoryTrace, gpu: tuple[int, int] | None) -> dict[str
     return sizes
 
 
-def _list_operation_workspaces(
-    storage: TensorAllocation, gpu: tuple[int, int] | None
-) -> dict[str, int]:
+def _list_operation_workspaces(storage: TensorAllocation, gpu: Gpu) -> dict[str, int]:
     """Return those that the operation which made ``storage`` uses."""
     sizes = {}
     if storage.op in PRODUCTS and storage.direction in ("forward", "backward"):
@@ -334,7 +334,7 @@ def _list_operation_workspaces(
 
 
 def replay_allocations(
-    trace: MemoryTrace, gpu: tuple[int, int] | None = None, limit: float | None = None
+    trace: MemoryTrace, gpu: Gpu = None, limit: float | None = None
 ) -> BlockPool:
     """Return a pool after every allocation of both steps in their order. It ends at ``limit``
     bytes; raises OutOfMemory at its end."""
@@ -346,9 +346,9 @@ def replay_allocations(
             for name, size in _list_operation_workspaces(storage, gpu).items() if sign > 0 else ():
                 if name not in workspaces_taken:
                     workspaces_taken.add(name)
-                    pool.take(size)
+                    pool.allocate(size)
             if storage.bytes and sign > 0 and index not in blocks:
-                blocks[index] = pool.take(storage.bytes)
+                blocks[index] = pool.allocate(storage.bytes)
             elif storage.bytes and sign < 0:
                 pool.free_block(blocks.pop(index))
         # What stays is the first of the next step, in the same order.
@@ -357,7 +357,7 @@ def replay_allocations(
     return pool
 
 
-def compute_reserved_bytes(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> int:
+def compute_reserved_bytes(trace: MemoryTrace, gpu: Gpu = None) -> int:
     """Return the bytes of segments after the step, on a device whose memory does not end."""
     return replay_allocations(trace, gpu).reserved
 
@@ -407,50 +407,16 @@ def select_upper_lines(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:
     return tuple(largest)
 
 
-def fit_memory_lines(
-    first: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
-) -> tuple[MemoryLine, ...]:
-    """Return lines from the traces of one step at two batch sizes. Raises LinesError when the steps
-    are not the same."""
-    return select_upper_lines(line for _, line in iterate_memory_lines(first, other, batches))
-
-
-def fit_lines_by_phase(
-    first: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
-) -> tuple[tuple[MemoryLine, ...], tuple[MemoryLine, ...]]:
-    """Return lines as :func:`lines_of`: of forward and backward, and of the optimizer's step."""
-    lines = list(iterate_memory_lines(first, other, batches))
-    before = select_upper_lines(line for moment, line in lines if moment <= first.backward_ends)
-    return before, select_upper_lines(
-        line for moment, line in lines if moment > first.backward_ends
-    )
-
-
-def iterate_memory_lines(
-    first: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
-) -> Iterator[tuple[int, MemoryLine]]:
-    """Yield (moment, its line) of a step, from traces at two batch sizes. Raises LinesError if
-    their tensors differ."""
-    if len(first.allocations) != len(other.allocations) or not (first.whole and other.whole):
-        raise UnlikeTracesError("the two traces have different tensors")
-    growth = _compute_storage_growth(first.allocations, other.allocations, batches)
-    fixed = per_sample = 0
-    for moment, sign, index in order_memory_events(first.allocations):
-        fixed += sign * (first.allocations[index].bytes - growth[index] * batches[0])
-        per_sample += sign * growth[index]
-        yield moment, MemoryLine(fixed, per_sample)
-
-
 def _compute_storage_growth(
-    first: Sequence[TensorAllocation], other: Sequence[TensorAllocation], batches: tuple[int, int]
+    first: Sequence[TensorAllocation], other: Sequence[TensorAllocation]
 ) -> list[int]:
-    """Return the bytes by which each storage grows with a sample. Raises LinesError."""
+    """Return the bytes by which each storage grows with a sample. Raises UnlikeTracesError."""
     lives, other_lives = (
         [(storage.born, storage.died) for storage in step] for step in (first, other)
     )
     if lives != other_lives:
         raise UnlikeTracesError("the lifetime of a tensor depends on the batch size")
-    between = batches[1] - batches[0]
+    between = TRACED_AT[1] - TRACED_AT[0]
     return [(b.bytes - a.bytes) // between for a, b in zip(first, other, strict=True)]
 
 
@@ -487,23 +453,50 @@ def _normalize_capability(gpu: Gpu) -> Gpu:
 
 
 class StepMemory:
-    """One step on a GPU, from its traces at two batch sizes: every storage grows by the same bytes
-    with each sample."""
+    """One step on a GPU, from its traces at :data:`TRACED_AT`: every storage grows by the same
+    bytes with each sample."""
 
-    def __init__(self, first: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> None:
-        """Raises LinesError when the two steps differ in more than their sizes."""
-        self.lines = fit_memory_lines(first, other, batches)
-        self._one, self._batch = first, batches[0]
-        self._growth = _compute_storage_growth(first.allocations, other.allocations, batches)
-        self._first_growth = _compute_storage_growth(first.first, other.first, batches)
+    def __init__(self, first: MemoryTrace, other: MemoryTrace) -> None:
+        """Raises UnlikeTracesError when the two steps differ in more than their sizes."""
+        if len(first.allocations) != len(other.allocations) or not (first.whole and other.whole):
+            raise UnlikeTracesError("the two traces have different tensors")
+        self._one = first
+        self._growth = _compute_storage_growth(first.allocations, other.allocations)
+        self._first_growth = _compute_storage_growth(first.first, other.first)
+        self._moments = list(self._iterate_moments())
+        self.lines = select_upper_lines(line for _, line in self._moments)
         self._fits = cache(self._fit)
-        self._reserved = cache(lambda batch, gpu: compute_reserved_bytes(self.at(batch), gpu))
+        self._reserved = cache(
+            lambda batch, gpu: compute_reserved_bytes(self.make_trace_at(batch), gpu)
+        )
 
-    def at(self, batch: int) -> MemoryTrace:
+    def _iterate_moments(self) -> Iterator[tuple[int, MemoryLine]]:
+        """Yield (moment, its line) of the step."""
+        fixed = per_sample = 0
+        for moment, sign, index in order_memory_events(self._one.allocations):
+            growth = self._growth[index]
+            fixed += sign * (self._one.allocations[index].bytes - growth * TRACED_AT[0])
+            per_sample += sign * growth
+            yield moment, MemoryLine(fixed, per_sample)
+
+    @property
+    def lines_by_phase(self) -> tuple[tuple[MemoryLine, ...], tuple[MemoryLine, ...]]:
+        """The lines of forward and backward, and those of the optimizer's step."""
+        before, after = (
+            select_upper_lines(
+                line
+                for moment, line in self._moments
+                if (moment > self._one.backward_ends) == is_optimizer
+            )
+            for is_optimizer in (False, True)
+        )
+        return before, after
+
+    def make_trace_at(self, batch: int) -> MemoryTrace:
         """Return the trace at a batch size."""
         allocations, first = (
             tuple(
-                storage._replace(bytes=storage.bytes + growth * (batch - self._batch))
+                storage._replace(bytes=storage.bytes + growth * (batch - TRACED_AT[0]))
                 for storage, growth in zip(storages, growths, strict=True)
             )
             for storages, growths in (
@@ -515,7 +508,7 @@ class StepMemory:
 
     def allocated(self, batch: int, gpu: Gpu = None) -> int:
         """Return the bytes at the fullest moment: tensors in blocks, and cuBLAS's workspaces."""
-        return compute_allocated_bytes(self.at(batch), gpu)
+        return compute_allocated_bytes(self.make_trace_at(batch), gpu)
 
     def fits(self, batch: int, limit: float, reserve: int = 0, gpu: Gpu = None) -> bool:
         """Return whether ``batch`` is at most the largest: at once where the segments of an endless
@@ -537,7 +530,7 @@ class StepMemory:
             return LargestBatch(
                 None, self.allocated(1, gpu), reserve, int(room) - self.allocated(1, gpu), 0
             )
-        return find_largest_batch(room, reserve, self.at, gpu, most)
+        return find_largest_batch(room, reserve, self.make_trace_at, gpu, most)
 
 
 def compute_allocated_bytes(trace: MemoryTrace, gpu: Gpu = None) -> int:

@@ -124,7 +124,7 @@ class DecoderSizes:
             macs += layer.per_pair * mean_keys
         return 6 * macs * share
 
-    def exact(self) -> dict[str, float]:
+    def list_exact_terms(self) -> dict[str, float]:
         """Return what ``perfctl estimate`` counts of forward and backward: the products that run,
         attention as the whole square."""
         return {
@@ -204,13 +204,13 @@ class MfuConvention:
     attention_share: float = 1
     """Share of attention's FLOPs that it counts."""
 
-    def terms(self, model: DecoderSizes) -> dict[str, float] | None:
+    def count_terms(self, model: DecoderSizes) -> dict[str, float] | None:
         """Return FLOPs of one token by term; None: not known of this model."""
         attention = model.count_attention_flops(self.keys)
         if attention is None:
             return None
         parts = {
-            **model.exact(),
+            **model.list_exact_terms(),
             "attention": attention * self.attention_share,
             "embedding": 0 if model.tied else 6 * model.embedding,
             "positions": 6 * model.positions,
@@ -489,7 +489,9 @@ class MfuAudit:
         """Return the row of a convention. Raises StopIteration for another key."""
         return next(row for row in self.rows if row.convention.key == key)
 
-    def difference(self, row: ConventionRow) -> tuple[float, tuple[tuple[str, float], ...]] | None:
+    def compare_with_exact(
+        self, row: ConventionRow
+    ) -> tuple[float, tuple[tuple[str, float], ...]] | None:
         """Return the FLOPs of one token beyond the exact count, in all and by term (name, FLOPs),
         the largest first; None: not known."""
         if row.terms is None or self.exact.terms is None:
@@ -573,7 +575,7 @@ def compute_convention_row(
     devices: int,
 ) -> ConventionRow:
     """Return MFU and HFU by one convention. ``per_flop``: tokens/s for each FLOP/s of the peak."""
-    terms = convention.terms(model)
+    terms = convention.count_terms(model)
     if terms is None:
         return ConventionRow(
             convention, None, None, None, "the hidden size of the model is unknown"
@@ -638,13 +640,13 @@ def _list_mfu_explanations(
     terms_of = [
         (convention, terms, sum(terms.values()))
         for convention in (*CONVENTIONS, EXACT, CAUSAL)
-        if (terms := convention.terms(model)) is not None
+        if (terms := convention.count_terms(model)) is not None
     ]
     for convention, _, flops in terms_of:
         yield make_explanation(convention.key, convention.source, flops, 0)
     totals = {flops for *_, flops in terms_of}
     for variant in VARIANTS:
-        terms = variant.terms(model)
+        terms = variant.count_terms(model)
         if terms is not None and (flops := sum(terms.values())) not in totals:
             yield make_explanation(variant.key, variant.source, flops, 1)
     modes: dict[str, str | float] = {mode: mode for mode in RECOMPUTE[1:]}
@@ -656,7 +658,7 @@ def _list_mfu_explanations(
             flops = total + count_recomputed_flops(convention, terms, mode)
             yield make_explanation(text, convention.source, flops, 2)
     paper = next(variant for variant in VARIANTS if variant.key == "megatron, paper")
-    terms = paper.terms(model) or {}
+    terms = paper.count_terms(model) or {}
     tripled = sum(terms.values()) + terms.get("attention", 0)
     text = "megatron, paper's equation 8: HFU that counts recomputed attention three times"
     yield make_explanation(text, "Megatron-LM, arXiv 2205.05198", tripled, 2)

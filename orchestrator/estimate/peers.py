@@ -22,6 +22,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.flops.engine import count_layer_calls as work_out
 from perfctl.orchestrator.estimate.session import Session, silence_driver_warning
 from perfctl.orchestrator.estimate.sheets import reasons
+from perfctl.orchestrator.estimate.sheets.network import list_pass_figures
 from perfctl.orchestrator.estimate.sheets.sheet import SheetFigure
 from perfctl.orchestrator.estimate.sheets.slips import check_stated_value, parse_stated_value
 from perfctl.orchestrator.estimate.step import Estimate
@@ -115,7 +116,7 @@ def compare_with_counters(session: Session, batch: int, names: Sequence[str]) ->
     """Return what each counter says of the forward pass of ``batch`` samples. A counter that fails
     or is not installed has a ``problem``."""
     with silence_driver_warning():
-        estimated = session.at(batch)
+        estimated = session.estimate_batch(batch)
     facts = _collect_layer_numbers(estimated)
     counts = []
     for text in names:
@@ -180,7 +181,7 @@ def _run_counter(counter: FlopCounter, session: Session, batch: int) -> Counts:
 
     request, device = session.request, "cpu" if counter.needs_values else "meta"
     model = find.find_model(request.model, device, request.own, request.seq).model.eval()
-    shapes = [shape.at(batch) for shape in session.facts.inputs]
+    shapes = [shape.insert_batch(batch) for shape in session.facts.inputs]
     inputs = recorder.make_inputs(shapes, [shape.dtype for shape in session.facts.inputs], device)
     logging.disable(logging.WARNING)
     try:
@@ -372,18 +373,11 @@ def _explain_typed_figure(name: str, text: str, estimated: Estimate) -> CounterR
 
 def _list_published_figures(estimated: Estimate) -> list[SheetFigure]:
     """Return the totals that a published figure may be."""
-    forward, backward = estimated.forward, estimated.backward
-    macs = {"forward": forward.macs, "backward": backward.macs}
-    macs["forward and backward together"] = sum(macs.values())
-    macs["3 x forward"] = 3 * forward.macs
-    figures = []
-    for name, value in macs.items():
-        figures.append(SheetFigure(name, value, MAC, f"{value:,} MAC"))
-        figures.append(SheetFigure(name, 2 * value, FLOP, f"{2 * value:,} FLOP"))
+    forward = estimated.forward
     total_flops = forward.flops + forward.elementwise_flops
-    figures.append(
-        SheetFigure(
-            "forward with elementwise operations", total_flops, FLOP, f"{total_flops:,} FLOP"
-        )
-    )
-    return figures
+    return [
+        *list_pass_figures(estimated),
+        SheetFigure("3 x forward", 3 * forward.macs, MAC, ""),
+        SheetFigure("3 x forward", 3 * forward.flops, FLOP, ""),
+        SheetFigure("forward with elementwise operations", total_flops, FLOP, ""),
+    ]

@@ -37,11 +37,11 @@ def compute_training_lines(
     :data:`perfctl.records.precision.PRECISIONS` says.
     """
     step = PlanStepReplay(plan, 1 + STATE[optimizer], precision)
-    step.train()
+    step.run_training()
     if COPIES[optimizer]:
         # the loss, its gradient and the answers are gone
         step.free(2 * FLOAT, step.value * plan.classes)
-        step.take(COPIES[optimizer] * FLOAT * plan.parameters, 0)
+        step.allocate(COPIES[optimizer] * FLOAT * plan.parameters, 0)
     return select_upper_lines(step.moments)
 
 
@@ -49,7 +49,7 @@ def compute_inference_lines(plan: Plan, precision: str = "fp32") -> tuple[Memory
     """Return the lines of a forward pass alone, where an output lives until its last reader is
     done; as :func:`lines_of_plan`."""
     step = PlanStepReplay(plan, 1, precision)
-    step.forward(None)
+    step.run_forward(None)
     return select_upper_lines(step.moments)
 
 
@@ -86,7 +86,7 @@ class PlanStepReplay:
             shared = self.owners[source_index] if source_index >= 0 else -1
             self.owners.append(shared if layer.kind == "flatten" else index)
 
-    def take(self, fixed: int, per_sample: int) -> None:
+    def allocate(self, fixed: int, per_sample: int) -> None:
         """Allocate bytes, and record the moment."""
         self.fixed += fixed
         self.per_sample += per_sample
@@ -97,7 +97,7 @@ class PlanStepReplay:
         self.fixed -= fixed
         self.per_sample -= per_sample
 
-    def train(self) -> None:
+    def run_training(self) -> None:
         """Run forward, loss and backward."""
         needed: dict[int, int] = {}
         for index, layer in enumerate(self.layers):
@@ -106,21 +106,21 @@ class PlanStepReplay:
                 read = index if layer.kind == "activation" and of_output else layer.of[0]
                 if read >= 0 and self.owners[read] >= 0:
                     needed.setdefault(self.owners[read], index)
-        self.forward(needed)
+        self.run_forward(needed)
         # Cross-entropy: the log-softmax (under autocast its float32 copy too), the loss, and
         # their gradients.
         classes = FLOAT * self.plan.classes
-        self.take(2 * FLOAT, self.value * self.plan.classes + (classes if self.half else 0))
+        self.allocate(2 * FLOAT, self.value * self.plan.classes + (classes if self.half else 0))
         self.free(self.unread_casts, 0)
-        self.take(FLOAT if self.half else 0, classes)
+        self.allocate(FLOAT if self.half else 0, classes)
         if self.half:
             self.free(FLOAT, 2 * classes)
         else:
-            self.take(0, classes)
+            self.allocate(0, classes)
             self.free(0, 2 * classes)
-        self.backward(needed)
+        self.run_backward(needed)
 
-    def forward(self, needed: dict[int, int] | None) -> None:
+    def run_forward(self, needed: dict[int, int] | None) -> None:
         """Run the layers. ``needed``: layer whose output backward reads -> the first layer (the
         last in backward) that reads it; None: there is no backward."""
         inputs = [
@@ -138,17 +138,17 @@ class PlanStepReplay:
             cast = 0
             if self.half and layer.kind in PRODUCTS:
                 weights, cast = self._count_saved_casts(layer)
-                self.take(HALF * layer.parameters, cast)
+                self.allocate(HALF * layer.parameters, cast)
                 self.unread_casts += HALF * layer.parameters - weights
             fixed, per_sample = _count_saved_extras(layer)
-            self.take(fixed, self.value * layer.outputs + per_sample)
+            self.allocate(fixed, self.value * layer.outputs + per_sample)
             if needed is None:
                 self.free(fixed, per_sample + cast)
             for owner in inputs[index]:
                 if last_use[owner] == index and owner not in (needed or ()):
                     self.free(0, self.value * self.layers[owner].outputs)
 
-    def backward(self, needed: dict[int, int]) -> None:
+    def run_backward(self, needed: dict[int, int]) -> None:
         """Run backward: gradients of the parameters and of each layer's inputs, the last layer
         first."""
         last = len(self.layers) - 1
@@ -158,7 +158,7 @@ class PlanStepReplay:
             casts = self.half and layer.kind in PRODUCTS
             of_inputs: list[tuple[int, _LiveGradient]] = []
             if gradient is not None:
-                self.take((HALF if casts else FLOAT) * layer.parameters, 0)
+                self.allocate((HALF if casts else FLOAT) * layer.parameters, 0)
                 of_inputs = self._make_input_gradients(layer, gradient)
                 self._release(gradient)
             # What backward read for the last time: outputs, and what forward made beside them.
@@ -173,7 +173,7 @@ class PlanStepReplay:
             if gradient is not None and casts:
                 biases = layer.gives[0] if layer.bias else 0
                 for size in (biases, layer.parameters - biases):
-                    self.take(FLOAT * size, 0)
+                    self.allocate(FLOAT * size, 0)
                     self.free(HALF * size, 0)
 
     def _count_saved_casts(self, layer: PlanLayer) -> tuple[int, int]:
@@ -197,7 +197,7 @@ class PlanStepReplay:
             gradient = output_gradient
             if layer.kind not in ("add", "concat", "flatten"):
                 gradient = _LiveGradient(self.value * layer.inputs)
-                self.take(0, gradient.per_sample)
+                self.allocate(0, gradient.per_sample)
             gradient.holders += 1
             pairs.append((source_index, gradient))
         return pairs
@@ -214,7 +214,7 @@ class PlanStepReplay:
             self.gradients[source_index] = gradient
             return
         both = _LiveGradient(self.value * self.layers[source_index].outputs, 1)
-        self.take(0, both.per_sample)
+        self.allocate(0, both.per_sample)
         self._release(before)
         self._release(gradient)
         self.gradients[source_index] = both

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.estimate.flops.engine import count_layer_calls as work_out
-from perfctl.orchestrator.estimate.flops.engine import drop_attention_backend, list_product_types
+from perfctl.orchestrator.estimate.flops.engine import list_product_types, select_operations
 from perfctl.orchestrator.estimate.memory import (
     RESERVE,
+    TRACED_AT,
+    Gpu,
     LargestBatch,
     StepMemory,
     UnlikeTracesError,
@@ -49,9 +51,6 @@ if TYPE_CHECKING:
 _NAMED = 20
 """Layers that an error lists."""
 
-TRACED_AT = (2, 3)
-"""Batch sizes; not 1, because a batch norm in training refuses a batch with one value a channel."""
-
 _OF_THE_MACHINE = re.compile(
     r"\b(Import|ModuleNotFound|Memory|OS|Timeout|Permission|FileNotFound|Connection|URL)Error\b"
 )
@@ -69,7 +68,7 @@ def estimate(
     device: str | None = "meta",
     memory: bool = False,
     precision: str = "fp32",
-    gpu: tuple[int, int] | None = None,
+    gpu: Gpu = None,
     attention: str = "auto",
     update: str = "auto",
 ) -> Estimate:
@@ -130,9 +129,9 @@ def estimate(
     return estimate_from_trace(traced, gpu)
 
 
-def make_gpu_setting(capability: tuple[int, int] | None, attention: str, update: str) -> GpuChoices:
-    """What a GPU of this capability runs. Raises UsageError for an attention or update that is
-    not known."""
+def make_gpu_setting(capability: Gpu, attention: str, update: str) -> GpuChoices:
+    """Return what a GPU of this capability runs. Raises UsageError for an attention or update that
+    is not known."""
     for name, value, choices in (("attention", attention, ATTENTION), ("update", update, UPDATES)):
         if value not in choices:
             raise UsageError(
@@ -141,10 +140,10 @@ def make_gpu_setting(capability: tuple[int, int] | None, attention: str, update:
     return GpuChoices(capability or CAPABILITY, attention, update)
 
 
-def estimate_from_trace(traced: TracedStep, gpu: tuple[int, int] | None = None) -> Estimate:
-    """The estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``: compute
-    capability, for memory."""
-    ops = tuple(drop_attention_backend(op) for op in traced.ops)
+def estimate_from_trace(traced: TracedStep, gpu: Gpu = None) -> Estimate:
+    """Return the estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``:
+    compute capability, for memory."""
+    ops = tuple(select_operations(traced.ops))
     calls = work_out(ops)
     memory = summarize_memory(traced.memory, gpu) if traced.memory is not None else None
     return Estimate(
@@ -168,7 +167,7 @@ class InputShape:
     batch_at: int
     dtype: str
 
-    def at(self, batch: int) -> tuple[int, ...]:
+    def insert_batch(self, batch: int) -> tuple[int, ...]:
         return (*self.sizes[: self.batch_at], batch, *self.sizes[self.batch_at :])
 
 
@@ -223,7 +222,7 @@ class Session:
         trace_cache: TraceCache | None = None,
         source: ModelSource | None = None,
     ) -> None:
-        """``kept``: traces of earlier calls; the model is built when one is not among them.
+        """``trace_cache``: traces of earlier calls; the model is built when one is not among them.
         ``source``: it is there."""
         self.request, self._kept = request, trace_cache or TraceCache()
         self._source = source
@@ -283,8 +282,8 @@ class Session:
             *([f"{self.request.precision}: {precision_note}"] if precision_note else []),
         )
 
-    def at(self, batch: int, memory: bool | None = None) -> Estimate:
-        """The estimate at one batch size."""
+    def estimate_batch(self, batch: int, memory: bool | None = None) -> Estimate:
+        """Return the estimate at one batch size."""
         return estimate_from_trace(
             self._load_or_trace(batch, self.request.memory if memory is None else memory),
             self.request.gpu,
@@ -304,7 +303,10 @@ class Session:
 
         source, request = self.source, self.request
         shapes = self.facts.inputs
-        sizes, dtypes = [shape.at(batch) for shape in shapes], [shape.dtype for shape in shapes]
+        sizes, dtypes = (
+            [shape.insert_batch(batch) for shape in shapes],
+            [shape.dtype for shape in shapes],
+        )
         inputs = recorder.make_inputs(sizes, dtypes, request.device)
         loss: Callable[[Any], Any] | None = None
         tensors: tuple[Any, ...] = ()
@@ -352,16 +354,17 @@ def trace_memory_pair(session: Session, precision: str) -> tuple[Estimate, Estim
     its autocast."""
     if precision != session.request.precision and PRECISIONS[precision].autocast is not None:
         session = session.switch_precision(precision)
-    first, other = (session.at(batch, memory=True) for batch in TRACED_AT)
+    first, other = (session.estimate_batch(batch, memory=True) for batch in TRACED_AT)
     return first, other
 
 
 def build_step_memory(pair: tuple[Estimate, Estimate]) -> StepMemory:
-    """Raises LinesError where the traces have no memory, or differ in more than their sizes."""
+    """Return the memory of the traced step at any batch size. Raises UnlikeTracesError where the
+    traces have no memory, or differ in more than their sizes."""
     first, other = (estimate_.memory_trace for estimate_ in pair)
     if first is None or other is None:
         raise UnlikeTracesError("the trace has none")
-    return StepMemory(first, other, TRACED_AT)
+    return StepMemory(first, other)
 
 
 def _bind_loss_target(loss: Callable[[Any, Any], Any], target: Any) -> Callable[[Any], Any]:
@@ -403,7 +406,7 @@ def estimate_at(request: Request, batch: int) -> Estimate:
     """A model that is given by its name at one batch size; raises what
     :func:`open_session` raises."""
     with silence_driver_warning():
-        return open_session(request).at(batch)
+        return open_session(request).estimate_batch(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,29 +450,23 @@ class ModelEstimate:
         return parts
 
     def build_network_sheets(self) -> Mapping[int, NetworkSheet]:
-        """A line for every layer, and the totals, at each batch size."""
+        """Return a line for every layer, and the totals, at each batch size."""
         from perfctl.orchestrator.estimate.sheets.network import (
             add_types_to_sheet,
             build_network_sheet,
         )
 
-        plain = {
-            size: build_network_sheet(estimate_.modules, estimate_.calls)
-            for size, estimate_ in self.batches.items()
-        }
-        if self.request.precision == "fp32":
-            return plain
-        estimates, precision = self.batches, self.request.precision
-        return {
-            size: add_types_to_sheet(
-                sheet, list_product_types(estimates[size].ops, precision), estimates[size].types
-            )
-            for size, sheet in plain.items()
-        }
+        sheets, precision = {}, self.request.precision
+        for size, estimate_ in self.batches.items():
+            sheets[size] = build_network_sheet(estimate_.modules, estimate_.calls)
+            if precision != "fp32":
+                products = list_product_types(estimate_.ops, precision)
+                sheets[size] = add_types_to_sheet(sheets[size], products, estimate_.types)
+        return sheets
 
     def sheets(self, layer: str | None = None) -> Mapping[int, Sheet]:
-        """The worked sheet of one layer at each batch size. ``layer`` may be None when only one
-        layer computes anything.
+        """Return the worked sheet of one layer at each batch size, or of the whole "(model)".
+        ``layer`` may be None when only one layer computes anything.
 
         Raises UsageError when it is None and there are several, and for a layer that
         computes nothing.
@@ -518,7 +515,7 @@ def estimate_model(
         estimates = {}
         for done, size in enumerate(batches, 1):
             progress(f"batch {size:,}", done, total)
-            estimates[size] = session.at(size)
+            estimates[size] = session.estimate_batch(size)
         is_complete = all(estimate_.problem is None for estimate_ in estimates.values())
         progress("largest batch that fits", len(batches) + 1, total)
         fit = session.largest(limit, reserve) if limit is not None and is_complete else None
@@ -567,6 +564,7 @@ def check_manual_value(
 
 
 def _build_sheet_of(estimate_: Estimate, layer: str | None) -> Sheet:
+    from perfctl.orchestrator.estimate.sheets.network import build_model_sheet
     from perfctl.orchestrator.estimate.sheets.sheet import build_layer_sheet, list_sheet_layers
 
     names = list(list_sheet_layers(estimate_.ops))
@@ -578,6 +576,8 @@ def _build_sheet_of(estimate_: Estimate, layer: str | None) -> Sheet:
     path = names[0] if layer is None else _read_layer_path(layer)
     output = next((module.output for module in estimate_.modules if module.path == path), None)
     worked = build_layer_sheet(estimate_.ops, path, output, estimate_.precision)
+    if not path and len(names) > 1 and (worked is None or worked.facts is None):
+        return build_model_sheet(estimate_)
     if worked is None:
         raise UsageError(f"`layer`: '{layer}' computes nothing", list_layer_names("Layers", names))
     return worked

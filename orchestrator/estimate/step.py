@@ -205,7 +205,7 @@ class Estimate:
         return sum_layer_calls(filter(is_fused_only, self.calls), ("recompute",))
 
     def frame(self) -> pd.DataFrame:
-        """The layer calls as a DataFrame: one row for each layer, kind and direction."""
+        """Return the layer calls as a DataFrame: one row for each layer, kind and direction."""
         import pandas as pd
 
         return pd.DataFrame(

@@ -138,7 +138,7 @@ _Listed = tuple[tuple[str, str], ...]
 
 
 def list_importable_names(folder: Path) -> list[str] | None:
-    """The modules and folders that a factory in ``folder`` may import; None when it cannot
+    """Return the modules and folders that a factory in ``folder`` may import; None when it cannot
     be read."""
     try:
         with os.scandir(folder) as entries:
@@ -278,7 +278,8 @@ def _list_imports(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def digest_environment() -> str | None:
-    """A digest of all that a trace depends on besides its request; None where that cannot be known.
+    """Return a digest of all that a trace depends on besides its request; None where that cannot be
+    known.
 
     None: a library is a checkout, or lies outside of the folders of packages, so that its version
     does not say its code.
@@ -318,7 +319,8 @@ def _list_package_folders() -> Iterator[tuple[Path, list[str]]]:
 
 
 def _is_versioned(name: str, folders: Iterable[Path]) -> bool:
-    """Whether the package is not there at all, or lies in a folder that states its version."""
+    """Return whether the package is not there at all, or lies in a folder that states its
+    version."""
     try:
         spec = find_spec(name)
     except (ImportError, ValueError):
@@ -330,13 +332,18 @@ def _is_versioned(name: str, folders: Iterable[Path]) -> bool:
 
 
 def _digest_own_code() -> str:
-    """A digest of the code that builds, traces and records: in a checkout it changes without
+    """Return a digest of the code that builds, traces and records: in a checkout it changes without
     perfctl's version."""
+    workloads = Path(next(iter(perfctl.workloads.__path__)))
+    others = (Path(paper.__file__), Path(__file__), Path(__file__).with_name("session.py"))
+    return digest_files((*sorted(workloads.rglob("*.py")), *others))
+
+
+def digest_files(files: Iterable[Path]) -> str:
+    """Return the SHA-256 of the files' content, one after the other."""
     sha = hashlib.sha256()
-    for file in sorted(Path(next(iter(perfctl.workloads.__path__))).rglob("*.py")):
+    for file in files:
         sha.update(file.read_bytes())
-    for module in (paper.__file__, __file__, Path(__file__).with_name("session.py")):
-        sha.update(Path(module).read_bytes())
     return sha.hexdigest()
 
 
@@ -384,8 +391,8 @@ def write_cache_entry(folder: Path, key: str, value: Any) -> None:
 
 
 def _unpack_entry(path: Path) -> bytes:
-    """The JSON of an entry. Raises OSError or ValueError for a file that is not one of this user's,
-    or too large."""
+    """Return the JSON of an entry. Raises OSError or ValueError for a file that is not one of this
+    user's, or too large."""
     with path.open("rb") as file:
         facts = os.fstat(file.fileno())
         if (
@@ -438,8 +445,8 @@ class TraceCache:
             self._files = compute_digest(listed)
 
     def get(self, kind: type[T], *key_parts: Any) -> T | None:
-        """What was kept under ``what`` (numbers and words); None when nothing was, or the files
-        changed since."""
+        """Return what was kept under ``what`` (numbers and words); None when nothing was, or the
+        files changed since."""
         return self._read(f"{self._files} {key_parts}", kind) if self._files is not None else None
 
     def put(self, value: Any, *key_parts: Any) -> None:
@@ -480,7 +487,8 @@ def open_cache_for(
     module: str | None = None,
     beside: Path | None = None,
 ) -> TraceCache | None:
-    """What is kept of ``request``, a record: all its fields count. None where nothing may be.
+    """Return what is kept of ``request``, a record: all its fields count. None where nothing may
+    be.
 
     files: those that the request itself names; module, beside: of a user's factory, and the folder
     it imports from.
@@ -508,7 +516,7 @@ def open_cache_for(
 
 
 def _digest_file(path: str | Path) -> str:
-    """A digest of a file's content; "" when it cannot be read."""
+    """Return a digest of a file's content; "" when it cannot be read."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:
@@ -516,7 +524,7 @@ def _digest_file(path: str | Path) -> str:
 
 
 def open_trace_cache(request: Request) -> TraceCache | None:
-    """What is kept of a request; None where its traces must be made each time.
+    """Return what is kept of a request; None where its traces must be made each time.
 
     That is where it runs with values (any device but meta), for a built-in workload that takes
     published weights, and where nothing can say what the trace depends on.

@@ -258,7 +258,7 @@ class Question:
             raise UsageError("`epochs` needs `dataset_size`", remedy)
 
     def _is_set(self, name: str) -> bool:
-        """Whether the field was given another value than its default."""
+        """Return whether the field was given another value than its default."""
         value = getattr(self, name)
         return any(
             value not in (field.default, []) for field in fields(Question) if field.name == name

@@ -155,6 +155,7 @@ def relate_size(
         [observation.values[quantity] for observation in selected],
     )
     networks = len({observation.model for observation in selected})
+    facts = (family, quantity, size, len(selected), networks)
     reason = None
     if len(selected) < LEAST:
         reason = (
@@ -165,9 +166,7 @@ def relate_size(
     elif len(set(xs)) == 1 or len(set(ys)) == 1:
         reason = ONE_VALUE
     if reason:
-        return SizeRelation(
-            family, quantity, size, len(selected), networks, None, None, None, reason
-        )
+        return SizeRelation(*facts, None, None, None, reason)
     association = compute_association(xs, ys)
     ranked, linear = (
         None
@@ -175,17 +174,7 @@ def relate_size(
         else Coefficient(value, compute_fisher_interval(value, len(xs), ranked=is_ranked))
         for value, is_ranked in ((association.spearman, True), (association.pearson, False))
     )
-    return SizeRelation(
-        family,
-        quantity,
-        size,
-        len(selected),
-        networks,
-        ranked,
-        linear,
-        association.slope_log,
-        None,
-    )
+    return SizeRelation(*facts, ranked, linear, association.slope_log, None)
 
 
 def select_bench_points(runs: Iterable[Run]) -> list[BenchPoint]:
@@ -255,7 +244,7 @@ def sum_layer_times(rows: Iterable[LayerTime]) -> tuple[dict[str, int], dict[str
 
 
 def convert_bench_point(point: BenchPoint, plan: Plan) -> StepMeasurement:
-    """What a predictor is fitted on; ``plan`` is the point's model's. Seconds."""
+    """Return what a predictor is fitted on; ``plan`` is the point's model's. Seconds."""
     training = point.mode == "train"
     median, low, high = (nanoseconds / 1e9 for nanoseconds in point.step_ns)
     phases = {name: nanoseconds / 1e9 for name, nanoseconds in point.phase_ns.items()}

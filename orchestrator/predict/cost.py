@@ -71,7 +71,7 @@ def price_rental(price: Price, gpus: int, seconds: Span) -> Rental:
 
 
 def rank_rentals(prices: Sequence[Price], gpus: int, seconds: Span) -> tuple[Rental, ...]:
-    """The cheapest on demand first, those with a spot price alone last."""
+    """Return the offers, the cheapest on demand first, those with a spot price alone last."""
 
     def get_sort_key(offer: Rental) -> tuple[bool, float]:
         return offer.on_demand is None, (offer.on_demand or offer.spot or seconds).value
@@ -130,7 +130,7 @@ def compute_step_over_link(
     overlap: float = 0.0,
     backward: float | None = None,
 ) -> ParallelStep:
-    """A step with its all-reduce. The overlap is at most ``backward`` seconds, if known."""
+    """Return a step with its all-reduce. The overlap is at most ``backward`` seconds, if known."""
     moved = count_ring_bytes(parameters, gpus)
     communication = moved / (link_gbs * 1e9)
     hidden = min(overlap * communication, backward if backward is not None else step.value)

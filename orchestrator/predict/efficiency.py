@@ -214,7 +214,7 @@ def learn_efficiency_model(sample: FitSample, settings: FitSettings) -> Regresso
 def _check_sample(
     name: str, sample: FitSample, settings: FitSettings
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """(rows, floors, logarithms of the floors' powers, what the model learns)."""
+    """Return (rows, floors, logarithms of the floors' powers, what the model learns)."""
     import numpy as np
 
     require_scikit_learn()

@@ -180,7 +180,7 @@ def build_step_table(
 def build_timed_layer_rows(
     record: StepMeasurement, machine: Machine
 ) -> list[tuple[list[float], float, float, float]]:
-    """(parts, clocks, seconds, weight) of all timed layers of one kind in one direction, of
+    """Return (parts, clocks, seconds, weight) of all timed layers of one kind in one direction, of
     one record.
 
     The weight is that of the layers' part of the step, and :data:`LAYERS` at most.
@@ -305,7 +305,8 @@ def _choose_fit_settings(rows: StepTable) -> FitSettings:
 
 
 def _build_fit_sample(rows: StepTable, settings: FitSettings) -> FitSample:
-    """What the model learns from: floors are sums whose costs did not see the row's group."""
+    """Return what the model learns from: floors are sums whose costs did not see the row's
+    group."""
     import numpy as np
 
     base = np.zeros(len(rows.seconds))
@@ -369,7 +370,7 @@ def _solve_robust_nnls(
 
 
 def _estimate_prior_costs(shares: Floats) -> tuple[Floats, Floats]:
-    """(cost, size of a usual deviation) of each part, from one cost for each class of parts.
+    """Return (cost, size of a usual deviation) of each part, from one cost for each class of parts.
     shares: (n, parts)."""
     import numpy as np
 

@@ -199,7 +199,7 @@ def _get_engine_peaks(machine: Machine, precision: str) -> tuple[float, float]:
 
 
 def compute_engine_interval(engine: EngineFit, machine: Machine, prefill: bool) -> float:
-    """The factor from the prediction to either end of its 90% interval."""
+    """Return the factor from the prediction to either end of its 90% interval."""
     is_measured = strip_memory_size(machine.name) in engine.devices
     half = engine.spread[
         f"{'known' if is_measured else 'new'} {'prefill' if prefill else 'decode'}"
@@ -236,7 +236,7 @@ def list_unmeasured_engine_facts(engine: EngineFit, machine: Machine) -> Iterato
 def list_engine_extrapolations(
     engine: EngineFit, machine: Machine, work: GenerationStepWork, precision: str
 ) -> tuple[str, ...]:
-    """What was not measured, in words."""
+    """Return what was not measured, in words."""
     outside: tuple[str, ...] = ()
     if strip_memory_size(machine.name) not in engine.devices:
         outside = (
@@ -392,13 +392,6 @@ class GenerationPoint:
     measured, and eager decode."""
     cost: TokenCost | None = None
 
-    @property
-    def each(self) -> float | None:
-        """Mean seconds between two tokens of a sequence."""
-        return (
-            (self.first.time.value + self.last.time.value) / 2 if self.first and self.last else None
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class GenerationAnswer:
@@ -508,7 +501,7 @@ def predict_generation_steps(
 def measure_step_work(
     generation: GenerationEstimate, phase: GenerationPhase, precision: str
 ) -> GenerationStepWork:
-    """What a server does in a step, from its trace in 16 bits."""
+    """Return what a server does in a step, from its trace in 16 bits."""
     products = [row for row in phase.layers if row.macs and row.weight_bytes]
     head = [row for row in products if is_lm_head(row)]
     layers = [row for row in products if not is_lm_head(row)]
@@ -522,7 +515,7 @@ def measure_step_work(
         2.0 * sum(row.macs for row in head),
         float(sum(row.weight_bytes for row in head)),
         2.0 * sum(row.macs for row in other_layers),
-        float(phase.total("cache_read_bytes") + phase.total("cache_written_bytes")),
+        float(phase.sum_measure("cache_read_bytes") + phase.sum_measure("cache_written_bytes")),
         len(products),
     )
 
@@ -569,7 +562,7 @@ def _predict_served_step(
 
 
 def make_eager_step(generation: GenerationEstimate, trace: Estimate, precision: str) -> StepSpec:
-    """A step of eager mode as the fit of whole steps sees it."""
+    """Return a step of eager mode as the fit of whole steps sees it."""
     works = list_operations(trace.ops, generation.batch)
     return StepSpec(
         generation.name, "llm", works, generation.batch, False, precision, "", generation.parameters
@@ -585,7 +578,7 @@ def _predict_eager_step(
 ) -> GenerationStepTime:
     fit, case = published.load_shipped_fit("gpu"), make_eager_step(generation, trace, precision)
     peak, _, rate = published.get_fit_peaks(machine, precision)
-    moved, flops = phase.total("bytes") / rate, phase.totals.flops / peak
+    moved, flops = phase.sum_measure("bytes") / rate, phase.totals.flops / peak
     bounds, bare = published.compute_step_bounds(fit, case, machine), max(moved, flops)
     # without autocast, in whatever type
     host = published.predict_host_seconds(fit, replace(case, precision="fp32"))

@@ -315,7 +315,7 @@ class GridNetwork:
     names: Mapping[str, str] = field(default_factory=dict)
     """Its name in measured steps, by optimizer, if not ``name``."""
 
-    def case(self, batch: int, precision: str, optimizer: str) -> StepSpec:
+    def make_step_spec(self, batch: int, precision: str, optimizer: str) -> StepSpec:
         name = self.names.get(optimizer, self.name)
         return StepSpec(
             name, self.family, self.works, batch, True, precision, optimizer, self.parameters
@@ -338,7 +338,7 @@ def compute_time_grid(
     fits: Sequence[StepFit] = (),
     published: ShippedFit | None = None,
 ) -> TimeGrid:
-    """The training times of one network. Equal curves are stored once."""
+    """Return the training times of one network. Equal curves are stored once."""
     maker = _GridBuilder(replace(network, works=step_parts.merge_operations(network.works)))
     for machine in machines:
         machine_steps = [step for step in measured if step.machine == machine.name]
@@ -350,7 +350,7 @@ def compute_time_grid(
 def sample_curve(
     knots_at: Callable[[Sequence[int]], Iterable[tuple[float, float, float]]], steps: int = 2
 ) -> Curve:
-    """A function of batch sizes as knots. ``steps``: points sampled per octave at least.
+    """Return a function of batch sizes as knots. ``steps``: points sampled per octave at least.
 
     Every call of ``at`` asks for many batch sizes, because a fitted model takes as long for one as
     for hundreds.
@@ -397,8 +397,8 @@ def thin_points(points: Sequence[Point], tolerance: float) -> Iterator[Point]:
 
 
 def _find_line_end(points: Sequence[tuple[float, ...]], start: int, tolerance: float) -> int:
-    """The last point that a line from ``start`` reaches within the tolerance of all
-    points between."""
+    """Return the last point that a line from ``start`` reaches within the tolerance of all points
+    between."""
     first, *origin = points[start]
     least, most, reached = [float("-inf")] * len(origin), [float("inf")] * len(origin), start + 1
     for index, (batch, *values) in enumerate(points[start + 1 :], start + 1):
@@ -440,7 +440,7 @@ class _GridBuilder:
         fits: Sequence[StepFit],
         published: ShippedFit | None,
     ) -> None:
-        case = self.network.case(PROBE, precision, optimizer)
+        case = self.network.make_step_spec(PROBE, precision, optimizer)
         try:
             source, why_not = choose_source(case, machine, Evidence(measured, fits, published))
         except ValueError as error:

@@ -133,8 +133,8 @@ def convert_timed_run(run: TimedRun) -> StepMeasurement | None:
 
 
 def name_model_of_run(workload: str, variant: str | None) -> str:
-    """The specification for a family's network, "torchvision:NAME" for torchvision, else workload
-    and variant."""
+    """Return the specification for a family's network, "torchvision:NAME" for torchvision, else
+    workload and variant."""
     options = dict(part.partition("=")[::2] for part in (variant or "").split(" "))
     if workload == "families":
         from perfctl.workloads.models.families import MODEL
@@ -222,7 +222,7 @@ def _fit_groups(
     machine_of: Mapping[str, Machine],
     note: Callable[[str], None],
 ) -> tuple[tuple[StepFit, ...], tuple[str, ...]]:
-    """(fits, why there is none of a group)."""
+    """Return (fits, why there is none of a group)."""
     fits, notes = [], []
     for (name, precision, training), group in groups.items():
         label = (

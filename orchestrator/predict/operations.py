@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from perfctl.orchestrator.estimate.flops.engine import (
     MOVES,
@@ -108,8 +108,7 @@ FAMILY_KINDS = {
 """Kind of a plan's layer -> kind of work; flatten computes and copies nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One forward operation of a network, for one SAMPLE: batch multiplies rows, inputs, outputs
     and macs, not weights.
 
@@ -151,7 +150,7 @@ class Operation:
         )
 
     @property
-    def counter(self) -> bool:
+    def is_counter(self) -> bool:
         """Counts something of a module, such as the batches of batch norm: no elements, and
         no gradient."""
         return not (self.macs or self.inputs or self.outputs or self.weights)
@@ -207,7 +206,8 @@ def get_element_bytes(precision: str) -> int:
 
 
 def list_operations(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, ...]:
-    """The forward operations of a step traced at ``batch`` samples, in order, each for one sample.
+    """Return the forward operations of a step traced at ``batch`` samples, in order, each for one
+    sample.
 
     What works on parameters is told from a result whose first size is 1 at more than one sample: at
     a ``batch`` of 1 it counts as work on that sample. The backward rows show which operations need
@@ -428,7 +428,8 @@ def _measure_elementwise(op: OpShape, batch: int) -> Figures:
 
 
 def list_plan_operations(plan: Plan) -> tuple[Operation, ...]:
-    """The forward operations of one sample, in order, with the loss (cross-entropy) at the end."""
+    """Return the forward operations of one sample, in order, with the loss (cross-entropy) at the
+    end."""
     first = next((index for index, layer in enumerate(plan.layers) if layer.parameters), None)
     family_layers = [
         (index, layer) for index, layer in enumerate(plan.layers) if layer.kind in FAMILY_KINDS

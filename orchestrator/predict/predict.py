@@ -463,8 +463,8 @@ def compute_start_seconds(case: StepSpec, machine: Machine) -> float:
 
 
 def predict_from_roofline(floor: float, precision: str, host: float) -> tuple[float, float, float]:
-    """(seconds, low, high) of a step from its roofline and the seconds of the host, which may
-    be longer."""
+    """Return (seconds, low, high) of a step from its roofline and the seconds of the host, which
+    may be longer."""
     low, middle, high = ROOFLINE.get(precision, ROOFLINE["other"])
     return max(middle * floor, host), low * floor, max(high * floor, 3 * host)
 

@@ -85,7 +85,8 @@ _KEPT: dict[int, tuple[ShippedFit, dict[tuple[Any, ...], FitOnMachine]]] = {}
 
 
 def classify_part(part: str) -> str:
-    """A: arithmetic of products, D: depthwise arithmetic, B: bytes, H: counts."""
+    """Return A for arithmetic of products, D for depthwise arithmetic, B for bytes, H for
+    counts."""
     kind = CLASS_OF[part]
     if kind in ("bytes", "operations", "step"):
         return "B" if kind == "bytes" else "H"
@@ -244,8 +245,8 @@ def is_image_network(works: tuple[Operation, ...]) -> bool:
 
 
 def get_fit_peaks(machine: Machine, precision: str) -> tuple[float, float, float]:
-    """(FLOP/s of products, of depthwise products, bytes/s). Raises ValueError where a peak is
-    not known.
+    """Return (FLOP/s of products, of depthwise products, bytes/s). Raises ValueError where a peak
+    is not known.
 
     Without tensor cores half precision is stored but computed in fp32 where that is faster.
     """
@@ -360,7 +361,7 @@ def _compute_fit_on_machine(fit: ShippedFit, case: StepSpec, machine: Machine) -
 
 
 def strip_memory_size(name: str) -> str:
-    """A board's name without the size of its memory: "V100 SXM2"."""
+    """Return a board's name without the size of its memory: "V100 SXM2"."""
     return re.sub(r" \d+ GB$", "", name)
 
 
@@ -383,7 +384,7 @@ def _compute_part_amounts(
 
 
 def list_part_amounts(case: StepSpec) -> tuple[tuple[int, float], ...]:
-    """(place in PARTS, FLOPs, bytes or count) of the parts that the step has: the same on
+    """Return (place in PARTS, FLOPs, bytes or count) of the parts that the step has: the same on
     every machine."""
     return _compute_part_amounts(
         case.works,
@@ -402,9 +403,7 @@ def list_table_machines() -> tuple[Machine, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _list_weaker_machines(
-    peaks: tuple[float, float, float], precision: str, machines: tuple[str, ...] = ()
-) -> tuple[Machine, ...]:
+def _list_weaker_machines(peaks: tuple[float, float, float], precision: str) -> tuple[Machine, ...]:
     """Machines of the table whose peaks are all as low as these or lower."""
     machines_below = []
     for other in list_table_machines():
@@ -461,7 +460,7 @@ def count_started_operations(works: Iterable[Operation], training: bool) -> floa
     """Operations that the host starts, each for as long as one with a backward pass; in training a
     counter has none."""
     counter_starts = 1.0 / TRAINING_STARTS if training else 1.0
-    return sum(work.calls * (counter_starts if work.counter else 1.0) for work in works)
+    return sum(work.calls * (counter_starts if work.is_counter else 1.0) for work in works)
 
 
 def predict_host_seconds(fit: ShippedFit, case: StepSpec) -> float:
@@ -521,8 +520,8 @@ def is_measured_compiled(fit: ShippedFit, case: StepSpec, machine: Machine) -> b
 
 
 def compute_interval_width(fit: ShippedFit, case: StepSpec, machine: Machine) -> float:
-    """The factor from the prediction to either end of its 90% interval, without the
-    host's share."""
+    """Return the factor from the prediction to either end of its 90% interval, without the host's
+    share."""
     if fit.kind == "cpu":
         return exp(
             fit.spread["known iV"]
@@ -566,7 +565,7 @@ def _list_unmeasured_cpu_facts(fit: ShippedFit, case: StepSpec, machine: Machine
 
 
 def list_extrapolations(fit: ShippedFit, case: StepSpec, machine: Machine) -> tuple[str, ...]:
-    """What was not measured, in words; of GPUs they hold at every batch size."""
+    """Return what was not measured, in words; of GPUs they hold at every batch size."""
     if fit.kind == "cpu":
         return tuple(_list_unmeasured_cpu_facts(fit, case, machine))
     problems = []
@@ -651,7 +650,7 @@ def _measure_device_distance(machine: Machine, name: str) -> float:
 
 
 def describe_fit_source(fit: ShippedFit) -> str:
-    """The source of a prediction."""
+    """Return the source of a prediction."""
     if fit.kind == "cpu":
         scope = f"{', '.join(fit.measured)} under torch.compile"
         return f"{fit.rows:,} steps of one sample on one CPU, {scope}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import NamedTuple
 
@@ -151,7 +151,8 @@ PHASE_OF = {part: part.rpartition(" ")[2] for part in PARTS}
 def _merge_and_sum(
     works: tuple[Operation, ...],
 ) -> tuple[tuple[Operation, ...], Mapping[str, float]]:
-    """What holds of a network at every batch size: its operations, merged, and their sums."""
+    """Return what holds of a network at every batch size: its operations, merged, and their
+    sums."""
     merged_works = merge_operations(works)
     return merged_works, _sum_network_sizes(merged_works)
 
@@ -164,13 +165,13 @@ def merge_operations(works: Iterable[Operation]) -> tuple[Operation, ...]:
         return works_  # merged before
     calls: dict[Operation, int] = {}
     for work in works_:
-        alike = replace(work, layer="", calls=1)
+        alike = work._replace(layer="", calls=1)
         calls[alike] = calls.get(alike, 0) + work.calls
-    return tuple(replace(work, calls=count) for work, count in calls.items())
+    return tuple(work._replace(calls=count) for work, count in calls.items())
 
 
 def classify_operation(work: Operation) -> str:
-    """Which of :data:`PRODUCTS` or :data:`PLAIN` an operation belongs to."""
+    """Return which of :data:`PRODUCTS` or :data:`PLAIN` an operation belongs to."""
     if work.kind == "conv":
         return "conv" if work.kernel > 1 else "pointwise"
     if work.kind == "grouped_conv":
@@ -231,7 +232,7 @@ def _find_peak_flops(machine: Machine, precision: str) -> float | None:
 def list_part_seconds(
     work: Operation, case: StepSpec, machine: Machine
 ) -> tuple[tuple[str, float], ...]:
-    """(part, seconds) of one operation, all its calls, at the case's batch."""
+    """Return (part, seconds) of one operation, all its calls, at the case's batch."""
     size, batch, rate = (
         get_element_bytes(case.precision),
         float(case.batch),
@@ -258,7 +259,7 @@ def list_part_seconds(
                 ("weights backward", weight_seconds * products),
             ]
     else:
-        back = 1.0 if case.training and group != "memory" and not work.counter else 0.0
+        back = 1.0 if case.training and group != "memory" and not work.is_counter else 0.0
         part_seconds.append((f"{group} bytes forward", moved))
         window = (
             calls * (batch * work.outputs * work.kernel * size if group == "pool" else 0.0) / rate

@@ -345,6 +345,9 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
             names += f" and {len(layers) - LAYERS_NAMED_MAX} more"
         yield f"FLOPs of attention in {names} are an upper bound: {reason}."
     unknown = {call.kind for call in estimate.calls if call.macs is None and "." in call.kind}
+    unknown -= {
+        op.op for op in estimate.ops if "missed" in op.attributes and "autograd." not in op.op
+    }
     for name in sorted(unknown):
         line = f'perfctl.register_flops("{name.replace(".", "::", 1)}", function)'
         yield f"To include {name}, add {line} to a file and set `formulas` to it."

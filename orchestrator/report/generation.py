@@ -13,7 +13,6 @@ from perfctl.orchestrator.estimate.generation import (
     KvCache,
     KvCachePart,
     LayerWork,
-    build_layer_work,
 )
 from perfctl.orchestrator.report.estimate import build_flops_cell, describe_parameters
 from perfctl.orchestrator.report.numbers import format_three_digits
@@ -101,8 +100,8 @@ def _build_phase_row(phase: GenerationPhase) -> list[object]:
 
 
 def _sum_layer_work(phase: GenerationPhase) -> LayerWork:
-    sums = [phase.total(name) for name in MEASURES]
-    return build_layer_work("total", "", sums, phase.totals.missing)
+    sums = {name: phase.sum_measure(name) for name in MEASURES}
+    return LayerWork("total", "", missing=phase.totals.missing, **sums)
 
 
 def _build_work_cells(work: LayerWork) -> list[Cell]:

@@ -186,7 +186,7 @@ def _build_formula_cells(audit: MfuAudit, row: ConventionRow) -> list[Cell]:
         _build_utilization_cell(row.mfu, refused),
         _build_utilization_cell(row.hfu, no_hfu),
     ]
-    difference = audit.difference(row)
+    difference = audit.compare_with_exact(row)
     if row is audit.exact:
         return [*cells, missing_cell("the reference itself"), text_cell(row.convention.formula)]
     if difference is None:
@@ -245,7 +245,7 @@ def build_mfu_output(audit: MfuAudit) -> MfuOutput:
     """Return every convention, and what explains the reported MFU."""
 
     def build_mfu_row(row: ConventionRow) -> MfuRow:
-        difference, terms = audit.difference(row) or (None, None)
+        difference, terms = audit.compare_with_exact(row) or (None, None)
         return MfuRow(row, difference, None if terms is None else dict(terms))
 
     formulas = {row.convention.key: build_mfu_row(row) for row in audit.rows}

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import sys
 from pathlib import Path
+
+import msgspec
 
 from perfctl.orchestrator.commands.calculator import trace_models
 from perfctl.orchestrator.predict.models.calculator import (
     TABLE,
     ModelCache,
-    convert_model_to_record,
+    ModelTable,
     get_library_versions,
     load_shipped_table,
     parse_model_names,
@@ -35,25 +36,26 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="compare with the table there is")
     asked = parser.parse_args()
-    names, _ = parse_model_names("all")
-    models, failed = trace_models(names, lambda *said: print(*said, file=sys.stderr), ModelCache())
+    cache = ModelCache()
+    names, _ = parse_model_names("all", cache)
+    models, failed = trace_models(names, lambda *said: print(*said, file=sys.stderr), cache)
     if failed:
         print(*failed, sep="\n")
         return 1
     records = {
-        model.network.name.partition(":")[2]: convert_model_to_record(model) for model in models
+        model.network.name.partition(":")[2]: msgspec.Raw(msgspec.json.encode(model))
+        for model in models
     }
-    table = {"made_with": get_library_versions(), "names": names, "models": records}
-    text = json.dumps(table, separators=(",", ":"))
+    table = ModelTable(get_library_versions(), names, records)
     if asked.check:
-        same = json.loads(text) == load_shipped_table()
+        same = table == load_shipped_table()
         print(
             "the table is what tracing gives"
             if same
             else "the table differs from what tracing gives: make it again"
         )
         return 0 if same else 1
-    FILE.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    FILE.write_bytes(gzip.compress(msgspec.json.encode(table), 9, mtime=0))
     print(f"wrote {FILE.name}: {len(records)} models, {FILE.stat().st_size / 1e3:.0f} kB")
     return 0
 

@@ -108,6 +108,7 @@ def page() -> tuple[str, str]:
     from perfctl.orchestrator.predict.bench import convert_bench_point
     from perfctl.orchestrator.predict.fit import fit_steps
     from perfctl.orchestrator.predict.models.calculator import (
+        ModelCache,
         build_planned_model,
         parse_model_names,
     )
@@ -134,8 +135,8 @@ def page() -> tuple[str, str]:
         for board in BOARDS
     ]
     places = [ListedDevice(one.machine, one.source, None, "", (), {}) for one in (*boards, device)]
-    names, _ = parse_model_names(TRACED)
-    traced, _ = trace_models(names, lambda *_: None)
+    names, _ = parse_model_names(TRACED, ModelCache())
+    traced, _ = trace_models(names, lambda *_: None, ModelCache())
     prices = load_price_table()
     forms = (
         f"resnet:depth=50,width={width}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from perfctl.orchestrator.predict.models import calculator as traced_models
 from perfctl.orchestrator.predict.models.calculator import (
     CalculatorModel,
     ModelCache,
-    convert_model_to_record,
+    ModelTable,
     load_shipped_table,
     parse_model_names,
 )
@@ -46,8 +47,9 @@ def test_the_page_is_whole_and_small(page: Path) -> None:
 def test_a_model_that_torchvision_has_not_is_said_with_close_names() -> None:
     pytest.importorskip("torchvision")
     with pytest.raises(UsageError, match=r"no classification model 'resnet51'.*resnet50"):
-        parse_model_names("resnet18,resnet51")
-    assert parse_model_names("resnet18,torchvision:resnet18,vgg16") == (("resnet18", "vgg16"), ())
+        parse_model_names("resnet18,resnet51", ModelCache())
+    names = parse_model_names("resnet18,torchvision:resnet18,vgg16", ModelCache())
+    assert names == (("resnet18", "vgg16"), ())
 
 
 def test_without_torchvision_the_families_are_written_and_the_rest_is_said(
@@ -69,7 +71,7 @@ def test_without_torchvision_the_families_are_written_and_the_rest_is_said(
         and "torchvision is not installed" in (tmp_path / "c.html").read_text()
     )
     with pytest.raises(ToolMissing, match="torchvision is not installed"):
-        parse_model_names("resnet18")
+        parse_model_names("resnet18", ModelCache())
 
 
 def test_each_of_the_default_models_may_take_so_much_that_all_stay_below_two_megabytes(
@@ -90,7 +92,7 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torchvision")
-    cache, traced = tmp_path / "deep" / "models.json", []
+    cache, traced = tmp_path / "deep", []
     first, left_out = trace_models(
         ("squeezenet1_1",), lambda *said: traced.append(said), ModelCache(cache)
     )
@@ -102,13 +104,9 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
         ("squeezenet1_1",), lambda *said: traced.append(said), ModelCache(cache)
     )
     assert len(traced) == 2 and again == first, "nothing was traced"
-    for damaged in (
-        "",
-        "{}",
-        '{"key": 1, "models": []}',
-        cache.read_text().replace('"works":[[', '"works":[["x",'),
-    ):
-        cache.write_text(damaged)
+    (entry,) = cache.iterdir()
+    for damaged in (b"", gzip.compress(b"{}"), entry.read_bytes()[:-9]):
+        entry.write_bytes(damaged)
         monkeypatch.setattr(calculator, "trace_model", lambda model: "not now")
         assert trace_models(("squeezenet1_1",), lambda *said: None, ModelCache(cache)) == (
             (),
@@ -120,18 +118,18 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
 def test_the_table_that_comes_with_perfctl_is_what_tracing_gives(name: str) -> None:
     pytest.importorskip("torchvision")
     table = load_shipped_table()
-    if not table:
+    if not table.models:
         pytest.skip("the table was traced with other versions of torch and torchvision")
     fresh = traced_models.trace_model(f"torchvision:{name}")
     assert isinstance(fresh, CalculatorModel), fresh
-    assert json.loads(json.dumps(convert_model_to_record(fresh))) == table["models"][name]
+    assert ModelCache(None, table).find_model(name) == fresh
 
 
 def test_a_table_of_other_versions_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         traced_models, "get_library_versions", lambda: {"torch": "0.1", "torchvision": "0.1"}
     )
-    assert load_shipped_table() == {}
+    assert load_shipped_table() == ModelTable()
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,9 @@ def test_a_model_in_a_file_is_traced_and_its_memory_is_that_of_an_estimate_at_an
     (tmp_path / "net.py").write_text(MODEL)
     words = "predict net.py:net --input 3x8x8 --batch 37 --device T4 --json"
     said = perfctl(words).ok()
-    exact = Session(Request("net.py:net", ("3x8x8",), "train", "momentum", memory=True)).at(37)
+    exact = Session(
+        Request("net.py:net", ("3x8x8",), "train", "momentum", memory=True)
+    ).estimate_batch(37)
     assert exact.memory is not None
     assert said.json["batches"][0]["memory"]["needed_bytes"] == exact.memory.allocated
     assert said.json["optimizer"] == "momentum"

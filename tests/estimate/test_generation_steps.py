@@ -73,13 +73,15 @@ def test_bytes_are_weights_once_a_step_and_the_cache_before_it() -> None:
     token = LAYERS * 2 * PAIRS * SIZE * 4
     blocks = LAYERS * (PROJECTIONS + DENSE) + WIDTH * WORDS
     prefill, decode = found.phase("prefill"), found.phase("decode")
-    assert prefill.total("weight_bytes") == 4 * (blocks + BATCH * PROMPT * WIDTH), (
+    assert prefill.sum_measure("weight_bytes") == 4 * (blocks + BATCH * PROMPT * WIDTH), (
         "of the embedding the rows of the tokens"
     )
-    assert decode.total("weight_bytes") == STEPS * 4 * (blocks + BATCH * WIDTH)
-    assert decode.total("cache_read_bytes") == BATCH * token * sum(range(PROMPT, PROMPT + STEPS))
-    assert prefill.total("cache_written_bytes") == BATCH * token * PROMPT
-    assert decode.total("cache_written_bytes") == BATCH * token * STEPS
+    assert decode.sum_measure("weight_bytes") == STEPS * 4 * (blocks + BATCH * WIDTH)
+    assert decode.sum_measure("cache_read_bytes") == BATCH * token * sum(
+        range(PROMPT, PROMPT + STEPS)
+    )
+    assert prefill.sum_measure("cache_written_bytes") == BATCH * token * PROMPT
+    assert decode.sum_measure("cache_written_bytes") == BATCH * token * STEPS
     assert found.cache is not None
     assert (found.cache.bytes_per_token, found.cache.bytes_at_end) == (
         token,
@@ -136,7 +138,7 @@ def test_without_a_cache_each_step_runs_all_tokens_again() -> None:
     decode = found.phase("decode")
     assert (decode.totals.macs, decode.traced_steps) == (whole, 4)
     assert found.cache is None
-    assert decode.total("cache_read_bytes") == 0
+    assert decode.sum_measure("cache_read_bytes") == 0
 
 
 @pytest.mark.parametrize(("kind", "size"), [("fp32", 4), ("bf16", 2), ("fp8", 1)])
@@ -145,9 +147,14 @@ def test_the_type_of_the_cache_changes_its_bytes_alone(kind: str, size: int) -> 
     assert found.cache is not None
     assert found.cache.bytes_per_token == LAYERS * 2 * PAIRS * SIZE * size
     for name in ("cache_read_bytes", "cache_written_bytes"):
-        assert found.phase("decode").total(name) * 4 == own.phase("decode").total(name) * size
+        assert (
+            found.phase("decode").sum_measure(name) * 4
+            == own.phase("decode").sum_measure(name) * size
+        )
     assert found.phase("decode").totals == own.phase("decode").totals
-    assert found.phase("decode").total("weight_bytes") == own.phase("decode").total("weight_bytes")
+    assert found.phase("decode").sum_measure("weight_bytes") == own.phase("decode").sum_measure(
+        "weight_bytes"
+    )
 
 
 def test_experts_work_on_tokens_times_top_k_and_are_read_where_they_have_a_token() -> None:
@@ -187,9 +194,9 @@ def test_parts_of_a_model_add_up_to_it() -> None:
     parts = [extract_layer_generation(found, path) for path in ("words", "blocks", "head")]
     for name in ("prefill", "decode"):
         assert sum(part.phase(name).totals.macs for part in parts) == found.phase(name).totals.macs
-        assert sum(part.phase(name).total("bytes") for part in parts) == found.phase(name).total(
-            "bytes"
-        )
+        assert sum(part.phase(name).sum_measure("bytes") for part in parts) == found.phase(
+            name
+        ).sum_measure("bytes")
     assert sum(part.parameters for part in parts) == found.parameters
     with pytest.raises(UsageError, match="layer 'tail' not found"):
         extract_layer_generation(found, "tail")

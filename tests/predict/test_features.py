@@ -12,7 +12,7 @@ BATCH = 3
 
 
 def test_features_of_a_small_network_are_those_worked_out_by_hand() -> None:
-    calls = Session(Request("mlp:depth=2,width=5,image=2,classes=4")).at(BATCH).calls
+    calls = Session(Request("mlp:depth=2,width=5,image=2,classes=4")).estimate_batch(BATCH).calls
     found = {one.name: (one.value, one.unit) for one in compute_call_features(calls)}
 
     macs = BATCH * (4 * 5 + 5 * 4)

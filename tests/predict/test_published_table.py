@@ -86,7 +86,7 @@ def test_every_gpu_has_the_time_of_the_prediction_with_its_range(
             rng.choice(PRECISIONS),
             rng.choice(OPTIMIZERS),
         )
-        case = one.case(round(2 ** rng.uniform(0, 16)), precision, optimizer)
+        case = one.make_step_spec(round(2 ** rng.uniform(0, 16)), precision, optimizer)
         if (machine.name, precision) not in table.of:
             with pytest.raises(ValueError, match=r"has no (TF32|fast)"):
                 published.predict_published_step(FIT, case, machine)
@@ -107,7 +107,7 @@ def test_the_time_is_split_as_the_layers_shares_say(batch: int, table: DeviceCos
     for row in (*known.steps[2], *known.optimizers["adam"]):
         by_group[row.group] = by_group.get(row.group, 0.0) + rates[row.part] * at(row.points, batch)
     shares = predict_from_best_source(
-        one.case(batch, "fp16", "adam"), machine, published=FIT
+        one.make_step_spec(batch, "fp16", "adam"), machine, published=FIT
     ).shares
     for group in ("optimizer", "norm", "activation", "linear"):
         expected = sum(share.share for share in shares if share.kind == group)

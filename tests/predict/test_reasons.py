@@ -172,7 +172,7 @@ def test_the_roofline_of_a_machine_that_starts_operations_for_nothing() -> None:
     # Two operations at a millisecond each are more than the floor, and three times as long is
     # the most.
     slower = predict_from_best_source(
-        case_of(CONV, replace(CONV, macs=1.0), training=False), replace(CPU, launch_seconds=1e-3)
+        case_of(CONV, CONV._replace(macs=1.0), training=False), replace(CPU, launch_seconds=1e-3)
     )
     assert (slower.seconds, slower.high) == pytest.approx((2e-3, 6e-3))
 

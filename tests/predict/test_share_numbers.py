@@ -71,7 +71,7 @@ def test_shares_are_scaled_to_the_step_longest_first_and_limited_by_their_larges
             "step forward": 1.0,
         }
     )
-    case = case_of(CONV, replace(CONV, layer="d", macs=100 * CONV.macs))
+    case = case_of(CONV, CONV._replace(layer="d", macs=100 * CONV.macs))
     moved = 10 * 2 * 1200 * 4 / 20e9
     expected = {
         ("d", "conv", "arithmetic"): 100 * ARITHMETIC + moved,
@@ -124,7 +124,7 @@ def test_the_rooflines_shares_leave_out_what_is_no_floor() -> None:
 def test_the_roofline_alone_has_a_wider_range_for_other_precisions_and_starts_operations_in_10_microseconds() -> (
     None
 ):
-    heavy = replace(CONV, macs=1e12)
+    heavy = CONV._replace(macs=1e12)
     gpu = Machine("Test GPU", "gpu", {"fp32": 10e12, "tensor fp16": 80e12}, 800e9)
     floor = 3 * 2 * 2 * 1e12 / 10e12
     found = predict_from_best_source(case_of(heavy), gpu)
@@ -136,7 +136,7 @@ def test_the_roofline_alone_has_a_wider_range_for_other_precisions_and_starts_op
     assert (half.low, half.seconds, half.high) == pytest.approx(
         (1.5 * floor / 8, 2.2 * floor / 8, 3.7 * floor / 8), rel=1e-4
     )
-    light = replace(CONV, macs=1.0, calls=7)
+    light = CONV._replace(macs=1.0, calls=7)
     assert predict_from_best_source(case_of(light), gpu).seconds == pytest.approx(3 * 7 * 10e-6)
     assert predict_from_best_source(case_of(light), gpu).high == pytest.approx(9 * 7 * 10e-6)
     assert predict_from_best_source(case_of(light, training=False), gpu).seconds == pytest.approx(

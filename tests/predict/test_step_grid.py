@@ -93,7 +93,7 @@ def test_off_the_knots_every_gpu_is_within_one_percent_of_the_prediction(spec: s
         cell = grid.cells[place]
         machine, rest = boards[place // 12], place % 12
         batch = round(2 ** rng.uniform(0, 16))
-        case = one.case(batch, PRECISIONS[rest // 3], OPTIMIZERS[rest % 3])
+        case = one.make_step_spec(batch, PRECISIONS[rest // 3], OPTIMIZERS[rest % 3])
         if not cell.way:
             with pytest.raises(ValueError, match=r"has no (TF32|fast)"):
                 predict_from_best_source(case, machine)
@@ -117,7 +117,7 @@ def test_the_split_of_a_roofline_is_that_of_its_layers() -> None:
     assert cell.split is not None
     split = compute_time_grid(one, [machine]).splits[cell.split]
     for place, batch in enumerate(split.batches):
-        case = one.case(batch, "fp32", "momentum")
+        case = one.make_step_spec(batch, "fp32", "momentum")
         whole = predict_from_best_source(case, machine).seconds
         found = split_time_by_layer(None, case, machine, whole)
         amounts = {"optimizer": sum(part.amounts[place] for part in split.optimizers["momentum"])}
@@ -139,7 +139,7 @@ def test_the_split_of_a_roofline_is_that_of_its_layers() -> None:
 
 def test_what_was_measured_at_other_batches_is_said_without_one() -> None:
     one = plan_network("mlp")
-    case = one.case(32, "fp32", "sgd")
+    case = one.make_step_spec(32, "fp32", "sgd")
     measured = [StepMeasurement(case, CPU.name, 0.01, 0.009, 0.011)]
     cell = compute_time_grid(one, [CPU], measured).cells[0]
     assert cell.way == "roofline"

@@ -65,7 +65,7 @@ def test_every_part_of_a_convolution_in_training_and_what_inference_has_of_it() 
         "tensors optimizer": calls * 1e-6,
         "bytes optimizer": 1000 * (3 + 2) * 4 / 20e9,
     }
-    work = replace(CONV, calls=calls)
+    work = CONV._replace(calls=calls)
     assert seen(case_of(work)) == pytest.approx(training)
     assert seen(case_of(work, training=False)) == pytest.approx(forward)
 
@@ -73,12 +73,12 @@ def test_every_part_of_a_convolution_in_training_and_what_inference_has_of_it() 
 @pytest.mark.parametrize(
     ("work", "products"),
     [
-        (replace(CONV, first=True), 1),
+        (CONV._replace(first=True), 1),
         (CONV, 2),
-        (replace(CONV, kind="matmul", weights=0.0), 2),
-        (replace(CONV, kind="attention", weights=0.0), 2),
-        (replace(CONV, kind="linear", weights=0.0), 1),
-        (replace(CONV, kind="matmul", weights=0.0, first=True), 1),
+        (CONV._replace(kind="matmul", weights=0.0), 2),
+        (CONV._replace(kind="attention", weights=0.0), 2),
+        (CONV._replace(kind="linear", weights=0.0), 1),
+        (CONV._replace(kind="matmul", weights=0.0, first=True), 1),
     ],
 )
 def test_backward_has_one_product_for_each_input_that_needs_a_gradient(
@@ -104,7 +104,7 @@ def test_what_moves_bytes_alone_moves_them_once_more_backward_except_copies() ->
             "bytes optimizer": 1e-6,
         }
     )
-    copy = seen(case_of(replace(norm, kind="memory", weights=0)))
+    copy = seen(case_of(norm._replace(kind="memory", weights=0)))
     assert "operations backward" not in copy and copy["memory bytes backward"] == pytest.approx(
         moved
     )
@@ -118,7 +118,7 @@ def test_a_pools_window_is_read_forward_and_backward() -> None:
     assert found["window forward"] == found["window backward"] == window
     assert "window backward" not in seen(case_of(POOL, training=False))
     for kind in ("softmax", "norm"):  # nothing else has a window
-        assert "window forward" not in seen(case_of(replace(POOL, kind=kind)))
+        assert "window forward" not in seen(case_of(POOL._replace(kind=kind)))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ TENSOR = Machine(
 
 
 def test_a_depthwise_convolution_is_neither_narrow_nor_shallow_and_off_the_tensor_cores() -> None:
-    case = case_of(replace(CONV, kind="grouped_conv", depth=9.0), precision="fp16")
+    case = case_of(CONV._replace(kind="grouped_conv", depth=9.0), precision="fp16")
     found = seen(case, TENSOR)
     assert found["depthwise forward"] == pytest.approx(2 * 2 * 360000 / 10e12)
     assert "narrow forward" not in found and "shallow backward" not in found
@@ -227,16 +227,16 @@ def test_a_precision_runs_on_its_own_path_and_a_depthwise_convolution_off_the_te
 
 
 def test_operations_that_differ_in_more_than_their_layer_are_not_merged() -> None:
-    alike = (CONV, replace(CONV, layer="d", calls=4), replace(CONV, stride=2))
+    alike = (CONV, CONV._replace(layer="d", calls=4), CONV._replace(stride=2))
     assert merge_operations(alike) == (
-        replace(CONV, layer="", calls=5),
-        replace(CONV, layer="", stride=2),
+        CONV._replace(layer="", calls=5),
+        CONV._replace(layer="", stride=2),
     )
 
 
 def test_features_are_shares_means_and_counts_of_the_step() -> None:
     grouped = product("grouped_conv", 50.0, 2.0, 18.0, 10.0, 10.0, 9.0, kernel=9)
-    depthwise = replace(grouped, depth=9.0, macs=500.0)
+    depthwise = grouped._replace(depth=9.0, macs=500.0)
     linear = product("linear", 5.0, 20.0, 40.0, 40.0, 60.0, 7.0, calls=2)
     norm, activation = moving("norm", 30.0, 20.0), moving("activation", 5.0, 5.0, calls=3)
     works = (CONV, grouped, depthwise, linear, norm, activation)
@@ -295,7 +295,7 @@ def test_the_bytes_of_an_element(size: int, names: list[str]) -> None:
 
 
 def test_sizes_that_are_not_known_or_below_one_count_as_one() -> None:
-    work = replace(CONV, kind="rnn", columns=0.0, depth=0.0, rows=0.0)
+    work = CONV._replace(kind="rnn", columns=0.0, depth=0.0, rows=0.0)
     found = seen(case_of(work))
     assert found["narrow forward"] == found["shallow forward"] == pytest.approx(64 * ARITHMETIC)
     shape = features_of(case_of(work))

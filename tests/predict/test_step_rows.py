@@ -78,7 +78,7 @@ def test_layers_of_a_kind_and_direction_are_one_row_with_a_clock_for_each() -> N
 
 
 def test_layers_without_a_name_have_no_row_and_both_directions_of_a_kind_have_one_each() -> None:
-    nameless = replace(CASE, works=tuple(replace(work, layer="") for work in CASE.works))
+    nameless = replace(CASE, works=tuple(work._replace(layer="") for work in CASE.works))
     assert (
         build_timed_layer_rows(
             replace(BARE, case=nameless, layer_seconds={("", "forward"): 1.0}), CPU

@@ -178,7 +178,7 @@ def test_figures_of_one_sample_of_two(
     batch = 1 if op == "aten.convolution" and len(inputs[0]) == 2 else 2
     found = only(shape(op, inputs, outputs, attributes=attributes, parameters=parameters), batch)
     first = parameters > 0 and work.kind in ("linear", "rnn", "conv")
-    assert found == replace(work, first=first)
+    assert found == work._replace(first=first)
 
 
 def test_operations_stand_in_the_order_of_their_positions_with_their_calls() -> None:
@@ -305,7 +305,7 @@ def test_what_is_done_to_weights_is_done_once_whatever_the_batch() -> None:
     for batch in (2, 3):
         work = only(standardised, batch)
         assert (work.inputs, work.outputs, work.weights) == (0, 0, 2 * 4 * 27)
-        assert work.is_of_weights and not work.counter
+        assert work.is_of_weights and not work.is_counter
     assert only(standardised, 1).inputs == 4 * 27  # one sample cannot be told from none
     assert not only(
         shape("aten.native_batch_norm", ((2, 4, 27),), ((2, 4, 27), (4,)), parameters=8), 2
@@ -332,8 +332,8 @@ def test_the_bytes_of_work_on_weights_do_not_grow_with_batch_and_no_optimizer_se
 
 def test_a_counter_of_batches_has_no_elements_and_no_backward_pass() -> None:
     counter = only(shape("aten.add_", ((), None), ((),), dtypes=("int64", "int64")), 2)
-    assert counter.counter and counter.kind == "elementwise"
-    assert not only(shape("aten.mul", ((), ()), ((),), dtypes=("float32",) * 3), 2).counter
+    assert counter.is_counter and counter.kind == "elementwise"
+    assert not only(shape("aten.mul", ((), ()), ((),), dtypes=("float32",) * 3), 2).is_counter
     found = by_part(sum_part_seconds(step_of(counter), UNIT))
     assert (found["operations forward"], found["operations backward"]) == (MICROSECOND, 0)
 

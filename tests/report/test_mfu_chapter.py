@@ -60,7 +60,10 @@ def test_a_recorded_step_has_the_terms_of_its_dimensions(
     model = build_decoder_by_hand(
         layers=LAYERS, hidden=HIDDEN, heads=HEADS, ffn=FFN, vocab=VOCAB, seq=SEQ, tied=tied
     )
-    assert (decoder.exact(), decoder.parameters) == (model.exact(), model.parameters)
+    assert (decoder.list_exact_terms(), decoder.parameters) == (
+        model.list_exact_terms(),
+        model.parameters,
+    )
     assert (tokens, recompute) == (TOKENS, mode)
 
 

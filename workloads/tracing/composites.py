@@ -45,6 +45,9 @@ COMPILED = (
     "uncompiled to see them"
 )
 
+FLEX_REGION = "_flex_attention_hop_wrapper"
+"""Name of the function that FlexAttention compiles when it is called uncompiled."""
+
 INSTALLED: list[GlobalModuleHooks] = []
 """All installed hooks, in order of installation."""
 
@@ -169,6 +172,16 @@ def _read_sliding_window(module: Any) -> int | None:
     window = getattr(module, "sliding_window", default)
     is_causal = getattr(module, "is_causal", False)
     return window if is_causal and type(window) is int and window > 0 else None
+
+
+def describe_flex_attention(args: tuple[Any, ...]) -> CompositeCall:
+    """Return a call of FlexAttention from its arguments: query, key, value, and a mask of blocks
+    among the others."""
+    call = CompositeCall()
+    fill_attention_call(call, args[:3], {}, None)
+    (mask,) = [item for item in args if isinstance(item, tuple) and len(item) > 8]
+    add_block_mask_scores(call, mask)
+    return call
 
 
 def add_block_mask_scores(call: CompositeCall, mask: Any) -> None:

@@ -62,6 +62,8 @@ class OperationNotes:
         self._own: int | None = None
         """The newest node's number of a torch.autograd.Function."""
         self._values_only = False
+        self._function: str | None = None
+        """Name of the outermost running torch.autograd.Function; in backward, of its node."""
         self._thread = _RecordedThread()
         """Whether this is the thread that is recorded: modes and the stack of modules belong
         to one."""
@@ -100,19 +102,25 @@ class OperationNotes:
     def flex_attend(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         """FlexAttention: the scores of the blocks that its mask keeps; its own operators are not
         recorded."""
-        query, key, value = args[:3]
-        above, call = self.places.top, CompositeCall()
-        if above.call is None:
-            composites.fill_attention_call(call, (query, key, value), {}, None)
-            is_forward = func.name() == "flex_attention"
-            mask = [item for item in args if isinstance(item, tuple) and len(item) > 8]
-            composites.add_block_mask_scores(call, mask[0])
-            if is_forward:
-                self._add_composite_call(above, call)
+        if self.places.top.call is None:
+            call = composites.describe_flex_attention(args)
+            if func.name() == "flex_attention":
+                self._add_composite_call(self.places.top, call)
             else:
                 call.attributes["needs"], call.backend = (True, True, True), "flash"
                 self._add_composite_call(self.places.now()[0], call, "backward")
         return func(*args, **kwargs)
+
+    def _note_function_region(self, name: str, args: Args) -> None:
+        """Note a call of a compiled function, whose work is unknown, not 0. FlexAttention compiles
+        itself, and its forward follows from its arguments."""
+        if name == composites.FLEX_REGION:
+            self._add_composite_call(self.places.top, composites.describe_flex_attention(args))
+        else:
+            self.add_unknown_operation(f"torch.compile.{name}", composites.COMPILED)
+        if torch.is_grad_enabled():
+            frame, reason = self.places.top, composites.COMPILED
+            self.add_unknown_operation(f"torch.compile.{name}", reason, frame, "backward")
 
     def note_control_flow(self, name: str) -> None:
         """Note that a branch or loop may depend on data, and that its gradients are of its operands
@@ -244,6 +252,9 @@ class OperationNotes:
     ) -> None:
         """Count one operation, as an ``operations.Note``."""
         recompute = frame.recompute and direction == "forward"
+        if self._function is not None:
+            *shapes_types, attributes = shapes_types_attributes
+            shapes_types_attributes = (*shapes_types, (*attributes, ("function", self._function)))
         start = frame.layer, frame.kind, functional, op, direction, role, recompute
         entry = self._seen.setdefault((*start, *shapes_types_attributes), [len(self._seen), 0])
         entry[1] += 1

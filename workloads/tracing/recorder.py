@@ -53,7 +53,7 @@ affect counts."""
 
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 
-_PASSED_ON = ("run_as_one", "flex_attend", "read_out", "run")
+_PASSED_ON = ("run_as_one", "_run_function", "run_node", "flex_attend", "read_out", "run")
 """Functions of this package that call what the model called: its errors are the model's."""
 
 
@@ -343,6 +343,7 @@ def _record_step(
             as_cuda.allow_fused_optimizers_on_meta(),
             as_gpu,
             recorder,
+            recorder.mark_functions(),
             autocast or nullcontext(),
         ):
             step()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any
 
@@ -287,6 +287,59 @@ class Recorder(OperationNotes):
         self.names.remove_listener(self._learn)
         del self.places.stack[1:]
 
+    @contextmanager
+    def mark_functions(self) -> Iterator[None]:
+        """In the block, also record each torch.autograd.Function as one operation, "autograd.NAME",
+        and its backward, "autograd.NAMEBackward". What runs in it has the attribute
+        ``function``."""
+        function, node = torch.autograd.Function, torch.autograd.function.BackwardCFunction
+        forward, backward = function.__dict__.get("apply"), node.__dict__.get("apply")
+        if forward is None or backward is None:  # another version of torch
+            yield
+            return
+
+        def run(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            return self._run_function(forward.__get__(None, owner), owner.__name__, args, kwargs)
+
+        def run_node(owner: Any, *args: Any) -> Any:
+            name = type(owner).__name__
+            return self._run_function(partial(backward, owner), name, args, {})
+
+        function.apply, node.apply = classmethod(run), run_node  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            function.apply, node.apply = forward, backward  # type: ignore[method-assign]
+
+    def _run_function(self, call: Any, name: str, args: Any, kwargs: Any) -> Any:
+        if self._function is not None or is_compiling() or not self._is_recorded_here():
+            return call(*args, **kwargs)
+        self._function = name
+        try:
+            output = call(*args, **kwargs)
+            frame, direction, _ = self.places.now()
+            shapes: list[tuple[int, ...] | None] = []
+            outputs: list[tuple[int, ...] | None] = []
+            types: list[Any] = []
+            self._read(args, shapes, types)
+            results = output if isinstance(output, (tuple, list)) else (output,)
+            self._read(results, outputs, types, count_weights=False)
+            op = f"autograd.{name}"
+            functional = None if frame.leaf else op
+            self._add(
+                frame,
+                op,
+                direction,
+                tuple(shapes),
+                tuple(outputs),
+                tuple(types),
+                (),
+                functional=functional,
+            )
+        finally:
+            self._function = None
+        return output
+
     def _as_one_operation(self, describe: Any, function: Any) -> Any:
         """Return a function of torch that is recorded as one operation; ``describe`` fills its
         Call."""
@@ -397,6 +450,8 @@ class Recorder(OperationNotes):
             # In a dispatch mode, torch.compile would compile a separate variant of the region.
             self._region = module
             self._regions[self.places.top.layer or type(module).__name__] = None
+            if isinstance(module, composites.CompiledRegion):
+                self._note_function_region(type(module).__name__, args)
             self._dispatch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             if composites.is_torch_compile_wrapper(module):
                 self._hooks.hide_during_forward(module)

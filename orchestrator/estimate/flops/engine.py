@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -25,6 +25,7 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     FUSED,
     CallWork,
     Formula,
+    Works,
     get_shape,
     read_integer,
     read_op_tensors,
@@ -78,7 +79,8 @@ def _read_formula_table() -> dict[str, dict[str, Formula]]:
     groups: dict[str, dict[str, Formula]] = defaultdict(dict)
     lines = Path(__file__).with_name("operations.csv").read_text(encoding="utf-8").splitlines()
     for group, function, factor, operations in csv.reader(lines[1:]):
-        formula = getattr(formulas, function, None) or getattr(leading, function)
+        name = f"count_{function}"
+        formula = getattr(formulas, name, None) or getattr(leading, name)
         names = (name if "." in name else f"aten.{name}" for name in operations.split())
         groups[group].update(
             dict.fromkeys(names, partial(formula, factor=int(factor)) if factor else formula)
@@ -95,7 +97,7 @@ MOVES = tuple(name.removeprefix("aten.") for name in OPERATIONS["moves"])
 TABLE: dict[str, Formula] = {
     name: formula for group in OPERATIONS.values() for name, formula in group.items()
 }
-TABLE |= {f"optim.{name}": formulas.step for name in formulas.WORK}
+TABLE |= {f"optim.{name}": formulas.count_optimizer_step for name in formulas.WORK}
 
 
 def find_formula(op: OpShape) -> Formula | None:
@@ -103,8 +105,8 @@ def find_formula(op: OpShape) -> Formula | None:
     if op.op in TABLE:
         return TABLE[op.op]
     if op.op.startswith(("aten._foreach_", "aten._amp_foreach")):
-        return formulas.each_tensor
-    return formulas.per_output if op.attributes.get("pointwise") else None
+        return formulas.count_each_tensor
+    return formulas.count_per_output if op.attributes.get("pointwise") else None
 
 
 FRIENDLY = {
@@ -165,28 +167,22 @@ class WorkTotals:
 
 
 def count_layer_calls(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
-    """The rows of all operations, in the order of the network, forward before backward."""
+    """Return the rows of all operations, in the order of the network, forward before backward."""
     rows: dict[_Key, _Parts] = {}
     unknown: dict[_Key, list[OpShape]] = {}
     operators = set()
     for op in ops:
         if op.attributes.get("row"):
             operators.add(op.layer)
-        direction_names = {"forward": "recompute"} if op.attributes.get("recompute") else {}
-        formula = apply_formula(op)
-        if formula is None:
-            key = (
-                op.layer,
-                shorten_operator_name(op.op, op),
-                direction_names.get(op.direction, op.direction),
-            )
+        forward = "recompute" if op.attributes.get("recompute") else "forward"
+        parts = apply_formula(op)
+        if parts is None:
+            direction = forward if op.direction == "forward" else op.direction
+            key = (op.layer, shorten_operator_name(op.op, op), direction)
             unknown.setdefault(key, []).append(op)
-        for part in formula or ():
-            key = (
-                op.layer,
-                name_layer_kind(op) + part.label,
-                direction_names.get(part.direction, part.direction),
-            )
+        for part in parts or ():
+            direction = forward if part.direction == "forward" else part.direction
+            key = (op.layer, name_layer_kind(op) + part.label, direction)
             rows.setdefault(key, []).append((op, part))
     owners = _find_parameter_kinds(rows)
     calls = [_build_layer_call(key, parts, owners) for key, parts in rows.items()]
@@ -195,7 +191,7 @@ def count_layer_calls(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
     return tuple(sorted(calls, key=lambda call: call.position if call.position is not None else 0))
 
 
-def apply_formula(op: OpShape) -> tuple[CallWork, ...] | None:
+def apply_formula(op: OpShape) -> Works | None:
     """The parts of an operation; None where it has no formula, or one that does not fit
     these shapes."""
     formula = find_formula(op)
@@ -255,7 +251,7 @@ def count_integer_macs(ops: Iterable[OpShape]) -> int:
     for op in ops:
         formula = TABLE.get(op.op)
         if (
-            formula in (formulas.matrix_product, formulas.linear)
+            formula in (formulas.count_matrix_product, formulas.count_linear)
             and formulas.is_integer_product(op)
             and "missed" not in op.attributes
         ):
@@ -263,13 +259,18 @@ def count_integer_macs(ops: Iterable[OpShape]) -> int:
     return macs
 
 
-def drop_attention_backend(op: OpShape) -> OpShape:
-    """The operation with its attention backend left open: the device chooses it, not the model."""
-    return (
-        replace(op, attributes={**op.attributes, "backend": "any"})
-        if "backend" in op.attributes
-        else op
-    )
+def select_operations(ops: Iterable[OpShape]) -> Iterator[OpShape]:
+    """Yield the operations that count: each autograd.Function that the user registered instead of
+    what ran in it, and no others. What perfctl could not read in another one has its name. Which
+    backend ran attention is left open: the device chooses it, not the model."""
+    for op in ops:
+        attributes = dict(op.attributes)
+        function = f"autograd.{attributes.pop('function', '')}"
+        if "backend" in attributes:
+            attributes["backend"] = "any"
+        if (op.op == function) == (function in TABLE):
+            is_unread = "function" in op.attributes and "missed" in attributes
+            yield replace(op, op=function if is_unread else op.op, attributes=attributes)
 
 
 def is_fused_only(call: LayerCall) -> bool:
@@ -375,8 +376,8 @@ def _build_unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
         macs=None,
         flops=None,
         parameters=0,
-        read_bytes=sum(read_op_tensors(op).read() * op.calls for op in ops),
-        write_bytes=sum(read_op_tensors(op).write() * op.calls for op in ops),
+        read_bytes=sum(read_op_tensors(op).sum_input_bytes() * op.calls for op in ops),
+        write_bytes=sum(read_op_tensors(op).sum_output_bytes() * op.calls for op in ops),
         output_elements=sum(prod(get_shape(op.outputs, 0)) * op.calls for op in ops if op.outputs),
         formula=f"{reason} ({count:,} {'call' if count == 1 else 'calls'})",
         elementwise_flops=None,
@@ -437,7 +438,9 @@ def sum_work_by_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[T
         if parts is None:
             tensors = read_op_tensors(op)
             type_work["missing"] += op.calls
-            type_work[f"{side}_bytes"] += (tensors.read() + tensors.write()) * op.calls
+            type_work[f"{side}_bytes"] += (
+                tensors.sum_input_bytes() + tensors.sum_output_bytes()
+            ) * op.calls
         for part in parts or ():
             if part.label == FUSED:
                 continue
@@ -488,8 +491,8 @@ def sum_casts(ops: Iterable[OpShape]) -> CastTotals:
             tensors = read_op_tensors(op)
             calls, read, write = (
                 calls + op.calls,
-                read + tensors.read() * op.calls,
-                write + tensors.write() * op.calls,
+                read + tensors.sum_input_bytes() * op.calls,
+                write + tensors.sum_output_bytes() * op.calls,
             )
     return CastTotals(calls, read, write)
 
@@ -507,8 +510,8 @@ def list_product_types(
 
 
 def find_operand_type(op: OpShape, precision: str = "fp32") -> str:
-    """The type of a product's factors; of another operation, the widest floating-point type among
-    its tensors."""
+    """Return the type of a product's factors; of another operation, the widest floating-point type
+    among its tensors."""
     if op.op in PRODUCTS and op.dtypes:
         before = sum(shape is not None for shape in op.inputs[:1]) if op.op in ADDED else 0
         name = op.dtypes[min(before, len(op.dtypes) - 1)]

@@ -110,9 +110,9 @@ class CallWork:
     """Added to the layer's kind, for a row of its own: work that only some kernels do."""
 
 
-Formula = Callable[[OpShape], tuple[CallWork, ...]]
-"""One operation's shapes in, what it computes out; several parts when it works in
-several directions."""
+Works = tuple[CallWork, ...]
+"""What one operation computes; several parts if it works in several directions."""
+Formula = Callable[[OpShape], Works]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +122,15 @@ class OpTensors:
     inputs: tuple[tuple[Shape, int] | None, ...]
     outputs: tuple[tuple[Shape, int] | None, ...]
 
-    def read(self, *indices: int) -> int:
+    def sum_input_bytes(self, *indices: int) -> int:
         """Return the bytes of these inputs, of all without ``indices``. A missing tensor
         counts 0."""
         tensors = [self.inputs[index] for index in indices] if indices else self.inputs
         return sum(prod(tensor[0]) * tensor[1] for tensor in tensors if tensor is not None)
 
-    def write(self, *indices: int) -> int:
-        """Return the bytes of these outputs, as :meth:`read`."""
-        return OpTensors(self.outputs, ()).read(*indices)
+    def sum_output_bytes(self, *indices: int) -> int:
+        """Return the bytes of these outputs, as :meth:`sum_input_bytes`."""
+        return OpTensors(self.outputs, ()).sum_input_bytes(*indices)
 
 
 def read_op_tensors(op: OpShape) -> OpTensors:
@@ -168,15 +168,15 @@ def name_work_direction(op: OpShape) -> str:
 
 def make_call_work(
     op: OpShape, text: str, *, macs: int = 0, elementwise: int = 0, direction: str = ""
-) -> tuple[CallWork, ...]:
+) -> Works:
     """The one part of an operation that reads all its inputs and writes all its outputs."""
     tensors, direction = read_op_tensors(op), direction or name_work_direction(op)
     return (
         CallWork(
             direction,
             macs,
-            tensors.read(),
-            tensors.write(),
+            tensors.sum_input_bytes(),
+            tensors.sum_output_bytes(),
             count_output_elements(op),
             text,
             elementwise,
@@ -201,13 +201,13 @@ def make_product_work(
     factors: tuple[int, ...],
     elementwise: int = 0,
     direction: str = "",
-) -> tuple[CallWork, ...]:
+) -> Works:
     """Return the part of an operation whose multiply-adds are the product of these factors."""
     text, macs = format_mac_product(letters, factors), prod(factors)
     return make_call_work(op, text, macs=macs, elementwise=elementwise, direction=direction)
 
 
-def make_elementwise_work(op: OpShape, factor: int, values: int, noun: str) -> tuple[CallWork, ...]:
+def make_elementwise_work(op: OpShape, factor: int, values: int, noun: str) -> Works:
     """Return the part of an operation that takes ``factor`` FLOPs for each value."""
     work = factor * values
     return make_call_work(op, f"{factor} x {values:,} {noun}, elementwise", elementwise=work)
@@ -255,7 +255,7 @@ def add_batch_dimension(shape: Shape, weight: Shape) -> Shape:
     return shape if len(shape) == len(weight) else (1, *shape)
 
 
-def convolution(op: OpShape) -> tuple[CallWork, ...]:
+def count_convolution(op: OpShape) -> Works:
     """Forward pass of a convolution. The bias adds 1 elementwise FLOP per output value."""
     weight = get_shape(op.inputs, 1)
     data, result = (
@@ -272,7 +272,7 @@ def convolution(op: OpShape) -> tuple[CallWork, ...]:
     )
 
 
-def convolution_backward(op: OpShape) -> tuple[CallWork, ...]:
+def count_convolution_backward(op: OpShape) -> Works:
     """Gradients of a convolution that output_mask selects: input and weight each cost as much as
     the forward pass."""
     weight = get_shape(op.inputs, 2)
@@ -287,11 +287,25 @@ def convolution_backward(op: OpShape) -> tuple[CallWork, ...]:
     note = f"as forward: {text}"
     if mask[0]:
         parts.append(
-            CallWork("grad_input", macs, tensors.read(0, 2), tensors.write(0), prod(data), note)
+            CallWork(
+                "grad_input",
+                macs,
+                tensors.sum_input_bytes(0, 2),
+                tensors.sum_output_bytes(0),
+                prod(data),
+                note,
+            )
         )
     if mask[1]:
         parts.append(
-            CallWork("grad_weight", macs, tensors.read(0, 1), tensors.write(1), prod(weight), note)
+            CallWork(
+                "grad_weight",
+                macs,
+                tensors.sum_input_bytes(0, 1),
+                tensors.sum_output_bytes(1),
+                prod(weight),
+                note,
+            )
         )
     if len(mask) > 2 and mask[2]:
         values, channels = prod(grad), grad[1]
@@ -299,7 +313,15 @@ def convolution_backward(op: OpShape) -> tuple[CallWork, ...]:
             f"sum of grad_output over batch and positions: {values:,} additions, no multiply-adds"
         )
         parts.append(
-            CallWork("grad_bias", 0, tensors.read(0), tensors.write(2), channels, note, values)
+            CallWork(
+                "grad_bias",
+                0,
+                tensors.sum_input_bytes(0),
+                tensors.sum_output_bytes(2),
+                channels,
+                note,
+                values,
+            )
         )
     return tuple(parts)
 
@@ -309,7 +331,7 @@ def get_left_factor(op: OpShape) -> Shape:
     return get_shape(op.inputs, 1 if op.op in ADDED else 0)
 
 
-def matrix_product(op: OpShape) -> tuple[CallWork, ...]:
+def count_matrix_product(op: OpShape) -> Works:
     """Matrix product, M x K x N. The additions of addmm, baddbmm and addmv are elementwise FLOPs. A
     sparse factor counts its stored values."""
     first, elementwise = (
@@ -340,7 +362,7 @@ def _count_bias_additions(op: OpShape) -> int:
     )
 
 
-def _make_sparse_work(op: OpShape, first: int) -> tuple[CallWork, ...]:
+def _make_sparse_work(op: OpShape, first: int) -> Works:
     stored = op.attributes["nnz"]
     first_nnz, right = (
         stored[first : first + 2] if isinstance(stored, (list, tuple)) else (None, None)
@@ -387,7 +409,7 @@ def is_integer_product(op: OpShape) -> bool:
     )
 
 
-def linear(op: OpShape) -> tuple[CallWork, ...]:
+def count_linear(op: OpShape) -> Works:
     """Linear layer: rows x in x out. A quantized layer has integer multiply-adds."""
     data, weight = get_shape(op.inputs, 0), get_shape(op.inputs, 1)
     width = weight[-1] if weight else data[-1]
@@ -396,14 +418,14 @@ def linear(op: OpShape) -> tuple[CallWork, ...]:
     return make_product_work(op, "rows x in x out", factors, _count_bias_additions(op), "forward")
 
 
-def vector_products(op: OpShape) -> tuple[CallWork, ...]:
+def count_vector_products(op: OpShape) -> Works:
     """torch.linalg.vecdot: a product of two vectors of length K for each output value."""
     return make_product_work(
         op, "outputs x K", (count_output_elements(op), read_integer(op, "depth"))
     )
 
 
-def vector_products_backward(op: OpShape) -> tuple[CallWork, ...]:
+def count_vector_products_backward(op: OpShape) -> Works:
     """Each required gradient costs as much as the forward pass."""
     factors = (
         sum(read_integers(op, "needs")),
@@ -435,7 +457,7 @@ def _count_scores(op: OpShape, first: int, letters: str, depth: int) -> tuple[in
     return scores, text
 
 
-def attention(op: OpShape) -> tuple[CallWork, ...]:
+def count_attention(op: OpShape) -> Works:
     """Forward pass of attention. Softmax and scaling count 5 + 1 elementwise FLOPs per score."""
     heads, rows, _, wide, deep = _read_attention_sizes(op, 0)
     scores, text = _count_scores(op, 0, "(E + V)", wide + deep)
@@ -443,12 +465,18 @@ def attention(op: OpShape) -> tuple[CallWork, ...]:
     tensors = read_op_tensors(op)
     return (
         CallWork(
-            "forward", macs, tensors.read(), tensors.write(0), heads * rows * deep, text, 6 * scores
+            "forward",
+            macs,
+            tensors.sum_input_bytes(),
+            tensors.sum_output_bytes(0),
+            heads * rows * deep,
+            text,
+            6 * scores,
         ),
     )
 
 
-def attention_backward(op: OpShape) -> tuple[CallWork, ...]:
+def count_attention_backward(op: OpShape) -> Works:
     """Backward pass of attention with the required gradients, as recorded, or the operator of a
     fused kernel.
 
@@ -468,7 +496,7 @@ def attention_backward(op: OpShape) -> tuple[CallWork, ...]:
     )
     scores, text = _count_scores(op, first, "depths", depth)
     macs, text = scores * depth, f"{names}: {text}"
-    read_bytes = read_op_tensors(op).read(first, first + 1, first + 2)
+    read_bytes = read_op_tensors(op).sum_input_bytes(first, first + 1, first + 2)
     parts = [
         CallWork("grad_input", macs, read_bytes, read_bytes, heads * rows * wide, text, 5 * scores)
     ]
@@ -533,7 +561,7 @@ class RecurrentSizes:
 
 
 def read_recurrent_sizes(op: OpShape, batch: int = 1) -> RecurrentSizes:
-    """The network of perfctl.lstm, gru or rnn, or of their backward; its rows spread over
+    """Return the network of perfctl.lstm, gru or rnn, or of their backward; its rows spread over
     ``batch`` samples."""
     return RecurrentSizes(
         read_integer(op, "rows") // batch,
@@ -563,27 +591,35 @@ def _count_recurrent_macs(net: RecurrentSizes) -> tuple[int, str]:
 
 
 def _count_recurrent_weights(op: OpShape, net: RecurrentSizes) -> tuple[int, int]:
-    """(their number, with biases; bytes of one)."""
+    """Return (their number, with biases; bytes of one)."""
     output = read_op_tensors(op).outputs[0] if op.outputs else None
     biases = 2 * net.wide * net.layers * net.directions if read_flag(op, "bias") else 0
     return net.weights + biases, output[1] if output else 4
 
 
-def recurrent(op: OpShape) -> tuple[CallWork, ...]:
+def count_recurrent(op: OpShape) -> Works:
     """Forward pass of a complete nn.LSTM, GRU or RNN."""
     net, tensors = read_recurrent_sizes(op), read_op_tensors(op)
     macs, text = _count_recurrent_macs(net)
     cells = CELL[op.op.removeprefix("perfctl.")] * net.hidden + (
         2 * net.wide if read_flag(op, "bias") else 0
     )
-    reads = tensors.read() + prod(_count_recurrent_weights(op, net))
+    reads = tensors.sum_input_bytes() + prod(_count_recurrent_weights(op, net))
     work = net.steps * cells * net.layers * net.directions
     return (
-        CallWork("forward", macs, reads, tensors.write(), count_output_elements(op), text, work),
+        CallWork(
+            "forward",
+            macs,
+            reads,
+            tensors.sum_output_bytes(),
+            count_output_elements(op),
+            text,
+            work,
+        ),
     )
 
 
-def recurrent_backward(op: OpShape) -> tuple[CallWork, ...]:
+def count_recurrent_backward(op: OpShape) -> Works:
     """The gradient of the weight costs as much as the forward pass; the gradient of the input costs
     less if the step needs no gradient of input or initial state."""
     net, tensors, first = (
@@ -606,39 +642,44 @@ def recurrent_backward(op: OpShape) -> tuple[CallWork, ...]:
     values = count_output_elements(op)
     parts = [
         CallWork(
-            "grad_input", grads, tensors.write() + weights * item, tensors.read(), values, total
+            "grad_input",
+            grads,
+            tensors.sum_output_bytes() + weights * item,
+            tensors.sum_input_bytes(),
+            values,
+            total,
         )
     ]
     if read_flag(op, "needs_weight"):
-        reads = tensors.read() + tensors.write()
+        reads = tensors.sum_input_bytes() + tensors.sum_output_bytes()
         parts.append(
             CallWork("grad_weight", forward, reads, weights * item, weights, f"as forward: {text}")
         )
     return tuple(parts)
 
 
-def per_output(op: OpShape, factor: int = 1) -> tuple[CallWork, ...]:
+def count_per_output(op: OpShape, factor: int = 1) -> Works:
     """``factor`` FLOPs for each output value."""
     return make_elementwise_work(op, factor, count_output_elements(op), "output values")
 
 
-def per_input(op: OpShape, factor: int) -> tuple[CallWork, ...]:
+def count_per_input(op: OpShape, factor: int) -> Works:
     """``factor`` FLOPs for each value of the largest input."""
     return make_elementwise_work(op, factor, count_largest_input(op), "input values")
 
 
-def moved(op: OpShape) -> tuple[CallWork, ...]:
+def count_moved(op: OpShape) -> Works:
     """The operator copies, looks up, draws or sets values: bytes, no FLOPs."""
     return make_call_work(op, f"{count_output_elements(op):,} values moved, no arithmetic")
 
 
-def each_tensor(op: OpShape) -> tuple[CallWork, ...]:
+def count_each_tensor(op: OpShape) -> Works:
     """_foreach_ operations on lists: one FLOP for each value of the first list."""
     values = sum(prod(shape) for shape in (op.outputs or op.inputs) if shape is not None)
     return make_elementwise_work(op, 1, values, "values of a list of tensors")
 
 
-def pooling(op: OpShape) -> tuple[CallWork, ...]:
+def count_pooling(op: OpShape) -> Works:
     """Each output value takes one comparison or addition for each value of its window."""
     kernel = read_integers(op, "kernel_size") or (1,)
     rank = 3 if "3d" in op.op else 2 if "2d" in op.op else 1
@@ -649,23 +690,31 @@ def pooling(op: OpShape) -> tuple[CallWork, ...]:
     )
 
 
-def batch_norm(op: OpShape) -> tuple[CallWork, ...]:
+def count_batch_norm(op: OpShape) -> Works:
     """Training: 8 FLOPs per value (mean 1, variance 3, normalize 2, scale and shift 2). Evaluation:
     4."""
     factor = 8 if read_flag(op, "training") else 4
     values = count_output_elements(op)
     tensors = read_op_tensors(op)
     # Eval keeps no batch statistics: devices return them empty, or as tensors that nobody fills.
-    written = tensors.write() if read_flag(op, "training") else tensors.write(0)
+    written = (
+        tensors.sum_output_bytes() if read_flag(op, "training") else tensors.sum_output_bytes(0)
+    )
     text = f"{factor} x {values:,} output values, elementwise"
     return (
         CallWork(
-            name_work_direction(op), 0, tensors.read(), written, values, text, factor * values
+            name_work_direction(op),
+            0,
+            tensors.sum_input_bytes(),
+            written,
+            values,
+            text,
+            factor * values,
         ),
     )
 
 
-def norm_backward(op: OpShape) -> tuple[CallWork, ...]:
+def count_norm_backward(op: OpShape) -> Works:
     """One operator computes the gradients of input, weight and bias: 11 FLOPs per value.
 
     In eval it does not read the batch statistics (places 5 and 6 of batch norm), which are then
@@ -675,12 +724,12 @@ def norm_backward(op: OpShape) -> tuple[CallWork, ...]:
     tensors = read_op_tensors(op)
     in_eval = op.attributes.get("train") is False
     indices = [index for index in range(len(op.inputs)) if not (in_eval and index in (5, 6))]
-    read = tensors.read(*indices)
-    text, written = f"11 x {values:,} values, elementwise", tensors.write()
+    read = tensors.sum_input_bytes(*indices)
+    text, written = f"11 x {values:,} values, elementwise", tensors.sum_output_bytes()
     return (CallWork("backward", 0, read, written, count_output_elements(op), text, 11 * values),)
 
 
-def interpolation_backward(op: OpShape, factor: int) -> tuple[CallWork, ...]:
+def count_interpolation_backward(op: OpShape, factor: int) -> Works:
     """For each value of the gradient that comes in, a multiplication and an addition for each of
     ``factor`` neighbours."""
     return make_elementwise_work(op, 2 * factor, prod(get_shape(op.inputs, 0)), "gradient values")
@@ -698,7 +747,7 @@ def count_state_values(op: OpShape) -> int:
     return (1 if name == "Adagrad" else 2) + read_flag(op, "amsgrad")
 
 
-def step(op: OpShape) -> tuple[CallWork, ...]:
+def count_optimizer_step(op: OpShape) -> Works:
     """An optimizer reads parameter, gradient and state, and writes parameter and state. It has no
     multiply-adds by convention."""
     name, values = op.op.removeprefix("optim."), count_output_elements(op)
@@ -706,7 +755,7 @@ def step(op: OpShape) -> tuple[CallWork, ...]:
         read_flag(op, option) for option in ("momentum", "weight_decay", "nesterov")
     )
     state = count_state_values(op)
-    size = read_op_tensors(op).write()
+    size = read_op_tensors(op).sum_output_bytes()
     text = f"{factor} x {values:,} values, {state} of state each, elementwise"
     return (
         CallWork(

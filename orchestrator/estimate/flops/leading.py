@@ -15,7 +15,8 @@ from math import log2, prod
 from perfctl.orchestrator.estimate.flops.formulas import (
     CallWork,
     Shape,
-    convolution,
+    Works,
+    count_convolution,
     count_output_elements,
     format_factors,
     format_mac_product,
@@ -29,7 +30,7 @@ from perfctl.orchestrator.estimate.flops.formulas import (
 from perfctl.records.paper import OpShape
 
 
-def pairwise_distance(op: OpShape) -> tuple[CallWork, ...]:
+def count_pairwise_distance(op: OpShape) -> Works:
     """cdist, B x P x R x M: for p = 2 a difference and a multiply-add each, otherwise 3
     elementwise FLOPs."""
     first = 1 if op.op.endswith("_backward") else 0
@@ -43,7 +44,7 @@ def pairwise_distance(op: OpShape) -> tuple[CallWork, ...]:
     return make_product_work(op, "B x P x R x M", factors, work)
 
 
-def distance_by_product(op: OpShape) -> tuple[CallWork, ...]:
+def count_distance_by_product(op: OpShape) -> Works:
     """cdist of many rows, as torch does it: one product P x R x (M + 2) of the rows and their
     squared lengths."""
     first_shape, right = get_shape(op.inputs, 0), get_shape(op.inputs, 1)
@@ -54,7 +55,7 @@ def distance_by_product(op: OpShape) -> tuple[CallWork, ...]:
     )
 
 
-def grouped_product(op: OpShape) -> tuple[CallWork, ...]:
+def count_grouped_product(op: OpShape) -> Works:
     """Grouped matrix product: each row is multiplied by the matrix of its group, so the sum is rows
     x K x N.
 
@@ -67,12 +68,12 @@ def grouped_product(op: OpShape) -> tuple[CallWork, ...]:
     letters = "M x K x N, the rows of all groups together"
     (part,) = make_product_work(op, letters, (first_shape[-2], first_shape[-1], right[-1]))
     if len(right) == 3 and first_shape[0] < right[0]:
-        size = read_op_tensors(op).read(1)
+        size = read_op_tensors(op).sum_input_bytes(1)
         part = replace(part, read_bytes=part.read_bytes - size + size // right[0] * first_shape[0])
     return (part,)
 
 
-def trilinear(op: OpShape) -> tuple[CallWork, ...]:
+def count_trilinear(op: OpShape) -> Works:
     """nn.Bilinear, x W y: N x out x in1 x in2 + N x out x in1, and the same for its gradients."""
     tensors = [list(get_shape(op.inputs, index)) for index in range(3)]
     for sizes, attribute in zip(tensors, ("expand1", "expand2", "expand3"), strict=True):
@@ -80,13 +81,13 @@ def trilinear(op: OpShape) -> tuple[CallWork, ...]:
             sizes.insert(axis, 1)
     full = [max(sizes) for sizes in zip(*tensors, strict=True)]
     summed = read_integers(op, "sumdim")
-    macs = prod(full)
-    second = macs // full[summed[-1]] if len(summed) > 1 else 0
-    text = f"{format_factors(*full)} + {second:,} = {macs + second:,} MAC = {2 * (macs + second):,} FLOP"
-    return make_call_work(op, text, macs=macs + second)
+    second = prod(full) // full[summed[-1]] if len(summed) > 1 else 0
+    macs = prod(full) + second
+    text = f"{format_factors(*full)} + {second:,} = {macs:,} MAC = {2 * macs:,} FLOP"
+    return make_call_work(op, text, macs=macs)
 
 
-def fourier(op: OpShape) -> tuple[CallWork, ...]:
+def count_fourier(op: OpShape) -> Works:
     """FFT, by convention 5 N log2 N FLOPs for a complex transform of N values and half of it for a
     real one.
 
@@ -104,15 +105,15 @@ def fourier(op: OpShape) -> tuple[CallWork, ...]:
     return make_call_work(op, text, macs=macs)
 
 
-def deformed_convolution(op: OpShape) -> tuple[CallWork, ...]:
+def count_deformed_convolution(op: OpShape) -> Works:
     """Deformable convolution: the multiply-adds of a convolution, and 8 elementwise FLOPs for each
     sampled value."""
-    (part,) = convolution(op)
+    (part,) = count_convolution(op)
     sampled = _count_sampling_flops(op, get_shape(op.outputs, 0), 0)
     return make_call_work(op, part.text, macs=part.macs, elementwise=sampled)
 
 
-def deformed_convolution_backward(op: OpShape) -> tuple[CallWork, ...]:
+def count_deformed_convolution_backward(op: OpShape) -> Works:
     """Both gradients cost as much as the forward pass. Sampling costs 8 FLOPs per value for the
     input and 8 for the offsets."""
     result, weight = get_shape(op.inputs, 0), get_shape(op.inputs, 2)
@@ -125,10 +126,22 @@ def deformed_convolution_backward(op: OpShape) -> tuple[CallWork, ...]:
     values = prod(get_shape(op.inputs, 1))
     return (
         CallWork(
-            "grad_input", macs, tensors.read(), tensors.write(0, 2), values, text, 2 * sampled
+            "grad_input",
+            macs,
+            tensors.sum_input_bytes(),
+            tensors.sum_output_bytes(0, 2),
+            values,
+            text,
+            2 * sampled,
         ),
         CallWork(
-            "grad_weight", macs, tensors.read(), tensors.write(1), prod(weight), text, sampled
+            "grad_weight",
+            macs,
+            tensors.sum_input_bytes(),
+            tensors.sum_output_bytes(1),
+            prod(weight),
+            text,
+            sampled,
         ),
     )
 
@@ -138,21 +151,21 @@ def _count_sampling_flops(op: OpShape, result: Shape, first: int) -> int:
     return (8 + read_flag(op, "use_mask")) * data[0] * data[1] * prod(weight[2:]) * prod(result[2:])
 
 
-def linear_backward(op: OpShape) -> tuple[CallWork, ...]:
+def count_linear_backward(op: OpShape) -> Works:
     """Both gradients of a linear layer, each rows x in x out. The bias takes additions."""
     grad, weight = get_shape(op.inputs, 1), get_shape(op.inputs, 2)
     factors = (prod(grad[:-1]), weight[-1], weight[0])
     macs, tensors = prod(factors), read_op_tensors(op)
     text = format_mac_product("as forward: rows x in x out", factors)
-    read, written = tensors.read(0, 1), tensors.write(1)
+    read, written = tensors.sum_input_bytes(0, 1), tensors.sum_output_bytes(1)
     parts = [CallWork("grad_weight", macs, read, written, prod(weight), text, prod(grad))]
     if op.outputs and op.outputs[0] is not None:
-        read, written = tensors.read(1, 2), tensors.write(0)
+        read, written = tensors.sum_input_bytes(1, 2), tensors.sum_output_bytes(0)
         parts.append(CallWork("grad_input", macs, read, written, count_output_elements(op), text))
     return tuple(parts)
 
 
-def product_backward(op: OpShape) -> tuple[CallWork, ...]:
+def count_product_backward(op: OpShape) -> Works:
     """Both gradients of a product of nested tensors, each M x K x N of every part."""
     first_shape, right = get_shape(op.inputs, 1), get_shape(op.inputs, 2)
     gradient_count = sum(shape is not None for shape in op.outputs)
@@ -160,7 +173,7 @@ def product_backward(op: OpShape) -> tuple[CallWork, ...]:
     return make_product_work(op, "gradients x M x K x N", factors)
 
 
-def ctc(op: OpShape) -> tuple[CallWork, ...]:
+def count_ctc(op: OpShape) -> Works:
     """CTC loss: 13 elementwise FLOPs for each of N x T x (2S + 1) states: the sum of 3 exponentials
     and its logarithm.
 
@@ -171,7 +184,7 @@ def ctc(op: OpShape) -> tuple[CallWork, ...]:
     return make_call_work(op, f"13 x {states:,} states, by convention", elementwise=13 * states)
 
 
-def ctc_backward(op: OpShape) -> tuple[CallWork, ...]:
+def count_ctc_backward(op: OpShape) -> Works:
     """CTC backward: the same recursion from the end, 2 for each state's sum, and 3 for each value
     of the gradient."""
     states, values = prod(get_shape(op.inputs, 6)), prod(get_shape(op.inputs, 1))
@@ -181,31 +194,31 @@ def ctc_backward(op: OpShape) -> tuple[CallWork, ...]:
     )
 
 
-def _make_leading_work(op: OpShape, formula: str, each: float, many: int) -> tuple[CallWork, ...]:
+def _make_leading_work(op: OpShape, formula: str, each: float, many: int) -> Works:
     macs = round(many * each / 2)
     text = f"leading terms, {formula}: {many:,} x {each:,.0f} = {2 * macs:,} FLOP"
     return make_call_work(op, text, macs=macs)
 
 
 def _read_matrix_sizes(op: OpShape) -> tuple[int, int, int]:
-    """(matrices, longer side, shorter side) of the first argument."""
+    """Return (matrices, longer side, shorter side) of the first argument."""
     *many, rows, columns = get_shape(op.inputs, 0)
     return prod(many), max(rows, columns), min(rows, columns)
 
 
-def cubic(op: OpShape, factor: int) -> tuple[CallWork, ...]:
+def count_cubic(op: OpShape, factor: int) -> Works:
     """``factor`` n^3 / 3 FLOPs for each square matrix."""
     many, _, size = _read_matrix_sizes(op)
     return _make_leading_work(op, f"{factor} n^3 / 3", factor * size**3 / 3, many)
 
 
-def lu(op: OpShape) -> tuple[CallWork, ...]:
+def count_lu(op: OpShape) -> Works:
     """LU, determinant: m n^2 - n^3/3 FLOPs (2 n^3 / 3 for a square matrix)."""
     many, long, short = _read_matrix_sizes(op)
     return _make_leading_work(op, "m n^2 - n^3 / 3", long * short**2 - short**3 / 3, many)
 
 
-def solve(op: OpShape) -> tuple[CallWork, ...]:
+def count_solve(op: OpShape) -> Works:
     """Solving A X = B: 2 n^3 / 3 + 2 n^2 r FLOPs for r right-hand sides."""
     many, _, size = _read_matrix_sizes(op)
     sides = count_output_elements(op) // max(many * size, 1)
@@ -214,14 +227,14 @@ def solve(op: OpShape) -> tuple[CallWork, ...]:
     )
 
 
-def substitution(op: OpShape, factor: int) -> tuple[CallWork, ...]:
+def count_substitution(op: OpShape, factor: int) -> Works:
     """``factor`` n^2 FLOPs for each right-hand side: one triangle 1, two triangles 2."""
     size = _read_matrix_sizes(op)[2]
     sides = count_output_elements(op) // max(size, 1)
     return _make_leading_work(op, f"{factor} n^2 for each right-hand side", factor * size**2, sides)
 
 
-def qr(op: OpShape) -> tuple[CallWork, ...]:
+def count_qr(op: OpShape) -> Works:
     """QR by Householder: 2 m n^2 - 2 n^3/3 FLOPs for R, as many again for the reduced Q."""
     many, long, short = _read_matrix_sizes(op)
     factor = 2 * long * short**2 - 2 * short**3 / 3
@@ -232,7 +245,7 @@ def qr(op: OpShape) -> tuple[CallWork, ...]:
     return _make_leading_work(op, f"QR, mode {mode}", factor + further, many)
 
 
-def svd(op: OpShape) -> tuple[CallWork, ...]:
+def count_svd(op: OpShape) -> Works:
     """SVD (Golub-Reinsch), m >= n: values 4 m n^2 - 4 n^3/3; with U, V 14 m n^2 + 8 n^3; whole U 4
     m^2 n + 8 m n^2 + 9 n^3."""
     many, m, n = _read_matrix_sizes(op)
@@ -245,7 +258,7 @@ def svd(op: OpShape) -> tuple[CallWork, ...]:
     return _make_leading_work(op, "14 m n^2 + 8 n^3", 14 * m * n * n + 8 * n**3, many)
 
 
-def eigen(op: OpShape) -> tuple[CallWork, ...]:
+def count_eigen(op: OpShape) -> Works:
     """Eigenvalues: symmetric 4 n^3 / 3, with vectors 9 n^3; general 10 n^3, with vectors 25 n^3."""
     many, _, size = _read_matrix_sizes(op)
     vectors = op.attributes.get("compute_v") is not False and not op.op.endswith("vals")
@@ -255,7 +268,7 @@ def eigen(op: OpShape) -> tuple[CallWork, ...]:
     return _make_leading_work(op, name, factor * size**3, many)
 
 
-def pseudo_inverse(op: OpShape) -> tuple[CallWork, ...]:
+def count_pseudo_inverse(op: OpShape) -> Works:
     """pinv, as torch does it: SVD 14 m n^2 + 8 n^3 and a product 2 m n^2; hermitian: eigenvectors 9
     n^3 and 2 n^3."""
     many, m, n = _read_matrix_sizes(op)
@@ -264,7 +277,7 @@ def pseudo_inverse(op: OpShape) -> tuple[CallWork, ...]:
     return _make_leading_work(op, "14 m n^2 + 8 n^3 + 2 m n^2", 16 * m * n * n + 8 * n**3, many)
 
 
-def least_squares(op: OpShape) -> tuple[CallWork, ...]:
+def count_least_squares(op: OpShape) -> Works:
     """lstsq for r right-hand sides: QR 2 m n^2 - 2 n^3/3 and (4 m n - n^2) r for Q^T b and
     one triangle.
 
@@ -284,7 +297,7 @@ def least_squares(op: OpShape) -> tuple[CallWork, ...]:
     return _make_leading_work(op, "2 m n^2 - 2 n^3 / 3 + (4 m n - n^2) r", each, many)
 
 
-def matrix_exponential(op: OpShape) -> tuple[CallWork, ...]:
+def count_matrix_exponential(op: OpShape) -> Works:
     """matrix_exp: 2 n^3 FLOPs per product. The number of products depends on the norms, and perfctl
     records it."""
     products = op.attributes["products"]

@@ -15,7 +15,9 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.flops import engine
 from perfctl.orchestrator.estimate.flops.formulas import (
     CallWork,
+    Works,
     count_output_elements,
+    name_work_direction,
     read_op_tensors,
 )
 from perfctl.records.paper import OpShape
@@ -34,13 +36,17 @@ def register_flops(name: str, function: Function) -> None:
     FLOPs.
 
     For an operator, "mylib::op", the function takes the shapes of its input tensors and those of
-    its output tensors: ``lambda inputs, outputs: 2 * prod(inputs[0]) * inputs[1][-1]``. Any other
-    name is a glob of names of kernels (a Triton kernel) or ranges (an autograd.Function under
-    emit_nvtx). The function then takes parameters of the run by their names, and returns the FLOPs
-    of one launch or range: ``lambda N: 2 * N**3``.
+    its output tensors: ``lambda inputs, outputs: 2 * prod(inputs[0]) * inputs[1][-1]``. So does a
+    function of an autograd.Function, if its parameters have these names; ``name`` is the class, or
+    for its backward the class with "Backward". Any other name is a glob of names of kernels (a
+    Triton kernel) or ranges (an autograd.Function under emit_nvtx). The function then takes
+    parameters of the run by their names, and returns the FLOPs of one launch or range:
+    ``lambda N: 2 * N**3``.
     """
-    if "::" in name:
-        engine.TABLE[name.replace("::", ".", 1)] = partial(_make_registered_work, name, function)
+    is_operator = "::" in name
+    if is_operator or list(inspect.signature(function).parameters) == ["inputs", "outputs"]:
+        operator = name.replace("::", ".", 1) if is_operator else f"autograd.{name}"
+        engine.TABLE[operator] = partial(_make_registered_work, name, function)
     else:
         KERNELS[name] = function
 
@@ -60,16 +66,16 @@ def load_formulas(path: Path) -> None:
     LOADED[path] = None
 
 
-def _make_registered_work(name: str, function: Function, op: OpShape) -> tuple[CallWork, ...]:
+def _make_registered_work(name: str, function: Function, op: OpShape) -> Works:
     flops = _call_user_function(name, function, op.inputs, op.outputs)
     macs, remainder = divmod(flops, 2)
     tensors = read_op_tensors(op)
     return (
         CallWork(
-            op.direction,
+            name_work_direction(op),
             macs,
-            tensors.read(),
-            tensors.write(),
+            tensors.sum_input_bytes(),
+            tensors.sum_output_bytes(),
             count_output_elements(op),
             f"{flops:,} FLOP, registered",
             elementwise=remainder,

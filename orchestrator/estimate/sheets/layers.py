@@ -302,10 +302,11 @@ def list_conv_ways(
         """Return the positions that a mistake makes of an input of this size."""
         dense = tuple(map(compute_output_size, size, weight[2:], repeat(1), paddings, dilations))
         inner = tuple(map(compute_output_size, size, weight[2:], strides, repeat(0), dilations))
+        right = _format_map_size(expected)
         slips = {
-            f"stride left out ({_format_map_size(dense)} positions, not {_format_map_size(expected)})": dense,
-            f"padding left out ({_format_map_size(inner)} positions, not {_format_map_size(expected)})": inner,
-            f"output {_format_map_size(size)} instead of {_format_map_size(expected)}": size,
+            f"stride left out ({_format_map_size(dense)} positions, not {right})": dense,
+            f"padding left out ({_format_map_size(inner)} positions, not {right})": inner,
+            f"output {_format_map_size(size)} instead of {right}": size,
         }
         distinct: dict[Shape, str] = {}
         for slip, other in slips.items():
@@ -392,13 +393,14 @@ def list_transposed_ways(
 ) -> tuple[WorkedWay, ...]:
     """Return the right way; the output's positions instead of the input's; groups left out."""
     outputs = prod(result[1:])
+    wrong, right = _format_map_size(result[2:]), _format_map_size(data[2:])
     names = (
         (f"{weight[0]} input channels", weight[0]),
-        (_format_map_size(data[2:]), prod(data[2:])),
+        (right, prod(data[2:])),
         (f"the {_format_map_size(weight[2:])} kernel", prod(weight[2:])),
         (f"{weight[1]} output channels", weight[1]),
     )
-    slip = f"positions of the output ({_format_map_size(result[2:])}) instead of the input's ({_format_map_size(data[2:])})"
+    slip = f"positions of the output ({wrong}) instead of the input's ({right})"
     ways = [
         WorkedWay((), ((*weight, *data[2:]),), outputs, names),
         WorkedWay((slip,), ((*weight, *result[2:]),), outputs, names, about="positions"),

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD, TypeWork, is_fused_only
+from perfctl.orchestrator.estimate.sheets.layers import SheetLine
+from perfctl.orchestrator.estimate.sheets.sheet import Sheet, SheetFigure, SheetSection
+from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.records.paper import LayerCall, TracedModule
 
 CONVENTIONS = (
@@ -82,7 +85,7 @@ class NetworkSheet:
 def build_network_sheet(
     modules: Sequence[TracedModule], calls: Sequence[LayerCall]
 ) -> NetworkSheet:
-    """The sheet of one traced step."""
+    """Return the sheet of one traced step."""
     counted = [call for call in calls if not is_fused_only(call)]
     directions = ("forward", *BACKWARD)
     groups: dict[str, dict[str, list[LayerCall]]] = defaultdict(dict)
@@ -146,7 +149,7 @@ def build_network_sheet(
 def add_types_to_sheet(
     sheet: NetworkSheet, products: Mapping[tuple[str, str], str], types: tuple[TypeWork, ...]
 ) -> NetworkSheet:
-    """The sheet with the type of each line's products, and the totals by type. ``products``:
+    """Return the sheet with the type of each line's products, and the totals by type. ``products``:
     (layer, kind) -> type."""
     type_names = {(layer or "(model)", kind): name for (layer, kind), name in products.items()}
     lines = tuple(
@@ -200,3 +203,40 @@ def _build_network_line(
         sum_if_known(forward, "write_bytes"),
         called,
     )
+
+
+def build_model_sheet(estimate: Estimate) -> Sheet:
+    """Return the sheet of a whole model: its layers that multiply, and the figures that a manual
+    estimate may be."""
+    sheet = build_network_sheet(estimate.modules, estimate.calls)
+    lines = [
+        SheetLine(line.layer, line.kind, "", f"{line.macs:,} MAC")
+        for line in sheet.lines
+        if line.macs
+    ]
+    lines.append(SheetLine("total", "sum", "", str(estimate.forward)))
+    count, size = sheet.total.parameters, sheet.total.parameter_bytes
+    figures = [
+        *list_pass_figures(estimate),
+        SheetFigure("parameters", count, "values", f"{count:,} values"),
+        SheetFigure("parameters", size, "B", f"{count:,} values, {size:,} B"),
+    ]
+    root = next((module.kind for module in estimate.modules if not module.path), "")
+    return Sheet("", root, (SheetSection("Forward", tuple(lines)),), None, tuple(figures))
+
+
+def list_pass_figures(estimate: Estimate) -> list[SheetFigure]:
+    """Return multiply-adds and FLOPs of forward, of backward and of both; none of a pass with an
+    operation that has no formula."""
+    totals = {"forward": estimate.forward, "backward": estimate.backward}
+    macs = {name: total.macs for name, total in totals.items() if not total.is_lower_bound}
+    if len(macs) == len(totals):
+        macs["forward and backward together"] = sum(macs.values())
+    return [
+        figure
+        for name, count in macs.items()
+        for figure in (
+            SheetFigure(name, count, "MAC", f"{count:,} MAC"),
+            SheetFigure(name, 2 * count, "FLOP", f"2 x {count:,} MAC = {2 * count:,} FLOP"),
+        )
+    ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from itertools import combinations
@@ -223,44 +223,33 @@ def check_stated_value(
     value may have been taken."""
     stated = value if isinstance(value, StatedValue) else StatedValue(f"{value:,}", Fraction(value))
     asked_figures = _find_meant_figures(stated, facts, figures)
-    stated_value = round(stated.value)
+    finding = CheckFinding(
+        round(stated.value), 0, False, (), "", unit=stated.unit or "MAC", stated=stated.text
+    )
+    first_of: dict[str, SheetFigure] = {}
     for figure in asked_figures:
         if stated.matches(figure.value):
-            return CheckFinding(
-                stated_value,
-                figure.value,
-                True,
-                (),
-                figure.worked,
-                (),
-                (),
-                figure.unit,
-                figure.quantity,
-                stated.text,
+            return replace(
+                finding,
+                correct_value=figure.value,
+                is_correct=True,
+                derivation=figure.worked,
+                unit=figure.unit,
+                quantity=figure.quantity,
             )
-    meant = next((figure for figure in asked_figures if figure.quantity == "output map"), None)
-    meant = meant or (asked_figures[0] if asked_figures else None)
-    right, unit = (meant.value, meant.unit) if meant else (0, stated.unit or "MAC")
-    names = dict.fromkeys(figure.quantity for figure in asked_figures)
-    of_figure = [
-        next(figure for figure in asked_figures if figure.quantity == name) for name in names
-    ]
+        first_of.setdefault(figure.quantity, figure)
+    meant = first_of.get("output map", next(iter(asked_figures), None))
     candidates = [
         candidate
-        for figure in of_figure
+        for figure in first_of.values()
         for candidate in apply_mistakes(stated, facts, figure, batches)
     ]
     candidates += _list_other_figures(figures, asked_figures)
     candidates += _list_other_layers(other_sheets, meant)
-    fitting = sorted(
-        (candidate for candidate in candidates if stated.matches(candidate.value)),
-        key=lambda candidate: candidate.cost,
-    )
+    fitting = [candidate for candidate in candidates if stated.matches(candidate.value)]
     if not fitting and meant:
-        fitting = sorted(
-            _list_digit_slips(stated, candidates, asked_figures),
-            key=lambda candidate: candidate.cost,
-        )
+        fitting = list(_list_digit_slips(stated, candidates, asked_figures))
+    fitting.sort(key=lambda candidate: candidate.cost)
     distinct: dict[tuple[str, ...], MistakenValue] = {}
     for candidate in fitting:
         if (
@@ -269,31 +258,24 @@ def check_stated_value(
         ):
             distinct.setdefault(candidate.slips, candidate)
     ranked = list(distinct.values())[:ALTERNATIVES_MAX]
+    if ranked:
+        meant = ranked[0].meant or meant
+    if meant:
+        finding = replace(
+            finding, correct_value=meant.value, unit=meant.unit, quantity=meant.quantity
+        )
     if not ranked:
         nearest = min(
-            (figure for figure in asked_figures),
-            key=lambda figure: abs(figure.value - stated.value),
-            default=None,
+            asked_figures, key=lambda figure: abs(figure.value - stated.value), default=None
         )
-        worked = nearest.worked if nearest else ""
-        meant_name = meant.quantity if meant else ""
-        return CheckFinding(
-            stated_value, right, False, (), worked, (), (), unit, meant_name, stated.text
-        )
+        return replace(finding, derivation=nearest.worked if nearest else "")
     best, *alternatives = ranked
-    meant = best.meant or meant
-    right, unit = (meant.value, meant.unit) if meant else (right, unit)
-    return CheckFinding(
-        stated_value,
-        right,
-        False,
-        best.slips,
-        best.worked,
-        tuple(candidate.slips for candidate in alternatives),
-        tuple(candidate.worked for candidate in alternatives),
-        unit,
-        meant.quantity if meant else "",
-        stated.text,
+    return replace(
+        finding,
+        mistakes=best.slips,
+        derivation=best.worked,
+        other_mistakes=tuple(candidate.slips for candidate in alternatives),
+        other_derivations=tuple(candidate.worked for candidate in alternatives),
     )
 
 
@@ -439,9 +421,10 @@ def _derive_operation_values(
         other = describe_wrong_unit(unit, stated.unit) if wrong else ""
         yield value, other, "unit", f"{_format_fraction(value)} {unit}"
         bias = BIAS if facts.bias else "a bias addition for each output value"
-        worked = f"{_format_fraction(value)} + {_format_fraction(outputs)} bias additions = {_format_fraction(value + outputs)}"
         if outputs:
-            yield value + outputs, bias, "bias", f"{worked} {unit}"
+            terms = f"{_format_fraction(value)} + {_format_fraction(outputs)} bias additions"
+            worked = f"{terms} = {_format_fraction(value + outputs)} {unit}"
+            yield value + outputs, bias, "bias", worked
     doubled = "FLOP mistaken for MAC and doubled again"
     yield (
         4 * macs,
@@ -453,7 +436,8 @@ def _derive_operation_values(
     yield macs / 2, halved, "halved", f"{_format_fraction(macs)} / 2 = {_format_fraction(macs / 2)}"
     if outputs:
         less = "one addition less than multiplications counted for each output value (2K - 1)"
-        worked = f"{_format_fraction(flops)} - {_format_fraction(outputs)} = {_format_fraction(flops - outputs)} FLOP"
+        terms = f"{_format_fraction(flops)} - {_format_fraction(outputs)}"
+        worked = f"{terms} = {_format_fraction(flops - outputs)} FLOP"
         yield flops - outputs, less, "one operation less", worked
     steps = [(3 * macs, "forward and backward together, as 3 x forward")]
     if facts.step:

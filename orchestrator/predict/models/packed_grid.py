@@ -95,8 +95,8 @@ def pack_time_grid(
 
     ``layouts``: of each cell its sentences (``said``), curve and split, or -1, shared by models
     that have them alike. A curve is a row of knots, each four 16-bit numbers: batch - 1, then
-    value, low and high as levels; a new one begins with batch 1. ``compute_device_costs``: of each machine and
-    precision by the fit that ships (:class:`grid.Cost`), rows of ``rates``.
+    value, low and high as levels; a new one begins with batch 1. ``costs``: of each machine and
+    precision by the fit that ships (:class:`grid.DeviceCost`), rows of ``rates``.
     """
     sentences, layouts, rows, lists = (
         _NumberedItems(),
@@ -221,20 +221,15 @@ class _SharedCells:
         ]
         grid = compute_time_grid(model.network, missing, self.measured, self.fits, self.published)
         width = len(PRECISIONS) * len(OPTIMIZERS)
-        computed = {}
+        computed: dict[str, list[tuple[int, GridCell]]] = {}
         for row, machine in enumerate(missing):
-            computed[machine.name] = [
-                (
-                    self.sentences.number(
-                        _make_general_sentences(
-                            cell, _get_cell_model_name(model, column), machine.name
-                        )
-                    ),
-                    cell,
-                )
-                for column, cell in enumerate(grid.cells[row * width : (row + 1) * width])
-            ]
-        cells = []
+            computed[machine.name] = []
+            for column, cell in enumerate(grid.cells[row * width : (row + 1) * width]):
+                optimizer = OPTIMIZERS[column % len(OPTIMIZERS)]
+                name = model.network.names.get(optimizer, model.network.name)
+                sentences = _make_general_sentences(cell, name, machine.name)
+                computed[machine.name].append((self.sentences.number(sentences), cell))
+        cells: list[tuple[int, GridCell]] = []
         for machine, is_shared in zip(self.machines, is_plain, strict=True):
             machine_cells = (self.known.get(machine.name) if is_shared else None) or computed[
                 machine.name
@@ -273,12 +268,6 @@ def _pack_costs(fit: ShippedFit, machines: Sequence[Machine]) -> dict[str, Any]:
         ],
         "rates": encode_float32([rate for row in table.rows for rate in row]),
     }
-
-
-def _get_cell_model_name(model: CalculatorModel, column: int) -> str:
-    """Return the model's name in the sentences of a cell."""
-    optimizer = OPTIMIZERS[column % len(OPTIMIZERS)]
-    return model.network.names.get(optimizer, model.network.name)
 
 
 def _make_general_sentences(cell: GridCell, model: str, machine: str) -> dict[str, Any]:

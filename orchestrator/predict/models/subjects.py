@@ -6,14 +6,13 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.estimate.memory import StepMemory, UnlikeTracesError
+from perfctl.orchestrator.estimate.memory import TRACED_AT, StepMemory, UnlikeTracesError
 from perfctl.orchestrator.estimate.plan_memory import (
     compute_inference_lines,
     compute_training_lines,
 )
 from perfctl.orchestrator.estimate.request import DEFAULT_OPTIMIZER, Request
 from perfctl.orchestrator.estimate.session import (
-    TRACED_AT,
     build_step_memory,
     open_session,
     require_torch,
@@ -127,7 +126,7 @@ def _trace_subject(question: Question, note: Note) -> Subject:
         if session.is_built:
             note(f"tracing {model} without data")
         pair = trace_memory_pair(session, question.number_type)
-        first = session.at(TRACED_AT[0])
+        first = session.estimate_batch(TRACED_AT[0])
     for estimate in (first, *pair):
         if estimate.problem is not None:
             remedy = (

@@ -178,7 +178,7 @@ def size_of_largest() -> Line:
     """Peak memory of a process that estimates the largest model, built from its name."""
     code = (
         "from perfctl.orchestrator.estimate import session as e; "
-        f"e.Session(e.Request('torchvision:{LARGEST}')).at(1);"
+        f"e.Session(e.Request('torchvision:{LARGEST}')).estimate_batch(1);"
     )
     code += "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     done = subprocess.run(

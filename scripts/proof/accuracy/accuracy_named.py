@@ -269,7 +269,7 @@ class Row:
 def inputs_of(session: Session, batch: int) -> tuple[Any, ...]:
     shapes = session.facts.inputs
     return recorder.make_inputs(
-        [shape.at(batch) for shape in shapes], [shape.dtype for shape in shapes], "meta"
+        [shape.insert_batch(batch) for shape in shapes], [shape.dtype for shape in shapes], "meta"
     )
 
 
@@ -280,7 +280,7 @@ def compare(name: str, of_timm: Mapping[tuple[str, int], Published]) -> Row:
     except PerfctlError as error:
         row.cells, row.ends = f"{error}", {"forward": "failed"}
         return row
-    found, model = session.at(BATCH), session.source.model
+    found, model = session.estimate_batch(BATCH), session.source.model
     if found.problem is not None:
         row.cells, row.ends = found.problem, {"forward": "failed"}
         return row
@@ -327,7 +327,7 @@ def settle(row: Row, way: str, own: int, other: int, more: list[tuple[str, int]]
 def beside_published(row: Row, session: Session, said: Published) -> None:
     """One sample in eval, as who published counted."""
     session.request = replace(session.request, mode="infer")
-    found = session.at(1)
+    found = session.estimate_batch(1)
     own = found.forward.macs / 1e9
     apart = own / said.gmac - 1
     row.cells += f"{own:>12.4f}{said.gmac:>10.6g}{apart:>+9.2%}"

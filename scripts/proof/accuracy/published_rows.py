@@ -17,7 +17,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,7 @@ def _found(module: str, model: Any, ops: Iterable[Any]) -> dict[str, Any]:
     return {
         "module": module,
         "parameters": parameters,
-        "works": [astuple(work)[1:] for work in works],
+        "works": [work[1:] for work in works],
     }
 
 

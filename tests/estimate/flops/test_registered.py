@@ -73,3 +73,54 @@ def test_a_file_is_executed_once_and_its_error_is_one_line(tmp_path: Path) -> No
     other.write_text("1/0")
     with pytest.raises(UsageError, match=r"`formulas` .*bad\.py: ZeroDivisionError"):
         registered.load_formulas(other)
+
+
+def test_a_registered_autograd_function_counts_instead_of_what_runs_in_it() -> None:
+    torch = pytest.importorskip("torch")
+    from perfctl import estimate
+
+    class Mul(torch.autograd.Function):  # type: ignore[name-defined,misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any, w: Any) -> Any:
+            ctx.save_for_backward(x, w)
+            return x @ w
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            x, w = ctx.saved_tensors
+            return grad @ w.t(), x.t() @ grad
+
+    class Net(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.zeros(8, 4))
+
+        def forward(self, x: Any) -> Any:
+            return Mul.apply(x, self.w)
+
+    visible = estimate(Net(), (2, 8))
+    assert (visible.forward.macs, visible.backward.macs) == (2 * 8 * 4, 2 * 2 * 8 * 4)
+    register_flops("Mul", lambda inputs, outputs: 100 * inputs[0][0])
+    register_flops("MulBackward", lambda inputs, outputs: 30 * inputs[0][0])
+    counted = estimate(Net(), (2, 8))
+    assert (counted.forward.flops, counted.backward.flops) == (100 * 2, 30 * 2)
+
+
+def test_what_an_autograd_function_does_outside_of_torch_has_its_name() -> None:
+    torch = pytest.importorskip("torch")
+    from perfctl import estimate
+
+    class Outside(torch.autograd.Function):  # type: ignore[name-defined,misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return torch.from_numpy(x.detach().numpy() * 2)
+
+    class Net(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def forward(self, x: Any) -> Any:
+            return Outside.apply(x)
+
+    given = torch.ones(2, 8)
+    found = estimate(Net(), given, mode="infer", device="cpu")
+    assert {name for name, _ in found.forward.missing} == {"autograd.Outside"}
+    register_flops("autograd::Outside", lambda inputs, outputs: 7)
+    assert estimate(Net(), given, mode="infer", device="cpu").forward.missing == ()

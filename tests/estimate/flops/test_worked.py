@@ -48,7 +48,7 @@ def test_an_element_has_the_bytes_of_the_bits_in_its_name() -> None:
         "uint64": 64,
     }
     assert {
-        name: 8 * read_op_tensors(op("aten.relu", ((1,),), (), dtype=name)).read()
+        name: 8 * read_op_tensors(op("aten.relu", ((1,),), (), dtype=name)).sum_input_bytes()
         for name in ITEM_BYTES
     } == bits
 
@@ -63,13 +63,26 @@ def test_each_tensor_has_its_own_dtype_and_what_is_no_tensor_takes_none() -> Non
     )
     assert found.inputs == (((2, 3), 2), None, ((5,), 8))
     assert found.outputs == (((7,), 8), None)
-    assert (found.read(), found.read(0), found.read(1), found.read(0, 2)) == (52, 12, 0, 52)
-    assert (found.write(), found.write(0), found.write(1)) == (56, 56, 0)
+    assert (
+        found.sum_input_bytes(),
+        found.sum_input_bytes(0),
+        found.sum_input_bytes(1),
+        found.sum_input_bytes(0, 2),
+    ) == (52, 12, 0, 52)
+    assert (found.sum_output_bytes(), found.sum_output_bytes(0), found.sum_output_bytes(1)) == (
+        56,
+        56,
+        0,
+    )
 
 
 def test_a_dtype_that_is_not_known_or_not_said_counts_four_bytes() -> None:
     found = read_op_tensors(mixed(((3,), (3,)), ((3,),), ("float4",)))
-    assert (found.read(0), found.read(1), found.write()) == (12, 12, 12)
+    assert (found.sum_input_bytes(0), found.sum_input_bytes(1), found.sum_output_bytes()) == (
+        12,
+        12,
+        12,
+    )
 
 
 def test_shapes_that_are_not_there_are_empty_and_elements_are_of_the_first_output_and_the_largest_input() -> (

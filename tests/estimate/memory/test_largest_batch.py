@@ -38,37 +38,37 @@ def trace(batch: int, *lives: tuple[int, int, int, int | None], op: str = "") ->
 
 
 def memory(*lives: tuple[int, int, int, int | None], op: str = "") -> StepMemory:
-    return StepMemory(trace(2, *lives, op=op), trace(3, *lives, op=op), (2, 3))
+    return StepMemory(trace(2, *lives, op=op), trace(3, *lives, op=op))
 
 
 def test_where_memory_ends_the_allocator_gives_unused_segments_back_and_then_stops() -> None:
     pool = BlockPool(limit=100 * MIB)
-    kept, freed = pool.take(30 * MIB), pool.take(40 * MIB)
+    kept, freed = pool.allocate(30 * MIB), pool.allocate(40 * MIB)
     pool.free_block(freed)
     assert pool.reserved == 70 * MIB  # the 40 are kept for the next tensor of at most their size
-    pool.take(60 * MIB)
+    pool.allocate(60 * MIB)
     assert pool.reserved == 90 * MIB  # 30 + 60: the 40 went back to the device
     with pytest.raises(OutOfMemory, match="no room for 12,582,912 B beside 94,371,840 B in use"):
-        pool.take(12 * MIB)
+        pool.allocate(12 * MIB)
     pool.free_block(kept)
-    pool.take(30 * MIB)
+    pool.allocate(30 * MIB)
     assert pool.reserved == 90 * MIB
 
 
 def test_a_segment_that_is_used_in_part_cannot_be_given_back() -> None:
     pool = BlockPool(limit=100 * MIB)
-    whole = pool.take(60 * MIB)
+    whole = pool.allocate(60 * MIB)
     pool.free_block(whole)
-    pool.take(20 * MIB)  # from the segment of 60, whose other 40 stay its own
-    pool.take(40 * MIB)
-    pool.take(40 * MIB)
+    pool.allocate(20 * MIB)  # from the segment of 60, whose other 40 stay its own
+    pool.allocate(40 * MIB)
+    pool.allocate(40 * MIB)
     with pytest.raises(OutOfMemory):
-        pool.take(2 * MIB)
+        pool.allocate(2 * MIB)
 
 
 def test_a_step_at_any_batch_is_the_trace_of_that_batch() -> None:
     for batch in (1, 2, 3, 50):
-        assert memory(*LIVES).at(batch) == trace(batch, *LIVES)
+        assert memory(*LIVES).make_trace_at(batch) == trace(batch, *LIVES)
 
 
 @pytest.mark.parametrize("reserve", [0, 100 * MIB])
@@ -123,7 +123,7 @@ def test_steps_that_differ_in_more_than_their_sizes_are_refused() -> None:
     one, other = trace(2, *LIVES), trace(3, *LIVES)
     for first in ((), one.allocations[:1]):
         with pytest.raises(UnlikeTracesError, match="lifetime of a tensor"):
-            StepMemory(replace(one, first=first), replace(other, first=other.allocations), (2, 3))
+            StepMemory(replace(one, first=first), replace(other, first=other.allocations))
 
 
 def test_the_search_by_doubling_asks_for_few_batch_sizes_and_for_none_twice() -> None:

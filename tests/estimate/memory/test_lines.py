@@ -10,14 +10,14 @@ import pytest
 
 from perfctl.orchestrator.estimate.memory import (
     MemoryLine,
+    StepMemory,
     UnlikeTracesError,
     compute_peak_at,
     find_largest_fitting,
     find_memory_peak,
-    fit_lines_by_phase,
-    fit_memory_lines,
     select_upper_lines,
 )
+from perfctl.orchestrator.predict.models.calculator import ModelCache
 from perfctl.records.paper import MemoryTrace, TensorAllocation
 
 
@@ -32,7 +32,7 @@ def trace(batch: int, *storages: tuple[int, int, int, int | None], ends: int = 9
 
 def test_the_peak_is_the_largest_of_the_moments_at_every_batch() -> None:
     storages = ((1000, 0, 0, None), (0, 30, 1, 4), (0, 12, 2, 5), (500, 0, 6, 8), (0, 1, 7, None))
-    lines = fit_memory_lines(trace(2, *storages), trace(3, *storages), (2, 3))
+    lines = StepMemory(trace(2, *storages), trace(3, *storages)).lines
     assert lines == (MemoryLine(1000, 42), MemoryLine(1500, 1))
     for batch in (1, 5, 12, 13, 400):
         assert (
@@ -44,7 +44,7 @@ def test_the_peak_is_the_largest_of_the_moments_at_every_batch() -> None:
 
 def test_the_optimizers_moments_stand_apart() -> None:
     storages = ((1000, 0, 0, None), (0, 30, 1, 4), (500, 0, 7, 8))
-    before, after = fit_lines_by_phase(trace(2, *storages), trace(3, *storages), (2, 3))
+    before, after = StepMemory(trace(2, *storages), trace(3, *storages)).lines_by_phase
     assert before == (MemoryLine(1000, 30),) and after == (MemoryLine(1500, 0),)
 
 
@@ -74,20 +74,20 @@ def test_only_lines_that_are_on_top_somewhere_or_may_be_are_kept() -> None:
 def test_steps_that_differ_in_more_than_size_have_no_lines() -> None:
     one = trace(2, (0, 30, 1, 4))
     with pytest.raises(UnlikeTracesError, match="different tensors"):
-        fit_memory_lines(one, trace(3, (0, 30, 1, 4), (0, 1, 2, 3)), (2, 3))
+        StepMemory(one, trace(3, (0, 30, 1, 4), (0, 1, 2, 3)))
     with pytest.raises(UnlikeTracesError, match="lifetime of a tensor"):
-        fit_memory_lines(one, trace(3, (0, 30, 1, 5)), (2, 3))
+        StepMemory(one, trace(3, (0, 30, 1, 5)))
     for cut in (
         (replace(one, whole=False), trace(3, (0, 30, 1, 4))),
         (one, replace(trace(3, (0, 30, 1, 4)), whole=False)),
     ):
         with pytest.raises(UnlikeTracesError, match="different tensors"):
-            fit_memory_lines(*cut, (2, 3))
+            StepMemory(*cut)
 
 
 def test_backwards_last_moment_is_not_the_optimizers() -> None:
     storages = ((1000, 0, 0, None), (0, 30, 6, 7), (500, 0, 7, 8))
-    before, after = fit_lines_by_phase(trace(2, *storages), trace(3, *storages), (2, 3))
+    before, after = StepMemory(trace(2, *storages), trace(3, *storages)).lines_by_phase
     assert (before, after) == ((MemoryLine(1000, 30),), (MemoryLine(1500, 0),))
 
 
@@ -100,12 +100,12 @@ def traced(model: str, optimizer: str, batch: int, precision: str = "fp32") -> A
         # CUDA builds of torch say in the first backward that there is no driver
         warnings.simplefilter("ignore")
         session = Session(Request(model, optimizer=optimizer, memory=True, precision=precision))
-        return session.at(batch)
+        return session.estimate_batch(batch)
 
 
 def test_lines_from_batches_2_and_3_are_the_traced_peak_at_others() -> None:
     small, more = (traced("mnist_cnn", "adadelta", batch).memory_trace for batch in (2, 3))
-    lines = fit_memory_lines(small, more, (2, 3))
+    lines = StepMemory(small, more).lines
     for batch in (1, 64):
         assert (
             compute_peak_at(lines, batch)
@@ -117,7 +117,7 @@ def test_a_model_that_was_traced_with_adam_has_its_lines_for_the_other_optimizer
     pytest.importorskip("torchvision")
     from perfctl.orchestrator.commands.calculator import trace_models
 
-    ((found,), left_out) = trace_models(("squeezenet1_1",), lambda *said: None)
+    ((found,), left_out) = trace_models(("squeezenet1_1",), lambda *said: None, ModelCache())
     assert left_out == () and found.lines is not None
     for precision, optimizer in (
         ("fp32", "sgd"),
@@ -130,7 +130,7 @@ def test_a_model_that_was_traced_with_adam_has_its_lines_for_the_other_optimizer
             for batch in (2, 3)
         )
         for batch in (1, 2, 32, 500):
-            expected = compute_peak_at(fit_memory_lines(small, more, (2, 3)), batch)
+            expected = compute_peak_at(StepMemory(small, more).lines, batch)
             assert compute_peak_at(found.lines[precision][optimizer], batch) == expected, (
                 precision,
                 optimizer,

@@ -18,9 +18,9 @@ MIB = 1 << 20
     ("batch", "wanted"), [(16, 18_037_080), (64, 43_576_920), (256, 145_736_280)]
 )
 def test_mnist_cnn_with_sgd_is_what_torch_tracks(batch: int, wanted: int) -> None:
-    found = estimation.Session(estimation.Request("mnist_cnn", optimizer="sgd", memory=True)).at(
-        batch
-    )
+    found = estimation.Session(
+        estimation.Request("mnist_cnn", optimizer="sgd", memory=True)
+    ).estimate_batch(batch)
     assert found.memory is not None
     assert found.memory.peak.bytes == wanted
 
@@ -61,7 +61,7 @@ def test_the_peak_equals_mem_trackers_byte_for_byte(optimizer: str) -> None:
 def test_optimizer_state_is_so_many_copies_of_the_parameters(optimizer: str, copies: int) -> None:
     found = estimation.Session(
         estimation.Request("mnist_cnn", optimizer=optimizer, memory=True)
-    ).at(1)
+    ).estimate_batch(1)
     assert found.memory is not None
     assert found.memory.parameters == found.memory.gradients == 4 * 1_199_882
     assert found.memory.optimizer == copies * 4 * 1_199_882
@@ -72,7 +72,7 @@ def test_hopper_has_the_larger_workspaces_and_a_smaller_largest_batch() -> None:
     found = {}
     for gpu, workspace in ((None, small), ((8, 0), small), ((9, 0), large)):
         session = estimation.Session(estimation.Request("mnist_cnn", memory=True, gpu=gpu))
-        memory = session.at(1).memory
+        memory = session.estimate_batch(1).memory
         assert memory is not None
         assert memory.cublas_workspace == 2 * workspace + MIB  # forward, backward, and cuBLASLt's
         assert memory.allocated == memory.rounded_peak + memory.cublas_workspace

@@ -16,7 +16,6 @@ from perfctl.orchestrator.estimate.memory import (
     StepMemory,
     can_run_in,
     compute_peak_at,
-    fit_memory_lines,
     get_default_reserve,
 )
 from perfctl.orchestrator.estimate.plan_memory import (
@@ -48,7 +47,7 @@ def traced(model: str, precision: str, optimizer: str, batch: int) -> MemoryTrac
     with warnings.catch_warnings():
         # CUDA builds of torch say in the first backward that there is no driver
         warnings.simplefilter("ignore")
-        found = Session(request).at(batch).memory_trace
+        found = Session(request).estimate_batch(batch).memory_trace
     assert found is not None
     return found
 
@@ -79,7 +78,7 @@ def test_a_familys_lines_are_the_trace_to_the_byte(
     small, more = (traced(spec, precision, optimizer, batch) for batch in (2, 3))
     for batch in (1, 2, 3, 8, 48, 1000):
         assert compute_peak_at(lines, batch) == compute_peak_at(
-            fit_memory_lines(small, more, (2, 3)), batch
+            StepMemory(small, more).lines, batch
         ), batch
 
 
@@ -120,8 +119,8 @@ def test_a_deep_network_runs_in_its_tensors_and_half_a_gib_for_workspaces_and_fr
     """At batches that fill a small card. Where few tensors are most of the memory it may be more:
     docs/reference/formulas.md, Memory."""
     small, more = (traced(spec, "fp16", optimizer, size) for size in (2, 3))
-    memory = StepMemory(small, more, (2, 3))
-    step, tensors = memory.at(batch), compute_peak_at(memory.lines, batch)
+    memory = StepMemory(small, more)
+    step, tensors = memory.make_trace_at(batch), compute_peak_at(memory.lines, batch)
     assert can_run_in(step, tensors + RESERVE // 2)
     assert not can_run_in(step, tensors - SMALL)
 

@@ -44,7 +44,7 @@ PAIRS = 16
 
 
 def terms(key: str, model: DecoderSizes = MODEL) -> dict[str, float]:
-    found = FORMULAS[key].terms(model)
+    found = FORMULAS[key].count_terms(model)
     assert found is not None
     return {name: value for name, value in found.items() if value}
 
@@ -110,7 +110,7 @@ def sized() -> st.SearchStrategy[DecoderSizes]:
 def test_the_terms_of_a_difference_add_up_to_it(model: DecoderSizes) -> None:
     found = audit(model, 1e-30, 1, DevicePeak(1.0, ""))
     for row in (found.causal, *found.rows):
-        difference = found.difference(row)
+        difference = found.compare_with_exact(row)
         assert difference is not None
         total = row.total
         exact = found.exact.total
@@ -124,7 +124,7 @@ def test_the_terms_of_a_difference_add_up_to_it(model: DecoderSizes) -> None:
 @pytest.mark.parametrize("one", EVERY, ids=lambda one: one.key)
 def test_every_formula_names_its_source_and_no_term_that_has_no_name(one: MfuConvention) -> None:
     assert one.source and one.formula and one.attention
-    assert set(one.terms(MODEL) or {}) <= {
+    assert set(one.count_terms(MODEL) or {}) <= {
         "weights",
         "router",
         "head",
@@ -156,7 +156,7 @@ def throughput(mfu: float, devices: int = 1, model: DecoderSizes = MODEL) -> Mfu
     peak = DevicePeak(1e6, "")
     return audit(
         model,
-        mfu * peak.flops * devices / sum(model.exact().values()),
+        mfu * peak.flops * devices / sum(model.list_exact_terms().values()),
         devices,
         peak,
         recompute="full",

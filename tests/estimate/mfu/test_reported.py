@@ -87,8 +87,8 @@ def test_the_formula_that_torchtitan_4366_replaced_has_half_of_both_products_for
     inline = 6 * hidden * tokens * single + 6 * hidden * tokens * double
     half = next(
         one for one in VARIANTS if one.key == "torchtitan, one of two attention products"
-    ).terms(flux)
-    whole = next(one for one in CONVENTIONS if one.key == "torchtitan").terms(flux)
+    ).count_terms(flux)
+    whole = next(one for one in CONVENTIONS if one.key == "torchtitan").count_terms(flux)
     assert half is not None and half["attention"] == inline == 4_841_275_392
     assert whole is not None and whole["attention"] == 2 * inline
 
@@ -152,7 +152,7 @@ def test_half_the_mfu_is_the_sparse_peak_and_many_times_it_the_number_of_devices
 
 
 def test_an_hfu_that_is_called_mfu_is_found() -> None:
-    exact = LLAMA3_8B.exact()
+    exact = LLAMA3_8B.list_exact_terms()
     hfu = (
         100
         * (sum(exact.values()) + exact["weights"] / 3 + exact["attention"] / 3)

@@ -211,7 +211,7 @@ def steps(machine: Machine) -> Iterator[StepMeasurement]:
 
 
 def case_of(model: str, batch: int, precision: str, optimizer: str) -> StepSpec:
-    return model_of(model).network.case(batch, precision, optimizer)
+    return model_of(model).network.make_step_spec(batch, precision, optimizer)
 
 
 model_of = cache(build_planned_model)

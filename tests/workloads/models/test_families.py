@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -78,7 +77,7 @@ def random_points(family: str) -> list[str]:
 @pytest.mark.parametrize("spec", [spec for family in PARAMETERS for spec in random_points(family)])
 def test_the_traced_model_has_the_plans_layers_parameters_and_multiply_adds(spec):
     planned = plan_model(spec)
-    traced = Session(Request(spec)).at(BATCH)
+    traced = Session(Request(spec)).estimate_batch(BATCH)
 
     assert traced.problem is None
     assert traced.parameters == planned.parameters
@@ -104,7 +103,7 @@ def test_the_traced_model_has_the_plans_layers_parameters_and_multiply_adds(spec
     "spec", [spec for family in PARAMETERS for spec in random_points(family)[:2]]
 )
 def test_work_from_the_plan_is_work_from_the_trace(spec):
-    traced = list_operations(Session(Request(spec)).at(BATCH).ops, BATCH)
+    traced = list_operations(Session(Request(spec)).estimate_batch(BATCH).ops, BATCH)
     whole = [work for work in traced if max(work.inputs, work.outputs) >= 1]
     assert Counter(map(_plain, list_plan_operations(plan_model(spec)))) == Counter(
         map(_plain, whole)
@@ -112,8 +111,7 @@ def test_work_from_the_plan_is_work_from_the_trace(spec):
 
 
 def _plain(work: Operation) -> Operation:
-    return replace(
-        work,
+    return work._replace(
         **{
             name: float(getattr(work, name))
             for name in ("macs", "weights", "rows", "columns", "depth")

@@ -218,3 +218,25 @@ def test_a_recorder_without_a_model_names_work_outside_of_torch():
     assert [(op.layer, op.op, op.direction, op.calls) for op in missed] == [
         ("model", "Tensor.numpy", "forward", 1)
     ]
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
+def test_a_compiled_function_is_unknown_work_and_flex_attention_is_counted():
+    flex_attention = pytest.importorskip("torch.nn.attention.flex_attention").flex_attention
+    query = torch.ones(2, 3, 16, 8)
+    undo = run_compiled_functions_as_regions()
+    try:
+        square = torch.compile(lambda x: x @ x.mT, backend="eager")
+        models = Made(lambda self, x: square(x)), Made(lambda self, x: flex_attention(x, x, x))
+        recorded = []
+        for model in models:
+            with torch.no_grad(), Recorder() as recorder:
+                model(query)
+            recorded.append(recorder.ops)
+    finally:
+        undo()
+    (unknown,), attention = recorded
+    assert unknown.attributes["missed"] == COMPILED
+    assert [op.inputs for op in attention if "attention" in op.op] == [
+        (*((2, 3, 16, 8),) * 3, None)
+    ]
