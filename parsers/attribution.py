@@ -90,7 +90,7 @@ class IntervalNest:
         self._bounds = list(zip(values, firsts, np.append(firsts[1:], len(group)), strict=False))
         """(group, first, behind the last) of each group, among the sorted intervals."""
 
-    def parents(self) -> Integers:
+    def find_parents(self) -> Integers:
         """Return the index of the interval directly around each one, NOBODY at the top."""
         parents = np.full(len(self._order), NOBODY)
         parents[self._order] = _take_or_nobody(self._order, self._rungs[0])
@@ -107,7 +107,7 @@ class IntervalNest:
         unsorted[self._order] = depths
         return unsorted
 
-    def places(self, group: Integers, start: Integers) -> Integers:
+    def locate_starts(self, group: Integers, start: Integers) -> Integers:
         """Return where ``start`` falls among the intervals of its group: the input of
         ``innermost``."""
         places = np.full(len(start), NOBODY)
@@ -119,14 +119,14 @@ class IntervalNest:
             places[members] = np.where(before > 0, first + before - 1, NOBODY)
         return places
 
-    def innermost(self, places: Integers, end: Integers) -> Integers:
+    def find_innermost_around(self, places: Integers, end: Integers) -> Integers:
         """Return the index of the innermost interval around each (place, end), NOBODY where there
         is none."""
         return np.asarray(
             self._numbers[_climb_to_enclosing_interval(self._rungs, self._end, places, end)]
         )
 
-    def around(self, places: Integers, end: Integers) -> Iterator[Integers]:
+    def iterate_outwards(self, places: Integers, end: Integers) -> Iterator[Integers]:
         """Yield, for all (place, end), the innermost interval around each, then the next one
         outwards, until none is left.
 
@@ -163,11 +163,11 @@ class RangeAttribution:
         stack, nest = self._numbers["any"][:-1], self._nests["any"]
         parent = np.full(len(ranges.start), NOBODY)
         depth = parent.copy()
-        parent[stack] = self._numbers["any"][nest.parents()]
+        parent[stack] = self._numbers["any"][nest.find_parents()]
         depth[stack] = nest.compute_depths()
         self._tree = parent, depth
 
-    def tree(self) -> tuple[Integers, Integers]:
+    def parents_and_depths(self) -> tuple[Integers, Integers]:
         """Return (parent, depth) of every range; NOBODY and NOBODY for those that are not
         push/pop."""
         return self._tree
@@ -187,8 +187,8 @@ class RangeAttribution:
     def _find_on_thread(self, mark: str, spans: SpanArrays) -> Integers:
         """Return the innermost range with the mark around each span, on its own thread."""
         nest = self._nests[mark]
-        places = nest.places(spans.thread, spans.start)
-        return np.asarray(self._numbers[mark][nest.innermost(places, spans.end)])
+        places = nest.locate_starts(spans.thread, spans.start)
+        return np.asarray(self._numbers[mark][nest.find_innermost_around(places, spans.end)])
 
     def _find_on_thread_or_in_time(self, mark: str, spans: SpanArrays) -> Integers:
         innermost, marked = self._find_on_thread(mark, spans), self._numbers[mark][:-1]
@@ -212,8 +212,8 @@ class RangeAttribution:
             is_only[members] = np.unique(inside.thread[members]).size == 1
         inside = inside.take(np.flatnonzero(is_only))
         nest = IntervalNest(inside.process, inside.start, inside.end)
-        places = nest.places(spans.process, spans.start)
-        return _take_or_nobody(marked[is_only], nest.innermost(places, spans.end))
+        places = nest.locate_starts(spans.process, spans.start)
+        return _take_or_nobody(marked[is_only], nest.find_innermost_around(places, spans.end))
 
 
 def _take_or_nobody(values: Integers, index: Integers) -> Integers:
@@ -265,7 +265,7 @@ class LaunchCallIndex:
             for value, rows in _group_rows_by_process(process)
         }
 
-    def find(self, process: Integers, correlation: Integers) -> Integers:
+    def find_call_index(self, process: Integers, correlation: Integers) -> Integers:
         """Return the index of the call with the same process and correlation id, the first of
         several; NOBODY where there is none."""
         index = np.full(len(process), NOBODY)

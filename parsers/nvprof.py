@@ -13,7 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from perfctl.parsers.common.doubts import joined, repeated, several, warn_not_understood
+from perfctl.parsers.common.doubts import (
+    make_repeated_part_error,
+    make_several_runs_error,
+    warn_joined_parts,
+    warn_not_understood,
+)
 from perfctl.parsers.common.lines import ToolTextFile, decode_head_lines
 from perfctl.parsers.common.numbers import parse_quantity_in_base_units
 from perfctl.parsers.common.tables import FieldColumn, read_json_fields, split_csv_line
@@ -284,7 +289,7 @@ class NvprofOutput:
                 launch[field] = self._read_size(table, f"kernel.{field}", cells, *columns)
             number = len(self.kernels)
             for metric in filter(str.islower, cells):  # "flop_count_sp"; others begin large
-                value, unit = self._read(table, "counter", cells[metric])
+                value, unit = self._read_number_and_unit(table, "counter", cells[metric])
                 text = None if value is not None else cells[metric] or None
                 self.counters.append(Counter(number, metric, value, unit, text=text))
             self.kernels.append(Kernel(number, _CORRELATION.sub("", name), **event, **launch))
@@ -295,14 +300,14 @@ class NvprofOutput:
         """Add the figures of a sum by name: "GPU activities: name: Time"."""
         for key, stated in _FIGURES.items():
             if key in cells:
-                number, unit = self._read(table, "summary", cells[key])
+                number, unit = self._read_number_and_unit(table, "summary", cells[key])
                 if table.kind != METRICS and unit != stated:
                     number, unit = None, stated
                 text = cells[key] if number is None else None
                 value = None if number is None else float(number)
                 self.summaries.append(Summary(f"{label}: {key}", value, unit, text))
 
-    def _read(
+    def _read_number_and_unit(
         self, table: PrintedTable, quantity: str, cell: str
     ) -> tuple[int | float | None, str | None]:
         """Return (number, base unit) of a cell; count a size that depends on what a KB is."""
@@ -318,7 +323,7 @@ class NvprofOutput:
     ) -> int | None:
         """Return bytes, of the first of these columns that the row has filled."""
         cell = next(filter(None, map(cells.get, columns)), "")
-        number, unit = self._read(table, quantity, cell)
+        number, unit = self._read_number_and_unit(table, quantity, cell)
         return round(number) if unit == "byte" and number is not None else None
 
 
@@ -339,9 +344,9 @@ def parse(path: Path) -> Report:
         reason = f"it contains no table of nvprof ({messages[:300]})"
         raise ReportError(path, TOOL, reason, "Check nvprof's messages")
     if output.starts:
-        raise several(path, TOOL, output.starts)
+        raise make_several_runs_error(path, TOOL, output.starts)
     if output.again:
-        raise repeated(path, TOOL, "a table of one process", output.again)
+        raise make_repeated_part_error(path, TOOL, "a table of one process", output.again)
     forms = (f"{table.kind}, {_FORMS[table.quote]}" for table in output.tables)
     notes = [Diagnostic(severity, TOOL, text) for severity, text in output.messages]
     if any(table.quote != '"' for table in output.tables):
@@ -375,9 +380,9 @@ def parse(path: Path) -> Report:
         gaps=tuple(_find_gaps(output)),
         diagnostics=(
             *notes,
-            *output.text.diagnostics(),
+            *output.text.make_diagnostics(),
             *warn_not_understood({"tables": output.unknown}),
-            *joined("the tables of further processes", [*output.processes.values()][1:]),
+            *warn_joined_parts("the tables of further processes", [*output.processes.values()][1:]),
         ),
     )
 

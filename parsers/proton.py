@@ -55,7 +55,7 @@ class TreeNode(NamedTuple):
     """FLOPs of all widths together, of a kernel without any those of a scope around nothing else;
     None if none is stated."""
 
-    def number(self, name: str) -> int | float:
+    def get_metric(self, name: str) -> int | float:
         """Return a metric; 0 if it is not stated."""
         return parse_real(self.metrics.get(name)) or 0
 
@@ -128,7 +128,9 @@ def _sum_kernels(nodes: list[TreeNode]) -> list[Operation]:
     for name, launches in kernels.items():
         stated = [node.flops for node in launches]
         flops = None if None in stated else round(sum(filter(None, stated)))
-        calls, time = (round(sum(node.number(key) for node in launches)) for key in (COUNT, TIME))
+        calls, time = (
+            round(sum(node.get_metric(key) for node in launches)) for key in (COUNT, TIME)
+        )
         operations.append(Operation(name, "kernel", calls, None, None, time, None, flops))
     return operations
 
@@ -139,8 +141,8 @@ def _summarize_scopes(nodes: list[TreeNode]) -> Iterator[Summary]:
     for node in nodes:
         for depth in range(1, len(node.path)) if node.is_kernel else ():
             entry = sums.setdefault(node.path[:depth], [0, 0])
-            entry[0] += node.number(COUNT)
-            entry[1] += node.number(TIME)
+            entry[0] += node.get_metric(COUNT)
+            entry[1] += node.get_metric(TIME)
     for node in nodes:
         if node.is_kernel:
             continue

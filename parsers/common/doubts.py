@@ -89,7 +89,7 @@ class SeveralRunsError(ReportError):
         self.starts = tuple(starts)
 
 
-def repeated(
+def make_repeated_part_error(
     path: Path, tool: str, subject: str, line: int, starts: Sequence[int] = ()
 ) -> SeveralRunsError:
     """Return the error for a file in which ``what`` begins again at ``line`` (from 1). ``starts``:
@@ -104,7 +104,7 @@ def repeated(
     return SeveralRunsError(path, tool, reason, remedy, tuple(starts) or (line,))
 
 
-def several(path: Path, tool: str, starts: Sequence[int]) -> SeveralRunsError:
+def make_several_runs_error(path: Path, tool: str, starts: Sequence[int]) -> SeveralRunsError:
     """Return the error for a file that holds several runs, the second of which begins at the first
     of these lines."""
     reason = f"it holds {len(starts) + 1} runs; the second begins at line {starts[0]}"
@@ -117,7 +117,7 @@ def several(path: Path, tool: str, starts: Sequence[int]) -> SeveralRunsError:
     )
 
 
-def joined(subject: str, lines: Sequence[int]) -> tuple[Diagnostic, ...]:
+def warn_joined_parts(subject: str, lines: Sequence[int]) -> tuple[Diagnostic, ...]:
     """Return a warning where parts that may be separate runs were read as one; they begin
     at ``lines``."""
     dots = ["..."] if len(lines) > _LINES_SHOWN else []

@@ -179,7 +179,7 @@ class LineReader:
         self._at += 1
         return self._lines[self._at - 1] + "\n"
 
-    def run(self, start: str) -> list[str]:
+    def take_lines_with_prefix(self, start: str) -> list[str]:
         """What follows ``start`` in the lines straight ahead that begin with it, without the "\n";
         they are taken. [] also where the next line is not read yet."""
         endings: list[str] = []
@@ -243,7 +243,7 @@ class ToolTextFile:
                 "".join(c if c.isprintable() else "?" for c in line.strip()[:_SHOWN])
             )
 
-    def diagnostics(self) -> list[Diagnostic]:
+    def make_diagnostics(self) -> list[Diagnostic]:
         """What was left out."""
         notes = []
         if count := self._stray_count:

@@ -225,8 +225,8 @@ def parse_decimal(text: str, style: DecimalStyle) -> Decimal | None:
 
 
 def parse_number_fast(text: str, style: DecimalStyle) -> int | float | None:
-    """``to_base(read_number(text, style))`` with a fast path for usual numbers; None when it is not
-    a number."""
+    """Return ``to_int_or_float(parse_decimal(text, style))``, with a fast path for usual numbers;
+    None for what is not a number."""
     if len(text) < _SURELY_64_BIT and text.isdigit() and text.isascii():
         return int(text)
     match = (
@@ -241,7 +241,7 @@ def parse_number_fast(text: str, style: DecimalStyle) -> int | float | None:
         if not fraction and len(ungrouped) < _SURELY_64_BIT:
             return int(ungrouped)
     number = parse_decimal(text, style)
-    return None if number is None else to_base(number)
+    return None if number is None else to_int_or_float(number)
 
 
 def _style_of_single_number(text: str) -> DecimalStyle:
@@ -253,7 +253,7 @@ def _style_of_single_number(text: str) -> DecimalStyle:
     return DecimalStyle.POINT
 
 
-def to_base(number: Decimal | int, scale: int = 1) -> int | float:
+def to_int_or_float(number: Decimal | int, scale: int = 1) -> int | float:
     """Return the value in base units: an int when it is whole, else the nearest float. Beyond 64
     bits always a float."""
     value = Decimal(number) * scale
@@ -267,7 +267,7 @@ def scale_printed_number(
     """Return ``value``, which ``text`` was read as, times ``scale``: exact where the printed
     decimals allow it."""
     number = parse_decimal(text, style) if isinstance(value, float) else value
-    return None if number is None else to_base(number, scale)
+    return None if number is None else to_int_or_float(number, scale)
 
 
 def is_not_available_text(text: str) -> bool:
@@ -298,7 +298,7 @@ def parse_integer(value: object) -> int | None:
 def parse_real(value: object) -> int | float | None:
     """Return a number, an int if it is whole; None for anything else."""
     number = parse_finite_decimal(value)
-    return None if number is None else to_base(number)
+    return None if number is None else to_int_or_float(number)
 
 
 @lru_cache(maxsize=65536)

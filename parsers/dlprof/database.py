@@ -22,7 +22,7 @@ from perfctl.parsers.common.sqlite import (
     COPY_KINDS,
     Database,
     NamedTables,
-    check,
+    find_unreadable_columns,
     has_tables,
     open_database,
     sql_integer,
@@ -118,7 +118,7 @@ def parse(path: Path) -> Report:
 
 def _read_report(path: Path, tables: NamedTables) -> Report:
     always = {table: names.split() for table, names in _ALWAYS.items()}
-    unreadable = tuple(check(tables.database, _COLUMNS, always))
+    unreadable = tuple(find_unreadable_columns(tables.database, _COLUMNS, always))
     environment = read_environment(_read_first_row(tables, "read_only_system_config"))
     version = read_version(environment)
     devices, device_gaps = _read_devices(tables, environment)
@@ -217,7 +217,7 @@ _MODELS = f"""
 
 def _read_first_row(tables: NamedTables, table: str) -> dict[str, str]:
     """Return the filled cells of a table's first row, as text."""
-    rows = tables.read(table)
+    rows = tables.read_table(table)
     cells = zip(_COLUMNS[table], rows[0], strict=True) if rows else ()
     return {name: str(value) for name, value in cells if value not in (None, "")}
 
@@ -225,7 +225,7 @@ def _read_first_row(tables: NamedTables, table: str) -> dict[str, str]:
 def _read_model_figures(tables: NamedTables) -> Iterator[Summary]:
     """Yield the figures of the model, of each of its domains where it has several."""
     sums: dict[object, list[Any]] = {
-        number: cells for number, *cells in tables.read("category_summary")
+        number: cells for number, *cells in tables.read_table("category_summary")
     }
     models = tables.execute(_MODELS).fetchall()
     for name, total, using_tc, copies, others_id, _, domain, *cells in models:
@@ -290,7 +290,7 @@ def _sum_cuda_calls(tables: NamedTables) -> Iterator[Summary]:
 
 
 def _read_memory_used(tables: NamedTables) -> Iterator[Summary]:
-    rows = tables.read("gpu_memories")
+    rows = tables.read_table("gpu_memories")
     for index, (used, _) in enumerate(rows):
         prefix = f"GPU {index}: " if len(rows) > 1 else "GPU "
         yield make_summary(f"{prefix}Memory Used", used, "byte")
@@ -301,8 +301,8 @@ def _read_devices(
 ) -> tuple[tuple[Device, ...], list[Gap]]:
     """Return the GPUs by CUDA ordinal, then the CPU. Memory sizes do not name their device, so
     they are used only where all are equal."""
-    rows = tables.read("read_only_gpu_infos")
-    totals = [parse_integer(total) for _, total in tables.read("gpu_memories")]
+    rows = tables.read_table("read_only_gpu_infos")
+    totals = [parse_integer(total) for _, total in tables.read_table("gpu_memories")]
     size = totals[0] if len(set(totals)) == 1 and len(totals) == len(rows) else None
     gaps = []
     if size is None and rows:

@@ -75,10 +75,10 @@ def link_launch_calls_and_spans(events: SortedEvents, nesting: SpanNesting) -> N
         if is_inside:
             event.span = index
         elif origin is not None:
-            event.span = nesting.find(origin.thread, origin.at)
+            event.span = nesting.find_innermost_span(origin.thread, origin.at)
 
 
-def kernels(events: SortedEvents, nesting: SpanNesting) -> list[Kernel]:
+def make_kernels(events: SortedEvents, nesting: SpanNesting) -> list[Kernel]:
     """Return one record per launch, in the order of the trace."""
     records = []
     for launch, event in enumerate(events.kernels):
@@ -124,7 +124,7 @@ def pass_of_context(context: SpanContext) -> str | None:
     return "optimizer" if is_optimizer else context.direction
 
 
-def copies(events: SortedEvents, nesting: SpanNesting) -> list[Copy]:
+def make_copies(events: SortedEvents, nesting: SpanNesting) -> list[Copy]:
     """Return memcpy and memset, in the order of the trace."""
     records = []
     for event in events.copies:
@@ -144,7 +144,7 @@ def copies(events: SortedEvents, nesting: SpanNesting) -> list[Copy]:
     return records
 
 
-def ranges(events: SortedEvents, nesting: SpanNesting) -> list[Range]:
+def make_ranges(events: SortedEvents, nesting: SpanNesting) -> list[Range]:
     """Return all user annotations, in the order of the trace; their numbers are what kernels refer
     to."""
     records = []
@@ -171,7 +171,7 @@ def ranges(events: SortedEvents, nesting: SpanNesting) -> list[Range]:
     return records
 
 
-def steps(nesting: SpanNesting, ranges: Sequence[Range]) -> tuple[Step, ...]:
+def make_steps(nesting: SpanNesting, ranges: Sequence[Range]) -> tuple[Step, ...]:
     """Return the ranges that are steps, and the phase ranges inside steps, in order of time."""
     records = []
     for record, meaning in zip(ranges, nesting.meanings.values(), strict=True):
@@ -305,7 +305,7 @@ def sum_api_calls(events: SortedEvents) -> list[ApiCall]:
     return sorted(rows, key=lambda row: (row.domain, -(row.total_ns or 0), row.name))
 
 
-def op_calls(
+def make_op_calls(
     events: SortedEvents, nesting: SpanNesting, device_ns: Sequence[float]
 ) -> ColumnRecords[OpCall]:
     """Return every operator of the trace in its order; records are made when they are read.

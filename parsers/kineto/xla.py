@@ -57,7 +57,7 @@ class XlaTranslator:
         self._steps: dict[str, tuple[str, int, int]] = {}
         """Group of events -> number of the step, begin and end in ns."""
 
-    def translate(self, blocks: Iterable[list[TraceEvent]]) -> Iterator[list[TraceEvent]]:
+    def translate_blocks(self, blocks: Iterable[list[TraceEvent]]) -> Iterator[list[TraceEvent]]:
         """Yield the events of a JAX trace as Kineto writes them; those of another trace as they
         are."""
         blocks = iter(blocks)

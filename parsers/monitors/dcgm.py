@@ -100,7 +100,7 @@ def _read_moments_and_cells(
         elif entity and len(cells) == len(columns):
             device = int(entity[1])
             row = list(zip(columns, cells, strict=True))
-            yield (None, rounds.count(device), device), row
+            yield (None, rounds.count_round(device), device), row
         elif cell and int(cell[2]) in _MICROSECONDS:
             stamp = Timestamp(int(cell[2]) * 1000, zoned=True)
             yield (stamp, 0, int(cell[1])), [(_make_field_column(cell[3]), cell[4])]

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from perfctl.parsers.common.doubts import (
     list_unknown_names,
-    several,
+    make_several_runs_error,
     split_words,
     warn_not_understood,
 )
@@ -263,7 +263,7 @@ def parse_lists(path: Path) -> Report:
     for row, stamp in zip(rows, _read_row_timestamps(rows, readings), strict=True):
         device = int(row["gpu"])
         # a GPU with a lower number begins the next round: pmon lists processes that change
-        number = rounds.count((device, row.get("pid")), begins=device < last)
+        number = rounds.count_round((device, row.get("pid")), begins=device < last)
         last = device
         moments.setdefault((number, device), (stamp, []))[1].append(row)
     for (number, device), (stamp, members) in moments.items():
@@ -321,7 +321,7 @@ def _read_list_rows(text: MonitorTextFile) -> list[dict[str, str]]:
             other_line = other_line or (text.line if rows else 0)
             text.set_aside_stray_line(line)
     if starts:
-        raise several(text.path, TOOL, starts)
+        raise make_several_runs_error(text.path, TOOL, starts)
     return rows
 
 

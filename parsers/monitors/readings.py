@@ -165,7 +165,7 @@ class DeviceReadings:
                 devices.append(device)
         return tuple(devices)
 
-    def summaries(self) -> list[Summary]:
+    def make_summaries(self) -> list[Summary]:
         """Return mean, least and largest of the other columns by device; how often each text
         stood in them."""
         devices = {device for device, _ in self._figures}
@@ -200,7 +200,7 @@ class DeviceReadings:
         is_known = self._is_zoned and not self.since_midnight
         return format_utc_iso(self.span[0]) if self.span and is_known else None
 
-    def gaps(self) -> list[Gap]:
+    def find_gaps(self) -> list[Gap]:
         """Return one if the times are none, and one for each quantity that is absent from the file
         or from some readings."""
         gaps = []
@@ -229,7 +229,7 @@ class DeviceReadings:
                 gaps.append(Gap(f"sample.{quantity}", state, f"printed instead: {printed}"))
         return gaps
 
-    def diagnostics(self) -> list[Diagnostic]:
+    def make_diagnostics(self) -> list[Diagnostic]:
         """Return what was assumed, which columns became figures, and how many readings are
         missing."""
         notes = []
@@ -256,7 +256,7 @@ class RoundCounter:
         self._number = -1
         self._seen: set[object] = set()
 
-    def count(self, device: object, *, begins: bool = False) -> int:
+    def count_round(self, device: object, *, begins: bool = False) -> int:
         """Return the number of the device's round, from 0; a device that the current round has
         begins another."""
         if begins or not self._seen or device in self._seen:
@@ -334,9 +334,9 @@ class MonitorTextFile(ToolTextFile):
             path=self.path,
             form=form,
             samples=readings.samples,
-            summaries=tuple(readings.summaries()),
-            gaps=(*gaps, *readings.gaps(), *unnamed, *_ONLY_SAMPLES),
-            diagnostics=(*notes, *readings.diagnostics(), *self.diagnostics(), *unknown),
+            summaries=tuple(readings.make_summaries()),
+            gaps=(*gaps, *readings.find_gaps(), *unnamed, *_ONLY_SAMPLES),
+            diagnostics=(*notes, *readings.make_diagnostics(), *self.make_diagnostics(), *unknown),
             started_at=readings.started_at,
             duration_ns=span[1] - span[0] if span else None,
             **fields,

@@ -21,9 +21,9 @@ from perfctl.parsers.common.numbers import (
     parse_number_fast,
     parse_unit,
     scale_printed_number,
-    to_base,
+    to_int_or_float,
 )
-from perfctl.parsers.ncu.advice import plain
+from perfctl.parsers.ncu.advice import format_rule_text
 from perfctl.parsers.ncu.facts import (
     CYCLES,
     KERNEL_FACTS,
@@ -36,7 +36,7 @@ from perfctl.parsers.ncu.facts import (
     make_device,
     make_kernel_fields,
 )
-from perfctl.parsers.ncu.log import gaps as log_gaps
+from perfctl.parsers.ncu.log import find_gaps as log_gaps
 from perfctl.parsers.ncu.log import make_diagnostics as log_diagnostics
 from perfctl.records.bulk import Metric, NumberedCounters
 from perfctl.records.report import (
@@ -142,14 +142,14 @@ class ReportBuilder:
     def add_rule_result(self, result: Advice) -> None:
         """Take in the result of a rule, its speedup in percent. One that says nothing is left
         out."""
-        text, speedup = plain(result.text or ""), result.estimated_speedup
+        text, speedup = format_rule_text(result.text or ""), result.estimated_speedup
         if text or speedup is not None:
             share = None
             if speedup is not None and 0 <= speedup <= 100:
                 share = round(speedup / 100, 12)
             self.advice.append(result._replace(text=text or None, estimated_speedup=share))
 
-    def report(
+    def make_report(
         self,
         form: str,
         log: SurroundingLines,
@@ -204,7 +204,7 @@ class ReportBuilder:
                 Summary(c.name, c.value, c.unit, c.text)
                 for c in (counters if self.is_summary else ())
             ),
-            gaps=(*self._gaps(kernels, facts), *log_gaps(log), *gaps),
+            gaps=(*self._find_gaps(kernels, facts), *log_gaps(log), *gaps),
             diagnostics=(*diagnostics, *notes),
             advice=tuple(self.advice),
             **fields,
@@ -229,7 +229,7 @@ class ReportBuilder:
         if value is None:
             return None, "not_available"
         if not isinstance(value, str):  # beyond 64 bits a float
-            return value if isinstance(value, float) else to_base(value), None
+            return value if isinstance(value, float) else to_int_or_float(value), None
         if not self._is_printed:
             return None, None
         try:
@@ -242,7 +242,7 @@ class ReportBuilder:
             return None, "not_available"
         return None, None if value.strip("0123456789.,+-") else "unreadable"
 
-    def _scale(self, metric: int, index: int) -> int | float | None:
+    def _scale_to_base_units(self, metric: int, index: int) -> int | float | None:
         """Return the number of a metric's value in base units."""
         scale, value, number = self._scales[metric], self._values[index], self._numbers[index]
         if scale == 1 or number is None:
@@ -258,7 +258,7 @@ class ReportBuilder:
             launches, metrics, values = (cells[first : first + CHUNK] for cells in self._cells)
             numbers = list(map(self._numbers.__getitem__, values))
             if is_scaled:
-                numbers = list(map(self._scale, metrics, values))
+                numbers = list(map(self._scale_to_base_units, metrics, values))
             texts: list[Value] = [None] * len(numbers)
             if None in numbers:
                 texts = [
@@ -278,7 +278,7 @@ class ReportBuilder:
         facts = [launch.identity.copy() for launch in self.launches]
         for launch, metric, value in zip(*self._cells, strict=True):
             if metric in names_of_facts and names_of_facts[metric] not in facts[launch]:
-                number: Value = self._scale(metric, value)
+                number: Value = self._scale_to_base_units(metric, value)
                 if number is None and value not in self._states:
                     number = self._values[value]
                 facts[launch][names_of_facts[metric]] = number
@@ -301,7 +301,7 @@ class ReportBuilder:
             **make_kernel_fields(facts),  # type: ignore[arg-type]
         )
 
-    def _gaps(self, kernels: list[Kernel], facts: list[Facts]) -> Iterator[Gap]:
+    def _find_gaps(self, kernels: list[Kernel], facts: list[Facts]) -> Iterator[Gap]:
         """Yield values without a number where one was expected, and what the launches lack."""
         _, metrics, values = self._cells
         names = [name for name, *_ in self._metrics]

@@ -96,7 +96,7 @@ def is_fact_or_flop_counter(metric: str, unit: str | None) -> bool:
     return metric in FACT_NAMES or is_flop_counter(metric)
 
 
-def is_whole(text: str) -> bool:
+def is_storable_integer_text(text: str) -> bool:
     """Return whether a cell is a whole number of a size that fits the store."""
     return text.isascii() and text.isdigit() and len(text) <= ID_DIGITS
 
@@ -109,9 +109,9 @@ def parse_launch_identity(cells: Mapping[str, str]) -> Facts:
         sizes = [size.strip() for size in text.strip().strip("()").split(",")]
         if name == "capability":
             facts[name] = text
-        elif len(sizes) == 3 and all(map(is_whole, sizes)):
+        elif len(sizes) == 3 and all(map(is_storable_integer_text, sizes)):
             facts |= {f"{name}_{axis}": int(sizes[index]) for index, axis in enumerate("xyz")}
-        elif is_whole(text):
+        elif is_storable_integer_text(text):
             facts[name] = int(text)
     return facts
 

@@ -121,7 +121,7 @@ def make_diagnostics(log: SurroundingLines) -> list[Diagnostic]:
     ]
 
 
-def gaps(log: SurroundingLines) -> list[Gap]:
+def find_gaps(log: SurroundingLines) -> list[Gap]:
     """Return kernels that ncu failed to profile, and rows that are cut off."""
     missing = []
     for (kind, text), count in log.tool_lines.items():

@@ -9,7 +9,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfctl.parsers.common.doubts import joined, several, warn_not_understood
+from perfctl.parsers.common.doubts import (
+    make_several_runs_error,
+    warn_joined_parts,
+    warn_not_understood,
+)
 from perfctl.parsers.common.lines import (
     LineReader,
     SurroundingLines,
@@ -77,9 +81,9 @@ def parse(path: Path) -> Report:
     log, builder = SurroundingLines(), ReportBuilder(path)
     with convert_os_errors(path, "ncu"), open_text(path) as read:
         reader = _TextReader(builder, LineReader(read, log), log)
-        reader.read()
+        reader.read_text()
     if reader.starts:
-        raise several(path, "ncu", reader.starts)
+        raise make_several_runs_error(path, "ncu", reader.starts)
     if not builder.launches:
         if log.tool_lines:
             raise ReportError(path, "ncu", *explain_missing_csv(log))
@@ -92,9 +96,9 @@ def parse(path: Path) -> Report:
     )
     notes = (
         *warn_not_understood({"parts": reader.unknown}),
-        *joined("the launches of further processes", [*reader.processes.values()][1:]),
+        *warn_joined_parts("the launches of further processes", [*reader.processes.values()][1:]),
     )
-    return builder.report(f"ncu console text, {kind}", log, notes=notes)
+    return builder.make_report(f"ncu console text, {kind}", log, notes=notes)
 
 
 class _TextReader:
@@ -114,7 +118,7 @@ class _TextReader:
         self._launch = -1
         self._section: str | None = None
 
-    def read(self) -> None:
+    def read_text(self) -> None:
         """Read the text to its end."""
         above = self._advance_line()
         while self._line:
@@ -143,7 +147,7 @@ class _TextReader:
         elif match := _SECTION.fullmatch(text):
             self._section = match[1].strip()
         elif (match := _STACK.fullmatch(text)) and is_below:
-            self._read_ranges(is_nested=bool(match[1]))
+            self._read_range_stack(is_nested=bool(match[1]))
         elif (match := _RULE.fullmatch(text)) and is_below:
             self._read_rule(*match.groups())
         elif is_whole and ", Context " in text and (match := _LAUNCH.fullmatch(text)):
@@ -179,7 +183,7 @@ class _TextReader:
         advice = split_off_speedup(" ".join(texts))
         self._builder.add_rule_result(Advice(self._launch, self._section or "", kind, *advice))
 
-    def _read_ranges(self, *, is_nested: bool) -> None:
+    def _read_range_stack(self, *, is_nested: bool) -> None:
         """Read the NVTX ranges around the launch: push/pop ranges if they nest, else start/end."""
         names = []
         while _OF_STACK.match(self._line) and not _SECTION.match(self._line):

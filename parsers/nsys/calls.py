@@ -66,7 +66,7 @@ def sum_api_calls(database: Database, ranges: RangeTable) -> list[ApiCall]:
         table: "nameId" if database.has(table, "nameId") else "textId" for table in OF_MPI
     }
     calls += _sum_calls_in_tables(database, "mpi", name_columns, strings.__getitem__)
-    rows = database.rows("ENUM_CUPTI_SYNC_TYPE", "id", "label")
+    rows = database.read_rows("ENUM_CUPTI_SYNC_TYPE", "id", "label")
     labels: dict[object, str] = {**SYNCS} | {number: str(label).lower() for number, label in rows}
 
     def name_sync_kind(number: object) -> str:
@@ -85,8 +85,8 @@ def _sum_calls_in_tables(
     """Sum the calls in these tables by name, longest first. ``tables``: table -> its column of
     numbers of names."""
     rows = " UNION ALL ".join(
-        f"SELECT {sql_integer(database.column(table, name))} AS name, "
-        f"{sql_integer(database.column(table, 'end'))} - {sql_integer('start')} AS length "
+        f"SELECT {sql_integer(database.column_or_null(table, name))} AS name, "
+        f"{sql_integer(database.column_or_null(table, 'end'))} - {sql_integer('start')} AS length "
         f"FROM {table} WHERE {condition}"
         for table, name in tables.items()
         if database.has(table, "start")

@@ -39,7 +39,7 @@ def iterate_integer_columns(
     """Yield the columns some rows at a time, in the order of the table; nothing without it."""
     if table not in database.tables:
         return
-    columns = [database.column(table, name) for name in names]
+    columns = [database.column_or_null(table, name) for name in names]
     values = ", ".join(
         f"CASE WHEN typeof({column}) = 'integer' THEN {column} ELSE {NULL} END"
         for column in columns

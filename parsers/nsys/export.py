@@ -94,7 +94,7 @@ def read_export(path: Path) -> Report:
         api_calls = calls.sum_api_calls(database, ranges)
         copied = sum(map(len, copies.values()))
         threads = work.threads | nsys_kernels.find_distinct_values(ranges.spans.thread)
-        gpu_times = work.gpu.times(is_known=database.is_nonempty_table(RUNTIME))
+        gpu_times = work.gpu.compute_sums_and_spans(is_known=database.is_nonempty_table(RUNTIME))
         has_metrics = database.is_nonempty_table(GPU_METRICS) and database.is_nonempty_table(
             METRIC_NAMES
         )
@@ -106,14 +106,14 @@ def read_export(path: Path) -> Report:
             else "nsys SQLite, without a schema version (up to 2021.3)",
             tool_version=version,
             devices=devices,
-            environment={**machine.environment(database), **operators.environment},
+            environment={**machine.read_environment(database), **operators.environment},
             kernels=nsys_kernels.read_kernels(path, database, kernels, ranges),
             copies=_read_copies(path, copies, ranges),
             ranges=ColumnRecords(Range, partial(ranges.iterate_range_columns, gpu_times)),
             samples=_read_samples(path) if has_metrics else (),
             summaries=tuple(_summarize_metrics_and_events(database, has_metrics=has_metrics)),
             api_calls=api_calls,
-            threads=machine.threads(database, threads),
+            threads=machine.read_thread_names(database, threads),
             ops=operators.ops,
             op_calls=calls.read_wait_calls(path, database, ranges),
             graph_launches=kernels.graphs,
@@ -130,7 +130,7 @@ def read_export(path: Path) -> Report:
                 *gaps.warn_unknown_tables_and_schema(database),
             ),
             started_at=machine.read_session_start(database),
-            duration_ns=machine.duration_ns(database),
+            duration_ns=machine.read_capture_duration_ns(database),
         )
 
 
@@ -157,7 +157,7 @@ def _summarize_metrics_and_events(database: Database, *, has_metrics: bool) -> I
                 (faults,) = query(f"SELECT sum(numberOfPageFaults) FROM {table}").fetchone()
                 yield Summary(name, faults, None)
                 name += ", groups"
-            yield Summary(name, database.count(table), None)
+            yield Summary(name, database.count_rows(table), None)
     if database.is_nonempty_table(GRAPH):
         launches, time = query(f"SELECT count(*), sum(end - start) FROM {GRAPH}").fetchone()
         yield Summary("CUDA graphs: launches recorded as one unit", launches, None)
@@ -168,7 +168,7 @@ def _read_operators(ranges: RangeTable, kernels: TableLaunches) -> OperatorShape
     if ranges.operators is not None:
         innermost = kernels.around.innermost
         launchers = innermost[innermost != NOBODY].tolist() if len(innermost) else None
-        return ranges.operators.collect(launchers)
+        return ranges.operators.collect_operators(launchers)
     has_layers = any(label.layer for label in ranges.labels)
     return OperatorShapes(
         gaps=() if has_layers else nsys_operators.find_missing_shapes(ranges.names)
@@ -180,10 +180,12 @@ def _read_copies(path: Path, layers: Mapping[str, Indices], ranges: RangeTable) 
     names = ranges.get_label_field("layer")
     with open_export(path) as database:
         kind_names: dict[object, str] = {"memset": "memset", **COPY_KINDS}
-        for number, label in database.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label"):  # since 3.0.0
+        for number, label in database.read_rows(
+            "ENUM_CUDA_MEMCPY_OPER", "id", "label"
+        ):  # since 3.0.0
             kind_names[number] = COPY_LABELS.get(str(label), str(label))
         # numbered in this order before 3.0.0, too
-        labels = database.rows("ENUM_CUDA_MEM_KIND", "id", "label") or enumerate(MEMORY_KINDS)
+        labels = database.read_rows("ENUM_CUDA_MEM_KIND", "id", "label") or enumerate(MEMORY_KINDS)
         kinds = {number: MEMORY_KINDS.get(str(label).lower()) for number, label in labels}
         for table in (MEMCPY, MEMSET):
             if table not in database.tables:

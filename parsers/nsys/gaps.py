@@ -13,7 +13,7 @@ from perfctl.parsers.common.doubts import (
     split_words,
     warn_not_understood,
 )
-from perfctl.parsers.common.sqlite import Database, check
+from perfctl.parsers.common.sqlite import Database, find_unreadable_columns
 from perfctl.parsers.nsys import calls, tables
 from perfctl.parsers.nsys.kernels import TableLaunches
 from perfctl.parsers.nsys.machine import read_nsys_and_schema_versions
@@ -93,7 +93,7 @@ def find_unreadable_parts(database: Database) -> tuple[Gap, ...]:
     """Return a gap for each column and table that cannot be read whole. Raises sqlite3.Error."""
     # nsys leaves out tables without rows, but for that of the strings
     always = {name: ALWAYS[name] for name in ALWAYS if name in {STRINGS, *database.tables}}
-    return tuple(check(database, CHECKED, always))
+    return tuple(find_unreadable_columns(database, CHECKED, always))
 
 
 def find_gaps(database: Database, ranges: RangeTable, kernels: TableLaunches) -> Iterator[Gap]:
@@ -291,7 +291,7 @@ def find_unread_tables(database: Database) -> Iterator[Gap]:
         if (
             table in BOOKKEEPING
             or table.startswith(BOOKKEEPING_FAMILIES)
-            or not (count := database.count(table))
+            or not (count := database.count_rows(table))
         ):
             continue
         rows = "1 row is" if count == 1 else f"{count:,} rows are"

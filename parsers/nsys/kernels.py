@@ -244,14 +244,14 @@ def _match_work_with_calls(
     process = work.process
     if calls.only_process is not None:  # then it can only be that one
         process = np.where(process == NULL, calls.only_process, process)
-    call = calls.calls.find(process, work.correlation)
+    call = calls.calls.find_call_index(process, work.correlation)
     enclosing = RangesAround(
         *(np.append(values, np.int32(NOBODY))[call] for values in calls.around)
     )
     captured = np.zeros(len(call), bool)
     gpu.add(enclosing.innermost, call, calls.spans, work.start, work.length)
     if created is not None:
-        layer = np.append(created.layers, NOBODY)[created.nodes.find(process, work.node)]
+        layer = np.append(created.layers, NOBODY)[created.nodes.find_call_index(process, work.node)]
         captured = layer != NOBODY
         of_layer = np.where(captured, layer, enclosing.layer).astype(np.int32)
         enclosing = enclosing._replace(layer=of_layer)
@@ -283,7 +283,7 @@ def _find_created_graph_nodes(database: Database, ranges: RangeTable) -> _Create
         copies = (first != NOBODY) & (copied[first] != 0)
         if not copies.any():
             break
-        above = nodes.find(processes[first[copies]], copied[first[copies]])
+        above = nodes.find_call_index(processes[first[copies]], copied[first[copies]])
         first[copies] = np.where(above == first[copies], NOBODY, above)
     else:
         first[copies] = NOBODY  # a circle
@@ -306,7 +306,7 @@ def _find_graph_launches(
     keys = np.stack([process, correlation])
     _, first, group = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     group = group.reshape(-1)
-    node = created.nodes.find(process, work.node[rows])
+    node = created.nodes.find_call_index(process, work.node[rows])
     matched = np.bincount(group, np.append(created.is_captured, False)[node]).astype(np.int64)
     kernels, untimed = np.bincount(group), np.bincount(group, length < 0) > 0
     steps = ranges.get_step_numbers()[enclosing.step[rows]]

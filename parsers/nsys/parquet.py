@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.sqlite import quoted
+from perfctl.parsers.common.sqlite import quote_sql_name
 from perfctl.parsers.nsys.tables import STRINGS, TOOL
 from perfctl.records.errors import ReportError
 
@@ -52,8 +52,8 @@ def _load_table_into_sqlite(connection: sqlite3.Connection, file: Path) -> None:
     schema, batches = _open_schema_and_batches(file)
     if not schema.names:
         return
-    table = quoted(file.stem)
-    columns = ", ".join(f"{quoted(field.name)} {_sql_type(field.type)}" for field in schema)
+    table = quote_sql_name(file.stem)
+    columns = ", ".join(f"{quote_sql_name(field.name)} {_sql_type(field.type)}" for field in schema)
     connection.execute(f"CREATE TABLE {table} ({columns})")
     insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(schema.names))})"
     for batch in batches:

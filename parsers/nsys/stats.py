@@ -13,7 +13,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.common.doubts import note_newer_version, repeated, several, warn_not_understood
+from perfctl.parsers.common.doubts import (
+    make_repeated_part_error,
+    make_several_runs_error,
+    note_newer_version,
+    warn_not_understood,
+)
 from perfctl.parsers.common.lines import SurroundingLines, convert_os_errors, read_beginning_and_end
 from perfctl.parsers.common.numbers import (
     AmbiguousNumberError,
@@ -354,9 +359,11 @@ def _refuse_several_runs(path: Path, survey: StatsSurvey) -> None:
         lines_and_names[section.report] = section.line, names | earlier_names
         recorded = 0
     if repeated_report:
-        raise repeated(path, TOOL, f"the report {repeated_report}", starts[0], starts)
+        raise make_repeated_part_error(
+            path, TOOL, f"the report {repeated_report}", starts[0], starts
+        )
     if starts:
-        raise several(path, TOOL, starts)
+        raise make_several_runs_error(path, TOOL, starts)
 
 
 def _find_gaps(survey: StatsSurvey, summaries: Sequence[Summary]) -> Iterator[Gap]:

@@ -122,16 +122,16 @@ def test_lines_with_one_beginning_are_taken_together_and_no_other_is(parts, bloc
         source = LineReader(io.StringIO(text, newline="\n").read, SurroundingLines())
         for line in source:
             found.append(line)
-            found += [f"a,{rest}\n" for rest in source.run("a,")]
-            assert not source.run("a,"), "all that are read are taken"
+            found += [f"a,{rest}\n" for rest in source.take_lines_with_prefix("a,")]
+            assert not source.take_lines_with_prefix("a,"), "all that are read are taken"
     assert "".join(found) == text
 
 
 def test_a_run_ends_at_the_first_line_that_begins_otherwise():
     source = LineReader(io.StringIO("a,1\na,2\na,\nb\na,3\na,4").read, SurroundingLines())
-    assert (next(source), source.run("a,")) == ("a,1\n", ["2", ""])
-    assert (source.run("a,"), next(source)) == ([], "b\n")
-    assert source.run("a,") == ["3"], "the last has no end, and may be cut off"
+    assert (next(source), source.take_lines_with_prefix("a,")) == ("a,1\n", ["2", ""])
+    assert (source.take_lines_with_prefix("a,"), next(source)) == ([], "b\n")
+    assert source.take_lines_with_prefix("a,") == ["3"], "the last has no end, and may be cut off"
     assert list(source) == ["a,4"]
 
 

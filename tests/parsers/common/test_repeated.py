@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError, parse
-from perfctl.parsers.common.doubts import SOURCE, SeveralRunsError, joined, repeated
+from perfctl.parsers.common.doubts import (
+    SOURCE,
+    SeveralRunsError,
+    make_repeated_part_error,
+    warn_joined_parts,
+)
 from perfctl.records.report import Diagnostic
 from tests.make.texts import (
     CONSOLE,
@@ -90,7 +95,7 @@ def test_what_other_processes_printed_is_one_run_and_a_warning_says_so(tmp_path,
 
 
 def test_the_place_to_split_at_is_told_in_the_commands_that_do_it():
-    error = repeated(Path("r.csv"), "nsys", "the table", 40)
+    error = make_repeated_part_error(Path("r.csv"), "nsys", "the table", 40)
     assert (
         error.reason
         == "the table appears twice (again at line 40); both together would double the totals"
@@ -111,5 +116,5 @@ def test_five_places_where_parts_begin_are_shown(lines, shown):
         f"tables begin at line {shown} and were read as one run. If they are separate runs, split "
         "the file there"
     )
-    assert joined("tables", lines) == (Diagnostic("warning", SOURCE, text),)
-    assert joined("tables", []) == ()
+    assert warn_joined_parts("tables", lines) == (Diagnostic("warning", SOURCE, text),)
+    assert warn_joined_parts("tables", []) == ()

@@ -11,7 +11,7 @@ import pytest
 
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common import sqlite
-from perfctl.parsers.common.sqlite import check
+from perfctl.parsers.common.sqlite import find_unreadable_columns
 from tests.make.nsys_sqlite import NsysBuilder, training_step
 
 SCHEMA = (
@@ -39,7 +39,10 @@ def said(path: Path, *statements: str) -> list[str]:
     with closing(sqlite.connect_read_only(path)) as connection:
         always = {"child": ("size", "share"), "parent": ("name",)}
         return [
-            gap.reason for gap in check(sqlite.Database(connection), ("child", "parent"), always)
+            gap.reason
+            for gap in find_unreadable_columns(
+                sqlite.Database(connection), ("child", "parent"), always
+            )
         ]
 
 

@@ -82,7 +82,7 @@ def test_a_column_that_a_database_lacks_is_null():
         assert list(tables.query_fields(COLUMNS, "SELECT * FROM {t}")) == [
             {"start": 5, "stream": None, "name": "mul", "bytes": None}
         ]
-        assert (tables.count("t"), tables.read("u")) == (1, [])
+        assert (tables.count_rows("t"), tables.read_table("u")) == (1, [])
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_a_span_without_an_end_or_without_length_encloses_nothing():
         span(20, 21),
     )
     assert found.parents == [-1, 2, 0, 4, 0]
-    assert [found.find(0, at) for at in (9, 10, 20)] == [0, 2, 4]
+    assert [found.find_innermost_span(0, at) for at in (9, 10, 20)] == [0, 2, 4]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def read(path: Path) -> tuple[list[Any], dict[str, Any]]:
     stream = TraceStream(path)
     events = [
         (event.name, msgspec.json.decode(event.args))
-        for block in stream.blocks()
+        for block in stream.iterate_event_blocks()
         for event in block
     ]
     others = {key: value for key, value in stream.metadata.items() if key != "traceEvents"}
@@ -92,7 +92,9 @@ def test_every_event_and_member_comes_out_wherever_the_blocks_are_cut(
 def test_times_keep_their_nanoseconds_where_floats_do_not(tmp_path):
     times = ("4348661288164.763", "1623143089861123.457", "5", "-0.5", "1e3", "1e999")
     events = ", ".join(f'{{"ts": {time}}}' for time in times)
-    (block,) = TraceStream(put(tmp_path / "x.json", f'{{"traceEvents": [{events}]}}')).blocks()
+    (block,) = TraceStream(
+        put(tmp_path / "x.json", f'{{"traceEvents": [{events}]}}')
+    ).iterate_event_blocks()
     assert [kineto_stream.parse_microseconds_as_ns(event.ts) for event in block] == [
         4348661288164763,
         1623143089861123457,
@@ -116,7 +118,7 @@ def test_a_large_file_needs_little_memory(tmp_path, monkeypatch):
     path = put(tmp_path / "x.json", text)
     tracemalloc.start()
     count = 0
-    for block in TraceStream(path).blocks():
+    for block in TraceStream(path).iterate_event_blocks():
         count += len(block)
         block.clear()
     peak = tracemalloc.get_traced_memory()[1]
@@ -272,7 +274,7 @@ def test_what_old_traces_need_is_put_right_wherever_the_blocks_are_cut(tmp_path,
     for chunk in range(1, len(args) + 40, 3):
         cut_small(monkeypatch, chunk)
         stream = TraceStream(path)
-        events = [item for block in stream.blocks() for item in block]
+        events = [item for block in stream.iterate_event_blocks() for item in block]
         assert msgspec.json.decode(events[0].args) == right, chunk
         assert (events[1].name, stream.metadata["end"]) == ("a\x01b\\c", None)
         assert stream.repaired
@@ -281,7 +283,9 @@ def test_what_old_traces_need_is_put_right_wherever_the_blocks_are_cut(tmp_path,
 def test_a_file_that_needs_nothing_is_not_called_repaired(tmp_path):
     text = r'{"traceEvents": [{"name": "inf, nan \\ \u00e9"}]}'
     stream = TraceStream(put(tmp_path / "x.json", text))
-    assert [event.name for block in stream.blocks() for event in block] == ["inf, nan \\ \u00e9"]
+    assert [event.name for block in stream.iterate_event_blocks() for event in block] == [
+        "inf, nan \\ \u00e9"
+    ]
     assert not stream.repaired
 
 

@@ -11,7 +11,7 @@ from perfctl import parsers
 from perfctl.parsers import ReportError, nvprof, parse, reports
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
-from perfctl.parsers.ncu.advice import percent, plain
+from perfctl.parsers.ncu.advice import format_rule_text, parse_percent
 from perfctl.parsers.ncu.facts import CYCLES, is_flop_counter
 from perfctl.parsers.nsys import stats
 from perfctl.records.report import Report
@@ -195,11 +195,11 @@ def test_what_is_rounded_or_not_understood_is_a_note(case, text):
     ],
 )
 def test_links_in_a_text_read_as_ncu_prints_them(text, shown):
-    assert plain(text) == shown
+    assert format_rule_text(text) == shown
 
 
 def test_a_percentage_has_a_point_or_a_comma():
-    assert [percent(text) for text in ("47.2", "4,206", "100", "", "1,2,3", "nan%")] == [
+    assert [parse_percent(text) for text in ("47.2", "4,206", "100", "", "1,2,3", "nan%")] == [
         47.2,
         4.206,
         100,

@@ -75,7 +75,11 @@ def test_columns_and_names_are_found_by_name_alone():
         and not found.has("t", "id", "nowhere")
         and not found.has("u")
     )
-    names = [found.column("t", "start"), found.column("t", "nowhere"), found.column("u", "id")]
+    names = [
+        found.column_or_null("t", "start"),
+        found.column_or_null("t", "nowhere"),
+        found.column_or_null("u", "id"),
+    ]
     assert names == ["start", "NULL", "NULL"]
     assert (
         found.is_nonempty_table("t"),
@@ -87,8 +91,8 @@ def test_columns_and_names_are_found_by_name_alone():
         False,
         True,
     ]
-    assert found.pairs("u") == {}
-    assert found.rows("t", "start", "nowhere") == [(None, None)] * 2
+    assert found.read_name_value_table("u") == {}
+    assert found.read_rows("t", "start", "nowhere") == [(None, None)] * 2
 
 
 def test_a_string_is_looked_up_by_a_number_and_remembered():
@@ -105,7 +109,7 @@ def test_a_string_is_looked_up_by_a_number_and_remembered():
 
 def test_a_table_that_is_not_there_is_empty():
     assert list(iterate_integer_columns(database([]), "u", "a", "b")) == []
-    assert database([]).rows("u", "a") == []
+    assert database([]).read_rows("u", "a") == []
 
 
 def test_only_rows_that_fulfil_the_condition_are_read():

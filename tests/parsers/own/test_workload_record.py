@@ -12,7 +12,7 @@ import pytest
 from perfctl import parsers
 from perfctl.parsers import ReportError
 from perfctl.parsers.own import samples, workload_record
-from perfctl.parsers.own.json import typed
+from perfctl.parsers.own.json import make_checked_record
 from perfctl.parsers.own.workload_record import parse, sniff
 from perfctl.records.paper import OpShape, parse_op_shape
 from perfctl.records.report import Step
@@ -151,7 +151,7 @@ def row(**changed: object) -> dict[str, object]:
     ],
 )
 def test_a_whole_row_is_its_record_and_a_whole_number_may_stand_for_a_float(changed):
-    assert typed(Step, row(**changed)) == Step(**row(**changed))  # type: ignore[arg-type]
+    assert make_checked_record(Step, row(**changed)) == Step(**row(**changed))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_whole_row_is_its_record_and_a_whole_number_may_stand_for_a_float(chan
 )
 def test_a_field_of_another_type_is_named_with_what_stands_in_it(changed, error, said):
     with pytest.raises(error, match=re.escape(said)):
-        typed(Step, row(**changed))
+        make_checked_record(Step, row(**changed))
 
 
 # samples.csv, which perfctl writes next to a run: broken files
