@@ -11,16 +11,13 @@ or calls.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Integers = npt.NDArray[np.int64]
-    Flags = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 NEVER = 2**63 - 1
 """The end of a range that never ended."""
@@ -34,8 +31,7 @@ _SPARSE = 8
 """Ids are looked up in a table while it has at most this many places for each of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpanArrays:
+class SpanArrays(NamedTuple):
     """Ranges or launch calls, one per element; arrays of int64 of equal length."""
 
     process: Integers
@@ -47,30 +43,25 @@ class SpanArrays:
     end: Integers
     """ns; NEVER for a range that never ended."""
 
-    def take(self, index: Integers) -> SpanArrays:
+    def take(self, index: npt.NDArray[Any]) -> SpanArrays:
         """Return the spans at ``index``, in its order; a negative index gives a span of
         no thread."""
         if not len(self.start):
             nobody, zero = np.full(len(index), NOBODY), np.zeros(len(index), np.int64)
             return SpanArrays(nobody, nobody, zero, zero)
-        is_known = index >= 0
-        process = np.where(is_known, self.process[index], NOBODY)
-        return SpanArrays(
-            process,
-            np.where(is_known, self.thread[index], NOBODY),
-            self.start[index],
-            self.end[index],
+        process, thread = (
+            np.where(index >= 0, ids[index], NOBODY) for ids in (self.process, self.thread)
         )
+        return SpanArrays(process, thread, self.start[index], self.end[index])
 
 
-@dataclass(frozen=True, slots=True)
-class EnclosingRanges:
+class EnclosingRanges(NamedTuple):
     """For every call: the number of the range, NOBODY where there is none."""
 
-    innermost: Integers
-    layer: Integers
+    innermost: npt.NDArray[Any]
+    layer: npt.NDArray[Any]
     """Innermost range that names a layer; other ranges may lie between it and the call."""
-    step: Integers
+    step: npt.NDArray[Any]
     """By time (see ``_find_in_time``) where the call's own thread has none."""
 
 

@@ -6,7 +6,7 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,8 +20,7 @@ _A_DATE = 946_684_800 * 10**9
 """1 January 2000, in ns: a reading before it has no date."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunInFile:
+class RunInFile(NamedTuple):
     """One of the runs that a file holds: its report, or else why it has none."""
 
     number: int

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from perfctl.parsers.attribution import NOBODY
+from perfctl.parsers.attribution import NOBODY, Integers
 from perfctl.parsers.common.sqlite import COPY_KINDS, Database, sql_integer
 from perfctl.parsers.nsys import calls, gaps, machine
 from perfctl.parsers.nsys import kernels as nsys_kernels
@@ -37,9 +36,6 @@ from perfctl.parsers.operators import OperatorShapes
 from perfctl.records.bulk import ColumnRecords
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Range, Report, Sample, Summary
-
-if TYPE_CHECKING:
-    from perfctl.parsers.nsys.kernels import Indices
 
 SAMPLES = f"""
 SELECT timestamp,
@@ -175,7 +171,7 @@ def _read_operators(ranges: RangeTable, kernels: TableLaunches) -> OperatorShape
     )
 
 
-def _read_copies(path: Path, layers: Mapping[str, Indices], ranges: RangeTable) -> Iterator[Copy]:
+def _read_copies(path: Path, layers: Mapping[str, Integers], ranges: RangeTable) -> Iterator[Copy]:
     """Yield copies, then memsets. ``layers``: for each row of a table, the range of its layer."""
     names = ranges.get_label_field("layer")
     with open_export(path) as database:

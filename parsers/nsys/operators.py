@@ -18,7 +18,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from perfctl.parsers.operators import (
@@ -58,8 +57,7 @@ class _OperatorText(NamedTuple):
     is_function: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorRanges:
+class OperatorRanges(NamedTuple):
     """Which ranges name a row, and what the operators are."""
 
     rows: OperatorRows

@@ -9,13 +9,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from perfctl.parsers.attribution import NEVER, NOBODY, IntervalNest, RangeAttribution, SpanArrays
+from perfctl.parsers.attribution import (
+    NEVER,
+    NOBODY,
+    Flags,
+    Integers,
+    IntervalNest,
+    RangeAttribution,
+    SpanArrays,
+)
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import operators as nsys_operators
 from perfctl.parsers.nsys.columns import NULL, read_integer_columns, refuse_null_values
@@ -23,13 +31,8 @@ from perfctl.parsers.nsys.operators import OperatorRanges
 from perfctl.parsers.nsys.tables import NVTX, STRINGS
 from perfctl.records.ranges import RangeName, parse_range_name
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from perfctl.parsers.attribution import Flags, Integers
-
-    Objects = npt.NDArray[np.object_]
-    Times = tuple[list[int | None], list[int | None]]
+Objects = npt.NDArray[np.object_]
+Times = tuple[list[int | None], list[int | None]]
 
 MARK, PUSH_POP, START_END, DOMAIN_CREATE = 34, 59, 60, 75
 KINDS = {MARK: "mark", PUSH_POP: "push_pop", START_END: "start_end"}
@@ -39,8 +42,7 @@ PROCESS_BITS = ~0xFFFFFF
 CHUNK = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class RangeTable:
+class RangeTable(NamedTuple):
     """All ranges and marks in order of start, outer before inner; arrays of one element a range."""
 
     spans: SpanArrays
