@@ -57,6 +57,10 @@ class SurroundingLines:
     tool_lines: Tally[tuple[str, str]] = field(default_factory=Tally)
     """(PROF, ERROR or WARNING; text) -> how often, in order of first appearance."""
     cut_rows: int = 0
+    broken_rows: int = 0
+    """Rows that do not fit their table, of nsys stats."""
+    unended: int = 0
+    """Tables of nsys stats at whose last row the file ends without a line end."""
     null_lines: int = 0
     """Lines with NUL bytes, which text has none of."""
     has_no_units: bool = False

@@ -53,7 +53,6 @@ from perfctl.parsers.nsys.stats_tables import (
     ReportNote,
     StatsColumn,
     TableStart,
-    UnreadParts,
     read_file_events,
     scan_tables_and_notes,
 )
@@ -137,7 +136,7 @@ class ReportSection:
 class StatsSurvey:
     """Results of the first pass over the file."""
 
-    trouble: UnreadParts = field(default_factory=UnreadParts)
+    log: SurroundingLines = field(default_factory=SurroundingLines)
     evidence: DecimalStyleEvidence = field(default_factory=DecimalStyleEvidence)
     sections: list[ReportSection] = field(default_factory=list)
     notes: dict[ReportNote, None] = field(default_factory=dict)
@@ -183,9 +182,7 @@ def sniff(path: Path, head: bytes) -> bool:
     output, at the end."""
     for text in read_beginning_and_end(path, head):
         lines = io.StringIO(text.replace("\r", "\n").lstrip("\ufeff"))
-        for event in scan_tables_and_notes(
-            LineSource(lines, SurroundingLines()), "", UnreadParts()
-        ):
+        for event in scan_tables_and_notes(LineSource(lines, SurroundingLines()), ""):
             # other tools write CSV with such columns, but without units
             if isinstance(event, TableStart):
                 is_sure = event.form != "CSV" or any(column.unit.name for column in event.columns)
@@ -201,18 +198,16 @@ def parse(path: Path) -> Report:
     why there is none, and, naming the lines, when it holds several runs."""
     with convert_os_errors(path, TOOL):
         survey = _survey_file(path)
-    has_reason = any(note.kind in ("skipped", "empty") for note in survey.notes)
-    if not survey.tables and not has_reason:
-        errors = (note.text for note in survey.notes if note.kind == "error")
-        error = next(errors, None)
-        reason = f"nsys stats stopped with an error: {error}" if error is not None else None
-        command = "nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT"
-        raise ReportError(
-            path,
-            TOOL,
-            reason or "it contains no complete table of nsys stats",
-            f"Run '{command}' again, or pass the report itself",
+    if not survey.tables and not any(note.kind in ("skipped", "empty") for note in survey.notes):
+        errors = (
+            f"nsys stats stopped with an error: {note.text}"
+            for note in survey.notes
+            if note.kind == "error"
         )
+        reason = next(errors, "it contains no complete table of nsys stats")
+        command = "nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT"
+        remedy = f"Run '{command}' again, or pass the report itself"
+        raise ReportError(path, TOOL, reason, remedy)
     operations, summaries = _read_operations_and_summaries(survey)
     _refuse_several_runs(path, survey)
     style = survey.style
@@ -258,7 +253,7 @@ def _survey_file(path: Path) -> StatsSurvey:
     section = ReportSection(0, None)
     figures: list[int] = []
     device_at, source = 0, ""
-    for event in read_file_events(path, survey.trouble):
+    for event in read_file_events(path, survey.log):
         if isinstance(event, list):
             for index in figures:
                 survey.evidence.add(event[index])
@@ -314,7 +309,7 @@ def _read_operations_and_summaries(survey: StatsSurvey) -> tuple[list[Operation]
                 if is_kernel_sum and None not in (row["mean_ns"], row["calls"]):
                     row["time_ns"] = round(row["mean_ns"] * row["calls"])
                 if min(row["calls"] or 0, row["time_ns"] or 0) < 0:
-                    survey.trouble.rows += 1
+                    survey.log.broken_rows += 1
                     continue
                 operation = make_summed_operation(KERNEL_SUM if is_kernel_sum else report, row)
             operations += [operation] if operation else []
@@ -328,7 +323,7 @@ def _iterate_trace_rows(
     """Yield the rows of one trace."""
     table: RowReader | None = None
     with convert_os_errors(path, TOOL, reason="it is no longer readable"):
-        for event in read_file_events(path, UnreadParts()):
+        for event in read_file_events(path, SurroundingLines()):
             if isinstance(event, TableStart):
                 has_names = any(column.label in NAMES for column in event.columns)
                 is_it = event.report == report and has_names
@@ -401,11 +396,11 @@ def _find_gaps(survey: StatsSurvey, summaries: Sequence[Summary]) -> Iterator[Ga
         if report == UNKNOWN or report not in REPORTS:
             consequence = "so perfctl stores its values as summaries"
             yield Gap("operation", "not_available", f"{reason}, {consequence}")
-    if broken := survey.trouble.rows + survey.trouble.log.cut_rows:
+    if broken := survey.log.broken_rows + survey.log.cut_rows:
         yield Gap("operation", "unreadable", f"{broken} rows of the tables are truncated or broken")
-    if holes := survey.trouble.log.describe_nul_lines():
+    if holes := survey.log.describe_nul_lines():
         yield Gap("operation", "unreadable", holes)
-    if survey.trouble.unended:
+    if survey.log.unended:
         reason = "the last line has no line end, so the last name may be truncated"
         yield Gap("operation.name", "ambiguous", reason)
 
@@ -423,8 +418,8 @@ def _find_unread_figures(survey: StatsSurvey, summaries: Sequence[Summary]) -> I
         reason = "nsys stats rounds sizes to MB by default: use '--format csv:mem=B'"
         few = f"sizes with fewer than three digits were skipped; {reason}"
         yield Gap("copy.bytes", "not_available", few)
-        yield Gap("kernel.static_shared_bytes", "not_available", reason)
-        yield Gap("kernel.dynamic_shared_bytes", "not_available", reason)
+        for name in ("static", "dynamic"):
+            yield Gap(f"kernel.{name}_shared_bytes", "not_available", reason)
     texts = [summary.text for summary in summaries if summary.value is None and summary.text]
     clipped = sum(text.endswith("…") for text in texts)
     rounded = sum(not text.strip("0.,") for text in texts)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from perfctl.parsers import ReportError
 from perfctl.parsers.common.lines import SurroundingLines
 from perfctl.parsers.nsys import stats
-from perfctl.parsers.nsys.stats_tables import LineSource, UnreadParts, read_json_rows
+from perfctl.parsers.nsys.stats_tables import LineSource, read_json_rows
 from tests.make.nsys_stats import box_table, column_table, csv_table, processing
 from tests.parsers.cuts import cuts
 
@@ -127,9 +127,9 @@ def test_a_large_trace_is_read_in_little_memory_and_as_often_as_asked(tmp_path):
 
 def read_array(lines: list[str]) -> tuple[list[dict[str, str]], int]:
     """The objects of an array, and whether it is broken."""
-    source, trouble = LineSource(iter(lines), SurroundingLines()), UnreadParts()
+    source = LineSource(iter(lines), SurroundingLines())
     source.read()
-    return list(read_json_rows(source, trouble)), trouble.rows
+    return list(read_json_rows(source)), source.log.broken_rows
 
 
 def test_an_object_that_never_ends_is_given_up_with_bounded_memory():
@@ -141,11 +141,10 @@ def test_an_object_that_never_ends_is_given_up_with_bounded_memory():
             read.append(line)
             yield '{"a": "' + "x" * (1 << 16) + "\n"
 
-    trouble = UnreadParts()
     source = LineSource(lines(), SurroundingLines())
     source.read()
-    assert list(read_json_rows(source, trouble)) == [{"b": "1"}]
-    assert (len(read), trouble.rows) == (16, 1)
+    assert list(read_json_rows(source)) == [{"b": "1"}]
+    assert (len(read), source.log.broken_rows) == (16, 1)
 
 
 @given(
