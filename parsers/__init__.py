@@ -397,10 +397,9 @@ def find_graph_capture_traces(folder: Path) -> list[Path]:
 
     if not (folder / DETAILS).is_file():
         return []
-    paths: list[Path] = import_module(
-        "perfctl.parsers.kineto.captures"
-    ).list_capture_traces_in_folder(folder)
-    return paths
+    from perfctl.parsers.kineto.captures import list_capture_traces_in_folder
+
+    return list_capture_traces_in_folder(folder)
 
 
 def find_leading_file(path: Path) -> Path:
