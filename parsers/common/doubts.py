@@ -31,14 +31,15 @@ def warn_not_understood(
         kind: list(map(_shorten_name, dict.fromkeys(names)))
         for kind, names in names_by_kind.items()
     }
-    parts = [f"{kind} {_list_first_names(names)}" for kind, names in distinct.items() if names]
+    parts = [f"{kind} {list_first_names(names)}" for kind, names in distinct.items() if names]
     text = f"not understood and {effect}: {'; '.join(parts)}"
     return (Diagnostic("warning", SOURCE, text),) if parts else ()
 
 
-def _list_first_names(names: Sequence[str]) -> str:
-    left_out = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + left_out
+def list_first_names(names: Sequence[str], most: int = SHOWN) -> str:
+    """Return the first names, and how many more there are."""
+    left_out = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + left_out
 
 
 def list_unknown_names(names: Iterable[str], *lists: Collection[str]) -> list[str]:
@@ -143,6 +144,6 @@ def warn_missing_numbers(
         return ()
     total = sum(map(len, lost))
     stretches = [f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in lost]
-    text = f"{subject} {_list_first_names(stretches)} {'are' if total > 1 else 'is'} missing"
+    text = f"{subject} {list_first_names(stretches)} {'are' if total > 1 else 'is'} missing"
     text += f" ({total:,} in all): {reason}" if len(lost) > 1 else f": {reason}"
     return (Diagnostic("warning" if total < len(distinct) else "info", SOURCE, text),)
