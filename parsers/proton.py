@@ -75,7 +75,7 @@ def parse(path: Path) -> Report:
     if not roots:
         raise ReportError(path, TOOL, "it contains no call tree of Proton", _REMEDY)
     nodes = [node for root in roots for node in _walk_tree(root, (), path)]
-    operations = _sum_kernels(nodes)
+    operations = list(_sum_kernels(nodes))
     names = {name for node in nodes for name in node.metrics}
     other_metrics = sorted(name for name in names if name not in _KNOWN and not _FLOPS.match(name))
     text = f"other metrics of scopes, stored as summary values: {', '.join(other_metrics)}"
@@ -117,22 +117,20 @@ def _walk_tree(
         yield from _walk_tree(child, here, file, flops if has_one_kernel else None)
 
 
-def _sum_kernels(nodes: list[TreeNode]) -> list[Operation]:
-    """Return one for each kernel name: launches, time, and FLOPs if all of its launches have
+def _sum_kernels(nodes: list[TreeNode]) -> Iterator[Operation]:
+    """Yield one for each kernel name: launches, time, and FLOPs if all of its launches have
     them stated."""
     kernels: dict[str, list[TreeNode]] = {}
     for node in nodes:
         if node.is_kernel:
             kernels.setdefault(node.path[-1], []).append(node)
-    operations = []
     for name, launches in kernels.items():
         stated = [node.flops for node in launches]
         flops = None if None in stated else round(sum(filter(None, stated)))
         calls, time = (
             round(sum(node.get_metric(key) for node in launches)) for key in (COUNT, TIME)
         )
-        operations.append(Operation(name, "kernel", calls, None, None, time, None, flops))
-    return operations
+        yield Operation(name, "kernel", calls, None, None, time, None, flops)
 
 
 def _summarize_scopes(nodes: list[TreeNode]) -> Iterator[Summary]:

@@ -247,17 +247,15 @@ class ToolTextFile:
                 "".join(c if c.isprintable() else "?" for c in line.strip()[:_SHOWN])
             )
 
-    def make_diagnostics(self) -> list[Diagnostic]:
+    def make_diagnostics(self) -> Iterator[Diagnostic]:
         """What was left out."""
-        notes = []
         if count := self._stray_count:
             examples = "; ".join(f"'{line}'" for line in self._strays)
             text = f"{count} of {max(self.line, count)} lines are not samples, such as {examples}"
-            notes.append(Diagnostic("info", "perfctl", text))
+            yield Diagnostic("info", "perfctl", text)
         if count := self._log.cut_rows:
             text = f"{count} lines longer than 4 million characters were skipped"
-            notes.append(Diagnostic("warning", "perfctl", text))
-        return notes
+            yield Diagnostic("warning", "perfctl", text)
 
 
 @lru_cache(maxsize=2)

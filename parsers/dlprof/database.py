@@ -136,7 +136,7 @@ def _read_report(path: Path, tables: NamedTables) -> Report:
         environment=environment | _read_first_row(tables, "read_only_model_config"),
         kernels=kernels,
         copies=list(_read_copies(tables)),
-        operations=make_operations(operations),
+        operations=list(make_operations(operations)),
         steps=tuple(_read_steps(tables)),
         summaries=(
             *figures,

@@ -171,7 +171,7 @@ def parse_table(path: Path) -> Report:
         notes=[Diagnostic("info", "perfctl", rounded)],
         unknown=warn_not_understood({"parts": tables.unknown}),
         tool_version=versions.get("smi"),
-        devices=readings.make_devices(facts),
+        devices=tuple(readings.make_devices(facts)),
         environment={key: versions[name] for key, name in _ENVIRONMENT.items() if name in versions},
     )
     return report if tables.number > 0 else replace(report, duration_ns=None)

@@ -84,7 +84,7 @@ def parse(path: Path) -> Report:
     return text.make_report(
         "nvidia-smi -q",
         readings,
-        devices=readings.make_devices(names),
+        devices=tuple(readings.make_devices(names)),
         environment=environment,
     )
 

@@ -247,7 +247,7 @@ def parse(path: Path) -> Report:
         gaps,
         notes=(*notes, *describe_assumptions(rows, way)),
         unknown=warn_unknown_units(first),
-        devices=readings.make_devices(facts),
+        devices=tuple(readings.make_devices(facts)),
         environment={"driver_version": drivers.pop()} if len(drivers) == 1 else {},
     )
 
@@ -260,7 +260,7 @@ def read_rows_with_layouts(text: MonitorTextFile) -> tuple[list[QueryRow], list[
     if not rows:
         reason = "the header has no complete row below it"
         raise ReportError(text.path, TOOL, reason, "Run nvidia-smi longer")
-    if starts := find_starts_of_logs(rows):
+    if starts := list(find_starts_of_logs(rows)):
         raise make_several_runs_error(text.path, TOOL, starts)
     notes: list[Diagnostic] = []
     layout = next((row.layout for row in rows if row.layout.columns), _NO_LAYOUT)
@@ -299,24 +299,22 @@ def iterate_rows(text: MonitorTextFile) -> Iterator[QueryRow]:
                 text.set_aside_stray_line(line)
 
 
-def find_starts_of_logs(rows: list[QueryRow]) -> list[int]:
-    """Return the lines at which other logs begin: with a header below a program's output or of
+def find_starts_of_logs(rows: list[QueryRow]) -> Iterator[int]:
+    """Yield the lines at which other logs begin: with a header below a program's output or of
     other columns, where the log before reads its GPUs again and again below one header or date.
     One header for each reading is what a loop prints that starts nvidia-smi each time."""
-    starts: list[int] = []
     rolls = False
     gpus: set[tuple[object, ...]] = set()
     for row in rows:
         if row.begun:
             if rolls:
-                starts.append(row.begun)
+                yield row.begun
             rolls = False
             gpus.clear()
         if row.layout.columns and not rolls:
             gpu = (row.round, *map(row.first_cell_of, _ORDINALS), row.first_cell_of(*_BUS_COLUMN))
             rolls = gpu in gpus
             gpus.add(gpu)
-    return starts
 
 
 def infer_layout_without_header(

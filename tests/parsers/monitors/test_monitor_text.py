@@ -82,11 +82,11 @@ def test_the_command_that_stands_in_a_log_states_the_time_between_readings(
 
 def test_five_strays_are_shown_and_all_are_counted(tmp_path):
     text = MonitorTextFile(tmp_path / "log.txt", "nvidia-smi")
-    assert text.make_diagnostics() == []
+    assert list(text.make_diagnostics()) == []
     for line in ("  one\t2 ", "x" * 161, "b\0ad", "four", "five", "six"):
         text.set_aside_stray_line(line)
     shown = f"'one?2'; '{'x' * 160}'; 'b?ad'; 'four'; 'five'"
-    assert text.make_diagnostics() == [
+    assert list(text.make_diagnostics()) == [
         Diagnostic("info", "perfctl", f"6 of 6 lines are not samples, such as {shown}")
     ]
 
@@ -96,7 +96,7 @@ def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_pa
     text = MonitorTextFile(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a ", "", "c"]
     assert text.ends_whole
-    assert "1 of 4 lines are not samples, such as 'b?'" in text.make_diagnostics()[0].text
+    assert "1 of 4 lines are not samples, such as 'b?'" in next(text.make_diagnostics()).text
     (tmp_path / "log.txt").write_bytes(b"a\nb")
     text = MonitorTextFile(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a", "b"]

@@ -119,7 +119,7 @@ def test_a_gap_shows_the_three_most_frequent_texts_and_absent_columns_say_so():
 
 def test_figures_are_mean_least_and_largest_in_the_unit_of_the_first_number():
     found = taken(*([(FAN, text)] for text in ("40", "30", "55", "[N/A]", "3 W", "", "31")))
-    assert found.make_summaries() == [
+    assert list(found.make_summaries()) == [
         Summary("fan.speed mean", 39.0, "%"),
         Summary("fan.speed min", 30, "%"),
         Summary("fan.speed max", 55, "%"),
@@ -133,7 +133,7 @@ def test_figures_are_mean_least_and_largest_in_the_unit_of_the_first_number():
     "name", ["clocks_throttle_reasons.active", "gpu_uuid", "gpu_serial", "vbios_version", "pid"]
 )
 def test_numbers_that_are_codes_are_counted_and_not_averaged(name):
-    assert taken([(FieldColumn(name), "4")], [(FieldColumn(name), "8")]).make_summaries() == [
+    assert list(taken([(FieldColumn(name), "4")], [(FieldColumn(name), "8")]).make_summaries()) == [
         Summary(f"{name}: 4", 1.0, "reading"),
         Summary(f"{name}: 8", 1.0, "reading"),
     ]
