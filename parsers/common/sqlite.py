@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from perfctl.parsers.common.doubts import list_unknown_names
 from perfctl.parsers.common.tables import FieldColumn as Field
 from perfctl.parsers.common.tables import RowReader
 from perfctl.records.errors import ReportError, convert_os_errors
@@ -90,16 +91,33 @@ class Database:
         """Return whether there is such a table, with all of these columns."""
         return table in self.tables and self.tables[table].issuperset(columns)
 
-    def is_nonempty_table(self, table: str) -> bool:
-        """Return whether the table exists and has rows (``--lazy=false`` exports empty
-        tables too)."""
-        return table in self.tables and self.has_row_or_value(table)
-
-    def has_row_or_value(self, table: str, *columns: str) -> bool:
-        """Return whether the table, of any name, has a row, or one of the columns a value."""
+    def has_values(self, table: str, *columns: str) -> bool:
+        """Return whether the table exists and has a row (``--lazy=false`` exports empty tables
+        too), or one of these columns a value."""
         values = " OR ".join(f"{quote_sql_name(column)} IS NOT NULL" for column in columns)
         query = f"SELECT 1 FROM {quote_sql_name(table)} WHERE {values or 'TRUE'} LIMIT 1"
-        return self.connection.execute(query).fetchone() is not None
+        return self.has(table, *columns) and self.connection.execute(query).fetchone() is not None
+
+    def find_unknown_parts(
+        self,
+        columns: Mapping[str, Collection[str]],
+        tables: Collection[str],
+        families: tuple[str, ...] = (),
+    ) -> dict[str, list[str]]:
+        """Return tables and columns that hold data and are in no list. ``columns``: table -> its
+        known columns; ``tables`` and ``families``: other known tables, and how they begin."""
+        unknown = list_unknown_names(self.tables, columns, tables)
+        unknown_columns = [
+            (table, name)
+            for table, known in columns.items()
+            for name in list_unknown_names(sorted(self.tables.get(table, ())), known)
+        ]
+        return {
+            "tables": [
+                name for name in unknown if not name.startswith(families) and self.has_values(name)
+            ],
+            "columns": [".".join(pair) for pair in unknown_columns if self.has_values(*pair)],
+        }
 
     def count_rows(self, table: str) -> int:
         """Return how many rows the table, of any name, has."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.common.doubts import (
-    list_unknown_names,
     note_newer_version,
     warn_not_understood,
 )
@@ -46,7 +45,6 @@ from perfctl.records.errors import ReportError
 from perfctl.records.report import (
     Copy,
     Device,
-    Diagnostic,
     Gap,
     Kernel,
     Report,
@@ -152,7 +150,9 @@ def _read_report(path: Path, tables: NamedTables) -> Report:
                     f"SELECT * FROM {_sql_last_rows('expert_systems_feedback')}"
                 )
             ),
-            *_warn_unknown_tables_and_columns(tables.database),
+            *warn_not_understood(
+                tables.database.find_unknown_parts(KNOWN["tables"], KNOWN["other_tables"])
+            ),
             *note_newer_version("DLProf", version, NEWEST),
         ),
         duration_ns=None if wall is None else int(wall),
@@ -368,18 +368,3 @@ def _find_gaps(database: Database, kernels: list[Kernel]) -> Iterator[Gap]:
             "aggregated"
         )
         yield Gap("kernel.step", "not_collected", reason)
-
-
-def _warn_unknown_tables_and_columns(database: Database) -> tuple[Diagnostic, ...]:
-    """Return the tables and columns that hold data and are in no list."""
-    known_columns: dict[str, list[str]] = KNOWN["tables"]
-    tables = list_unknown_names(database.tables, known_columns, KNOWN["other_tables"])
-    columns = [
-        f"{table}.{name}"
-        for table, names in known_columns.items()
-        for name in list_unknown_names(sorted(database.tables.get(table, ())), names)
-        if database.has_row_or_value(table, name)
-    ]
-    return warn_not_understood(
-        {"tables": [name for name in tables if database.has_row_or_value(name)], "columns": columns}
-    )

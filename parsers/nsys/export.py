@@ -90,10 +90,8 @@ def read_export(path: Path) -> Report:
         api_calls = calls.sum_api_calls(database, ranges)
         copied = sum(map(len, copies.values()))
         threads = work.threads | nsys_kernels.find_distinct_values(ranges.spans.thread)
-        gpu_times = work.gpu.compute_sums_and_spans(is_known=database.is_nonempty_table(RUNTIME))
-        has_metrics = database.is_nonempty_table(GPU_METRICS) and database.is_nonempty_table(
-            METRIC_NAMES
-        )
+        gpu_times = work.gpu.compute_sums_and_spans(is_known=database.has_values(RUNTIME))
+        has_metrics = database.has_values(GPU_METRICS) and database.has_values(METRIC_NAMES)
         return Report(
             tool=TOOL,
             path=path,
@@ -117,7 +115,7 @@ def read_export(path: Path) -> Report:
                 *damage,
                 *device_gaps,
                 *gaps.find_gaps(database, ranges, kernels),
-                *gaps.find_lost_work(kernels, copied, api_calls, database.is_nonempty_table(GRAPH)),
+                *gaps.find_lost_work(kernels, copied, api_calls, database.has_values(GRAPH)),
                 *gaps.find_unread_tables(database),
                 *operators.gaps,
             ),
@@ -148,13 +146,13 @@ def _summarize_metrics_and_events(database: Database, *, has_metrics: bool) -> I
         yield Summary(f"{device} metric: {name}, mean", mean, unit)
         yield Summary(f"{device} metric: {name}, highest", highest, unit)
     for table, name in COUNTED.items():
-        if database.is_nonempty_table(table):
+        if database.has_values(table):
             if database.has(table, "numberOfPageFaults"):
                 (faults,) = query(f"SELECT sum(numberOfPageFaults) FROM {table}").fetchone()
                 yield Summary(name, faults, None)
                 name += ", groups"
             yield Summary(name, database.count_rows(table), None)
-    if database.is_nonempty_table(GRAPH):
+    if database.has_values(GRAPH):
         launches, time = query(f"SELECT count(*), sum(end - start) FROM {GRAPH}").fetchone()
         yield Summary("CUDA graphs: launches recorded as one unit", launches, None)
         yield Summary("CUDA graphs: GPU time of these", time, "ns")
@@ -176,57 +174,36 @@ def _read_copies(path: Path, layers: Mapping[str, Integers], ranges: RangeTable)
     names = ranges.get_label_field("layer")
     with open_export(path) as database:
         kind_names: dict[object, str] = {"memset": "memset", **COPY_KINDS}
-        for number, label in database.read_rows(
-            "ENUM_CUDA_MEMCPY_OPER", "id", "label"
-        ):  # since 3.0.0
+        # since 3.0.0
+        for number, label in database.read_rows("ENUM_CUDA_MEMCPY_OPER", "id", "label"):
             kind_names[number] = COPY_LABELS.get(str(label), str(label))
         # numbered in this order before 3.0.0, too
         labels = database.read_rows("ENUM_CUDA_MEM_KIND", "id", "label") or enumerate(MEMORY_KINDS)
         kinds = {number: MEMORY_KINDS.get(str(label).lower()) for number, label in labels}
-        for table in (MEMCPY, MEMSET):
+        for table, target in ((MEMCPY, "dstKind"), (MEMSET, "memKind")):
             if table not in database.tables:
                 continue
-            target = "dstKind" if table == MEMCPY else "memKind"
-            names_of_columns = (
-                "start",
-                "end",
-                "bytes",
-                "srcKind",
-                target,
-                "srcDeviceId",
-                "dstDeviceId",
-            )
-            start, end, *more_columns = (
-                sql_integer(name) if database.has(table, name) else "NULL"
-                for name in (*names_of_columns, "deviceId", "streamId")
+            times, devices = ("start", "end"), ("srcDeviceId", "dstDeviceId", "deviceId")
+            start, end, *columns = (
+                sql_integer(database.column_or_null(table, name))
+                for name in (*times, "bytes", "srcKind", target, *devices, "streamId")
             )
             kind = "copyKind" if database.has(table, "copyKind") else "'memset'"
-            columns = ", ".join([kind, start, f"{end} - {start}", *more_columns])
-            rows = database.connection.execute(f"SELECT {columns} FROM {table} NOT INDEXED")
+            selected = ", ".join([kind, start, f"{end} - {start}", *columns])
+            rows = database.connection.execute(f"SELECT {selected} FROM {table} NOT INDEXED")
             for row, layer in zip(rows, names[layers[table]].tolist(), strict=True):
-                (
-                    code,
-                    begin,
-                    length,
-                    size,
-                    source_kind,
-                    target_kind,
-                    source,
-                    destination,
-                    device,
-                    stream,
-                ) = row
-                is_peer = None not in (source, destination) and source != destination
-                other_end = destination if device == source else source
+                code, begin, length, size, from_kind, to_kind, from_gpu, to_gpu, gpu, stream = row
+                is_peer = None not in (from_gpu, to_gpu) and from_gpu != to_gpu
+                other_gpu = to_gpu if gpu == from_gpu else from_gpu
                 yield Copy(
                     kind_names.get(code, str(code)),
                     size,
                     begin,
                     length,
                     layer,
-                    device,
+                    gpu,
                     stream,
-                    kinds.get(source_kind),
-                    kinds.get(target_kind),
-                    other_end if is_peer else None,
+                    kinds.get(from_kind),
+                    kinds.get(to_kind),
+                    other_gpu if is_peer else None,
                 )

@@ -415,7 +415,7 @@ def _iterate_kernel_columns(
     with open_export(path) as database:
         long_names, short_names = StringTable(database, NO_NAME), StringTable(database)
         known_fields = _build_sql_of_kernel_fields(database, sql_integer)
-        names = [sql_integer(name) if database.has(KERNEL, name) else "NULL" for name in NAMES]
+        names = [sql_integer(database.column_or_null(KERNEL, name)) for name in NAMES]
         first_field = Kernel._fields.index("device_index")
         fields = [known_fields.get(field, "NULL") for field in Kernel._fields[first_field:]]
         query = f"SELECT {', '.join([*names, *fields])} FROM {KERNEL} NOT INDEXED"

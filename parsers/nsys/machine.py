@@ -138,7 +138,7 @@ def _read_target_info_gpu(
     ordinals. ``cuda_devices``: process, GPU, ordinal."""
     table = "TARGET_INFO_GPU"
     if not database.has(table, "id"):  # 2020.x names the GPUs and no more
-        if not database.is_nonempty_table("TARGET_INFO_CUDA_GPU"):
+        if not database.has_values("TARGET_INFO_CUDA_GPU"):
             for index, name in database.read_rows(table, "deviceId", "name"):
                 if isinstance(index, int):
                     yield Device(_text_or_none(name), "gpu", index)

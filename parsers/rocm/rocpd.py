@@ -257,9 +257,6 @@ def _find_unread_tables(database: Database, parts: list[NamedTables]) -> Iterato
 
 
 def _warn_unknown_tables(database: Database, parts: list[NamedTables]) -> tuple[Diagnostic, ...]:
-    known_tables = {"sqlite_sequence", "sqlite_stat1"}
-    known_tables |= {name + part.suffix for part in parts for name in (*_READ, *_LEFT_OUT, *_QUIET)}
-    unknown = sorted(database.tables.keys() - known_tables)
-    return warn_not_understood(
-        {"tables": [name for name in unknown if database.has_row_or_value(name)]}
-    )
+    known_tables = {name + part.suffix for part in parts for name in (*_READ, *_LEFT_OUT, *_QUIET)}
+    known_tables |= {"sqlite_sequence", "sqlite_stat1"}
+    return warn_not_understood(database.find_unknown_parts({}, known_tables))

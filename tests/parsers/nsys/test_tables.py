@@ -82,11 +82,11 @@ def test_columns_and_names_are_found_by_name_alone():
     ]
     assert names == ["start", "NULL", "NULL"]
     assert (
-        found.is_nonempty_table("t"),
-        found.is_nonempty_table("u"),
-        database([]).is_nonempty_table("t"),
+        found.has_values("t"),
+        found.has_values("u"),
+        database([]).has_values("t"),
     ) == (True, False, False)
-    assert [found.has_row_or_value("t", *column) for column in (("text",), ("start",), ())] == [
+    assert [found.has_values("t", *column) for column in (("text",), ("start",), ())] == [
         True,
         False,
         True,
