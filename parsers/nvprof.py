@@ -257,8 +257,7 @@ class NvprofOutput:
         is_call, is_copy = group == "API calls", _OPERATION.fullmatch(name)
         category = "cuda_api" if is_call else "memory_copy" if is_copy else "kernel"
         host, device = (time, None) if is_call else (None, time)
-        sum_of_name = Operation(name, category, round(calls), host, None, device, None, None)
-        self.sums.append(sum_of_name)
+        self.sums.append(Operation(name, category, round(calls), host, None, device, None, None))
 
     def _add_flops(self, kernel: str, metric: str, cells: dict[str, str]) -> None:
         """Add the FLOPs of a kernel's launches: their number times the mean, which nvprof prints

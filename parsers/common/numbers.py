@@ -204,7 +204,7 @@ def _guess_decimal_style(text: str) -> DecimalStyle:
 
 
 def parse_decimal(text: str, style: DecimalStyle) -> Decimal | None:
-    """Return one printed number; None when it is none. Raises AmbiguousNumber when ``style`` is
+    """Return one printed number; None when it is none. Raises AmbiguousNumberError if ``style`` is
     undecided and the text alone does not decide ("1.234", "1,234")."""
     if not text or len(text) > _LONGEST:
         return None
@@ -215,7 +215,11 @@ def parse_decimal(text: str, style: DecimalStyle) -> Decimal | None:
         if _POWER.fullmatch(text):
             return Decimal(text)
     if style is DecimalStyle.UNDECIDED:
-        style = _style_of_single_number(text)
+        style = _guess_decimal_style(text)
+        if style is DecimalStyle.UNDECIDED:
+            if _GROUPED_BY_COMMA.fullmatch(text) or _GROUPED_BY_POINT.fullmatch(text):
+                raise AmbiguousNumberError(text)
+            style = DecimalStyle.POINT
     if style is DecimalStyle.POINT:
         return Decimal(text.replace(",", "")) if _POINT_NUMBER.fullmatch(text) else None
     if _COMMA_NUMBER.fullmatch(text):
@@ -242,15 +246,6 @@ def parse_number_fast(text: str, style: DecimalStyle) -> int | float | None:
             return int(ungrouped)
     number = parse_decimal(text, style)
     return None if number is None else to_int_or_float(number)
-
-
-def _style_of_single_number(text: str) -> DecimalStyle:
-    """The style that one number shows by itself, in a file that shows none."""
-    if (style := _guess_decimal_style(text)) is not DecimalStyle.UNDECIDED:
-        return style
-    if _GROUPED_BY_COMMA.fullmatch(text) or _GROUPED_BY_POINT.fullmatch(text):
-        raise AmbiguousNumberError(text)
-    return DecimalStyle.POINT
 
 
 def to_int_or_float(number: Decimal | int, scale: int = 1) -> int | float:

@@ -74,8 +74,7 @@ class Database:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         # real exports hold strings that are not UTF-8 (nsys 2021.3, a property of the host)
-        self._decode = partial(str, encoding="utf-8", errors="replace")
-        connection.text_factory = self._decode
+        connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         self.connection = connection
         columns = defaultdict[str, set[str]](set)
         for table, column in connection.execute(_COLUMNS):
@@ -146,15 +145,6 @@ class Database:
     def read_name_value_table(self, table: str) -> dict[str, str]:
         """Return a (name, value) table as a dict; empty without the table."""
         return {str(name): str(value) for name, value in self.read_rows(table, "name", "value")}
-
-    @contextmanager
-    def return_texts_as_bytes(self) -> Iterator[sqlite3.Connection]:
-        """Texts are bytes inside the block."""
-        self.connection.text_factory = bytes
-        try:
-            yield self.connection
-        finally:
-            self.connection.text_factory = self._decode
 
 
 class NamedTables:

@@ -114,28 +114,17 @@ class SpanNesting:
         ranges, run inside it."""
         return index >= 0 and self.spans[index].name.startswith(ENGINE)
 
-    def find_step_at(self, context: SpanContext, origin: ThreadTime) -> int | None:
-        """Return the step at a time with ``context``; by time alone on threads without such ranges
-        (autograd's)."""
-        return (
-            context.step if context.step is not None else self._find_stretch_value("step", origin)
-        )
-
-    def find_phase_at(self, context: SpanContext, origin: ThreadTime) -> str | None:
-        """Return the phase, likewise."""
-        return (
-            context.phase
-            if context.phase is not None
-            else self._find_stretch_value("phase", origin)
-        )
-
     def add_inferred_steps(self, steps: list[Stretch]) -> None:
         """Take (begin, end, number) of steps that no range names: what runs then on any thread is
         of them."""
         for process, _ in self._threads if steps else ():
             self._stretches["step", process] = steps
 
-    def _find_stretch_value(self, mark: str, origin: ThreadTime) -> Any:
+    def find_value_at(self, mark: str, context: SpanContext, origin: ThreadTime) -> Any:
+        """Return the "step" or "phase" at a time with ``context``; by time alone on threads without
+        such ranges (autograd's)."""
+        if (value := getattr(context, mark)) is not None:
+            return value
         stretches = self._stretches.get((mark, self._threads[origin.thread][0]), [])
         number = bisect_right(stretches, (origin.at, _LAST)) - 1
         is_inside = number >= 0 and origin.at < stretches[number][1]
@@ -443,7 +432,7 @@ def assign_layers_and_operator_rows(
 
     def find_row_and_step(index: int) -> tuple[OperatorRow, int | None]:
         context, span = contexts[index], events.spans[index]
-        step = nesting.find_step_at(context, ThreadTime(span.thread, span.start))
+        step = nesting.find_value_at("step", context, ThreadTime(span.thread, span.start))
         return OperatorRow(context.layer, context.direction, context.phase == "optimizer"), step
 
     steps = {meaning.step for meaning in nesting.meanings.values() if meaning.step is not None}

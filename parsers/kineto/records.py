@@ -84,7 +84,7 @@ def make_kernels(events: SortedEvents, nesting: SpanNesting) -> Iterator[Kernel]
         context = nesting.contexts[event.span] if event.span >= 0 else NOWHERE
         step, origin, args = context.step, event.place, event.args
         if step is None and origin:
-            step = nesting.find_step_at(context, origin)
+            step = nesting.find_value_at("step", context, origin)
         # Kineto gives static and dynamic shared memory as one sum
         share = 0 if args.shared == 0 else None
         yield Kernel(
@@ -145,7 +145,7 @@ def make_ranges(events: SortedEvents, nesting: SpanNesting) -> Iterator[Range]:
     for number, (index, meaning) in enumerate(nesting.meanings.items()):
         span, outside = events.spans[index], nesting.outside[index]
         context, begin = nesting.contexts[index], ThreadTime(span.thread, span.start)
-        step, phase = nesting.find_step_at(context, begin), nesting.find_phase_at(context, begin)
+        step, phase = (nesting.find_value_at(mark, context, begin) for mark in ("step", "phase"))
         yield Range(
             number,
             span.name,
@@ -324,7 +324,7 @@ def make_op_calls(
                     *span.inputs,
                     context.layer,
                     pass_of_context(context),
-                    nesting.find_step_at(context, ThreadTime(span.thread, span.start)),
+                    nesting.find_value_at("step", context, ThreadTime(span.thread, span.start)),
                     threads[span.thread][1],
                     span.stack or stacks.get(index) or None,
                 )

@@ -90,7 +90,8 @@ class ReportBuilder:
 
     def __init__(self, path: Path, *, is_printed: bool = True) -> None:
         """``is_printed``: values are texts that may be numbers; else they are what they are."""
-        self.path = path
+        self.path, self.log = path, SurroundingLines()
+        """The lines around the values."""
         self.launches: list[LaunchIdentity] = []
         self.advice: list[Advice] = []
         self.is_summary = False
@@ -152,14 +153,12 @@ class ReportBuilder:
     def make_report(
         self,
         form: str,
-        log: SurroundingLines,
         gaps: Iterable[Gap] = (),
         notes: Iterable[Diagnostic] = (),
         driver_version: str | None = None,
         **fields: Any,
     ) -> Report:
-        """Return the whole report. ``log``: of the lines around the values; ``fields``: of Report,
-        which the launches do not decide."""
+        """Return the whole report. ``fields``: of Report, which the launches do not decide."""
         self._parse_distinct_values()
         units = {metric: parse_unit(metric[1]) for metric in self._metrics}
         names = [(name, unit.name, section) for (name, _, section), unit in units.items()]
@@ -175,8 +174,8 @@ class ReportBuilder:
                 if device.name or device.compute_capability:
                     devices[index] = device
         fill_in_steps(kernels)
-        diagnostics = log_diagnostics(log)
-        (name, version), *other_gpus = sorted(log.gpus, key=str) or [("", None)]
+        diagnostics = log_diagnostics(self.log)
+        (name, version), *other_gpus = sorted(self.log.gpus, key=str) or [("", None)]
         if name and not other_gpus and len({kernel.device_index for kernel in kernels}) == 1:
             index = kernels[0].device_index or 0
             device = devices.get(index, Device(None, "gpu", index))
@@ -204,7 +203,7 @@ class ReportBuilder:
                 Summary(c.name, c.value, c.unit, c.text)
                 for c in (counters if self.is_summary else ())
             ),
-            gaps=(*self._find_gaps(kernels, facts), *log_gaps(log), *gaps),
+            gaps=(*self._find_gaps(kernels, facts), *log_gaps(self.log), *gaps),
             diagnostics=(*diagnostics, *notes),
             advice=tuple(self.advice),
             **fields,
@@ -256,9 +255,10 @@ class ReportBuilder:
         is_scaled = set(self._scales) != {1}
         for first in range(0, len(self._cells[0]), CHUNK):
             launches, metrics, values = (cells[first : first + CHUNK] for cells in self._cells)
-            numbers = list(map(self._numbers.__getitem__, values))
             if is_scaled:
                 numbers = list(map(self._scale_to_base_units, metrics, values))
+            else:
+                numbers = list(map(self._numbers.__getitem__, values))
             texts: list[Value] = [None] * len(numbers)
             if None in numbers:
                 texts = [
@@ -286,7 +286,7 @@ class ReportBuilder:
 
     def _make_kernel(self, number: int, facts: Facts) -> Kernel:
         launch = self.launches[number]
-        location = find_labels_of_launch(launch.push_pop, launch.start_end)
+        label = find_labels_of_launch(launch.push_pop, launch.start_end)
         is_counted = any(
             is_flop_counter(name) and isinstance(value, int | float)
             for name, value in facts.items()
@@ -295,8 +295,8 @@ class ReportBuilder:
             number,
             launch.name,
             launch.short_name,
-            *location,
-            layer_source=None if location.layer is None else "range",
+            *label[:3],
+            layer_source=None if label.layer is None else "range",
             source="counted" if is_counted else None,
             **make_kernel_fields(facts),  # type: ignore[arg-type]
         )

@@ -91,7 +91,8 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of ncu."""
-    log, builder = SurroundingLines(), ReportBuilder(path)
+    builder = ReportBuilder(path)
+    log = builder.log
     with convert_os_errors(path, "ncu"), open_text(path) as read:
         lines = LineReader(read, log)
         first = read_to_header_line(lines, log)
@@ -104,11 +105,11 @@ def parse(path: Path) -> Report:
                 f"the CSV has no column {column} (it is truncated, or from another page of ncu)"
             )
             raise ReportError(path, "ncu", reason, EXPORT)
-        rows = CsvRows(path, lines, log, columns, quoted=first.startswith('"'))
+        rows = CsvRows(builder, lines, columns, quoted=first.startswith('"'))
         if columns.form == "long":
-            _LongPageReader(builder, rows).read_page()
+            _LongPageReader(rows).read_page()
         elif columns.form == "wide":
-            _read_wide_table(builder, rows)
+            _read_wide_table(rows)
         else:
             for row in rows:
                 if cells := rows.split_cells(row):
@@ -126,9 +127,7 @@ def parse(path: Path) -> Report:
     if columns.ids and (count := max(columns.ids) + 1 - len(columns.ids)):
         reason = f"{count:,} IDs of launches are not in the file: excluded from the export"
         missing.append(Gap("kernel", "not_collected", f"{reason}, or lost"))
-    return builder.make_report(
-        form, log, missing, warn_not_understood({"columns": columns.unknown})
-    )
+    return builder.make_report(form, missing, warn_not_understood({"columns": columns.unknown}))
 
 
 def _find_starts_of_outputs(path: Path) -> list[int]:
@@ -209,21 +208,16 @@ class CsvRows:
     others to ``complete_row``."""
 
     def __init__(
-        self,
-        path: Path,
-        lines: LineReader,
-        log: SurroundingLines,
-        columns: HeaderColumns,
-        *,
-        quoted: bool,
+        self, builder: ReportBuilder, lines: LineReader, columns: HeaderColumns, *, quoted: bool
     ) -> None:
         """``quoted`` says that cells are quoted, as ncu writes them; a table that was saved again
         by another program may have bare cells, and then every line with a comma counts as a row."""
-        self.lines, self.log, self.columns = lines, log, columns
+        self.builder, self.lines, self.columns = builder, lines, columns
+        self.log = builder.log
         self.pending: list[str] = []
         """The lines so far of a row whose last cell goes on in the next line."""
         self._pending_size = 0
-        self._path, self._quoted = path, quoted
+        self._quoted = quoted
 
     def __iter__(self) -> Iterator[str]:
         for line in self.lines:
@@ -237,7 +231,11 @@ class CsvRows:
             self._discard_pending_row()
         is_row = self.pending or line.startswith('"')
         if not is_row and (self._quoted or "," not in line or line.startswith("==")):
-            line = self._find_row_in_line(line)
+            # a row may begin within a line of program output
+            match = _ROW_INSIDE.search(line)
+            start = match.start() if match else len(line)
+            self.log.add(line[:start])
+            line = line[start:]
         self.pending.append(line)
         self._pending_size += len(line)
         if line.count('"') % 2 != (len(self.pending) > 1):
@@ -245,12 +243,6 @@ class CsvRows:
         row = "".join(self.pending)
         self.pending, self._pending_size = [], 0
         return row
-
-    def _find_row_in_line(self, line: str) -> str:
-        """Return the CSV row that begins within a line of program output, or "" ."""
-        match = _ROW_INSIDE.search(line)
-        self.log.add(line[: match.start()] if match else line)
-        return line[match.start() :] if match else ""
 
     def _discard_pending_row(self) -> None:
         self.log.cut_rows += bool(self.pending)
@@ -263,7 +255,8 @@ class CsvRows:
         runs were appended."""
         cells = split_csv_row(row)
         if cells[:2] in (["ID", "Process ID"], ["Process ID", "Process Name"]):
-            raise make_several_runs_error(self._path, "ncu", _find_starts_of_outputs(self._path))
+            path = self.builder.path
+            raise make_several_runs_error(path, "ncu", _find_starts_of_outputs(path))
         if len(cells) <= self.columns.last:
             self.log.cut_rows += 1
             return []
@@ -293,8 +286,8 @@ class _LongPageReader:
     split into cells. Metric rows of a header with rule
     columns end after the value and one comma; rows of rules have no metric."""
 
-    def __init__(self, builder: ReportBuilder, rows: CsvRows) -> None:
-        self._builder, self._rows, columns = builder, rows, rows.columns
+    def __init__(self, rows: CsvRows) -> None:
+        self._builder, self._rows, columns = rows.builder, rows, rows.columns
         self._identity = min(columns[name] for name in _VARYING if name in columns)
         """Columns before those of the metric: at least ID and process, with which a header
         begins."""
@@ -362,10 +355,10 @@ class _LongPageReader:
             self._known[row[len(self._start) :].rpartition('","')[0]] = metric
 
 
-def _read_wide_table(builder: ReportBuilder, rows: CsvRows) -> None:
+def _read_wide_table(rows: CsvRows) -> None:
     """Read one wide table to its end. A file that another program stripped of its units row is read
     with unknown units (as ncu prints a report of a version it does not know)."""
-    columns, metrics = rows.columns, list[int]()
+    builder, columns, metrics = rows.builder, rows.columns, list[int]()
     for row in rows:
         cells = rows.split_cells(row)
         if not cells:

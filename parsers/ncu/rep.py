@@ -20,7 +20,7 @@ from subprocess import DEVNULL, PIPE
 from typing import Any, BinaryIO, NamedTuple
 
 from perfctl.parsers.common.doubts import note_newer_version
-from perfctl.parsers.common.lines import SurroundingLines, convert_os_errors
+from perfctl.parsers.common.lines import convert_os_errors
 from perfctl.parsers.ncu.builder import LaunchIdentity, ReportBuilder
 from perfctl.parsers.ncu.facts import Facts
 from perfctl.records.errors import ReportError
@@ -181,7 +181,6 @@ def parse(path: Path, *, source: bool = False) -> Report:
     cuda = shape.versions.get("CUDA Version")
     return results.builder.make_report(
         "ncu report",
-        SurroundingLines(),
         results.find_gaps(source=source),
         (*results.diagnostics, *note_newer_version("ncu", shape.tool_version, NEWEST)),
         driver_version=shape.versions.get("Display Driver Version"),  # of the profiled machine

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
@@ -70,14 +70,8 @@ def _open_schema_and_batches(file: Path) -> tuple[Any, Iterable[Any]]:
     is_stream = data.read(6) != b"ARROW1"
     data.seek(0)
     reader = (ipc.open_stream if is_stream else ipc.open_file)(data)
-    return reader.schema, _read_batches(reader, is_stream=is_stream)
-
-
-def _read_batches(reader: Any, *, is_stream: bool) -> Iterator[Any]:
-    if is_stream:
-        yield from reader
-    else:
-        yield from map(reader.get_batch, range(reader.num_record_batches))
+    indices = () if is_stream else range(reader.num_record_batches)
+    return reader.schema, reader if is_stream else map(reader.get_batch, indices)
 
 
 def _sql_type(kind: Any) -> str:

@@ -165,10 +165,12 @@ def _read_range_texts(database: Database) -> tuple[Integers, list[str]]:
         return np.empty(0, np.int64), []
     codes: defaultdict[bytes, int] = defaultdict()
     codes.default_factory = codes.__len__
-    query = f"SELECT {_sql_text(database)} FROM {NVTX} NOT INDEXED WHERE {_IS_RANGE} ORDER BY rowid"
-    with database.return_texts_as_bytes() as connection:  # each text is decoded once, below
-        texts = chain.from_iterable(connection.execute(query))
-        name = np.fromiter(map(codes.__getitem__, texts), np.int64)
+    # each text is decoded once, below
+    texts = database.connection.execute(
+        f"SELECT CAST({_sql_text(database)} AS BLOB) FROM {NVTX} NOT INDEXED WHERE {_IS_RANGE} "
+        "ORDER BY rowid"
+    )
+    name = np.fromiter(map(codes.__getitem__, chain.from_iterable(texts)), np.int64)
     return name, [text.decode("utf-8", "replace") for text in codes]
 
 

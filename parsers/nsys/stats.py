@@ -230,7 +230,11 @@ def parse(path: Path) -> Report:
         return ColumnRecords(record, read_columns)
 
     if API_TRACE in survey.reports and "cuda_api_sum" not in survey.reports:
-        operations += sum_calls_by_name(_iterate_trace_rows(path, API_TRACE, CALL, style))
+        rows = _iterate_trace_rows(path, API_TRACE, CALL, style)
+        operations += merge_operations(
+            Operation(row["name"], API_TRACE, 1, row["cpu_ns"], None, None, None, None)
+            for row in rows
+        )
     return Report(
         tool=TOOL,
         path=path,
@@ -652,13 +656,6 @@ def make_row_summaries(
             yield Summary(
                 f"{report}:{name}{about}:{column.label}", value, column.unit.name, printed
             )
-
-
-def sum_calls_by_name(rows: Iterator[dict[str, Any]]) -> list[Operation]:
-    """Return the calls of an API trace, added up by name."""
-    return merge_operations(
-        Operation(row["name"], API_TRACE, 1, row["cpu_ns"], None, None, None, None) for row in rows
-    )
 
 
 def make_kernels(rows: Iterator[dict[str, Any]]) -> Iterator[Kernel]:

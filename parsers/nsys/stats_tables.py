@@ -67,6 +67,8 @@ _RULER = re.compile(r" ?-{2,}(?: +-{2,})+|\+(?:-{2,}\+){2,}")
 _FIGURE = re.compile(
     r"(?:[+-]?[0-9][0-9.,\u00a0\u202f' ]*(?:[eE][+-]?[0-9]+)?%?|None|0x.*|.*…)?", re.DOTALL
 )
+_ARRAY_BEGIN = re.compile(r"\s*\ufeff*\[\s*(?:\{|\Z)")
+"""What a line begins with that may begin an array of objects."""
 _LONGEST_RULER = 20_000
 _LONGEST_NAME = 100_000
 _LONGEST_OBJECT = 1 << 20
@@ -194,6 +196,7 @@ def parse_header(cells: Sequence[str], unit: str = "") -> list[StatsColumn] | No
     if sum(map(len, cells)) > _LONGEST_HEADER:
         return None
     columns = []
+    # "MB" is 10**6 byte, "MBi" and "MiB" are 2**20 [nsys stats --help-formats]
     for cell in cells:
         match = _WITH_UNIT.fullmatch(cell.strip())
         label, stated = match.groups() if match else (cell.strip(), "")
@@ -202,19 +205,13 @@ def parse_header(cells: Sequence[str], unit: str = "") -> list[StatsColumn] | No
             unit = stated = stated or unit
         elif label in _STATISTICS:  # without a unit up to 2021.1: that of the total
             stated = stated or unit
-        columns.append(StatsColumn(label, parse_nsys_unit(stated)))
+        columns.append(StatsColumn(label, parse_unit(_KNOWN["units"].get(stated, stated))))
     labels = [column.label for column in columns]
     known_labels = sum(label in LABELS for label in labels)
     has_figures = not _FIGURES.isdisjoint(labels)
     is_of_ncu = labels[:1] == ["Metric Name"]
     is_known = known_labels >= max(_LEAST_KNOWN, len(labels) / 2) and has_figures and not is_of_ncu
     return columns if is_known else None
-
-
-def parse_nsys_unit(text: str) -> Unit:
-    """Return the base unit of a unit as nsys spells it: "MB" is 10**6 byte, "MBi" and "MiB" are
-    2**20 [nsys stats --help-formats]."""
-    return parse_unit(_KNOWN["units"].get(text, text))
 
 
 def guess_report(columns: Sequence[StatsColumn], file_name: str) -> str:
@@ -281,7 +278,7 @@ def scan_tables_and_notes(source: LineSource, file_name: str) -> Iterator[Event]
             report, unit, before = None, "", ""
             yield start
             yield from read_table_rows(source, start, split)
-        elif is_start_of_json_array(line):
+        elif _ARRAY_BEGIN.match(line):
             keys: list[str] = []
             for row in read_json_rows(source):
                 if list(row) != keys and (header := parse_header(list(row), unit)):
@@ -413,12 +410,6 @@ def _restore_name(row: list[str], start: TableStart) -> list[str]:
         if '"' not in name.replace('""', ""):
             name = name.replace('""', '"')  # doubled, as the csv module does
     return [*row[:-1], name]
-
-
-def is_start_of_json_array(line: str) -> bool:
-    """Return whether an array of objects may begin with this line."""
-    text = line.strip().lstrip("\ufeff")
-    return text.startswith("[") and text[1:].lstrip()[:1] in ("", "{")
 
 
 def read_json_rows(source: LineSource) -> Iterator[dict[str, str]]:

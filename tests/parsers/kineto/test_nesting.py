@@ -13,7 +13,8 @@ from perfctl.parsers.kineto.nesting import NOWHERE, SpanContext, SpanNesting
 def step_and_phase(
     nesting: SpanNesting, context: SpanContext, place: ThreadTime
 ) -> tuple[int | None, str | None]:
-    return nesting.find_step_at(context, place), nesting.find_phase_at(context, place)
+    step, phase = (nesting.find_value_at(mark, context, place) for mark in ("step", "phase"))
+    return step, phase
 
 
 def span(
