@@ -156,12 +156,8 @@ class RangeAttribution:
         depth = parent.copy()
         parent[stack] = self._numbers["any"][nest.find_parents()]
         depth[stack] = nest.compute_depths()
-        self._tree = parent, depth
-
-    def parents_and_depths(self) -> tuple[Integers, Integers]:
-        """Return (parent, depth) of every range; NOBODY and NOBODY for those that are not
-        push/pop."""
-        return self._tree
+        self.parents_and_depths = parent, depth
+        """Of every range; NOBODY and NOBODY for those that are not push/pop."""
 
     def find_ranges_around_calls(self, calls: SpanArrays) -> EnclosingRanges:
         """Find what encloses each call."""

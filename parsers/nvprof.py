@@ -238,36 +238,7 @@ class NvprofOutput:
             else:
                 group = cells_by_name.get("Kernel" if is_metrics else "Device") or self._group
                 self._note_repeated_table(table, group, cells_by_name.get("Device", ""), name)
-                self._add_figure_summaries(
-                    table, f"{group or 'GPU activities'}: {name}", cells_by_name
-                )
-                if is_metrics:
-                    self._add_flops(group, name, cells_by_name)
-                else:
-                    self._add_summed_operation(group, name, cells_by_name)
-
-    def _add_summed_operation(self, group: str, name: str, cells: dict[str, str]) -> None:
-        """Add the sum of a kernel, a copy or a call."""
-        calls, time = (
-            parse_quantity_in_base_units(cells.get("Calls", ""), "")[0],
-            parse_time_ns(cells.get("Time")),
-        )
-        if calls is None or time is None:
-            return
-        is_call, is_copy = group == "API calls", _OPERATION.fullmatch(name)
-        category = "cuda_api" if is_call else "memory_copy" if is_copy else "kernel"
-        host, device = (time, None) if is_call else (None, time)
-        self.sums.append(Operation(name, category, round(calls), host, None, device, None, None))
-
-    def _add_flops(self, kernel: str, metric: str, cells: dict[str, str]) -> None:
-        """Add the FLOPs of a kernel's launches: their number times the mean, which nvprof prints
-        as a whole number."""
-        launches, mean = (
-            parse_quantity_in_base_units(cells.get(key, ""), "")[0]
-            for key in ("Invocations", "Avg")
-        )
-        if metric in _FLOPS and launches is not None and mean is not None:
-            self.flops.setdefault(kernel, {})[metric] = round(launches), round(launches * mean)
+                self._add_sum(table, group, name, cells_by_name)
 
     def _add_traced_event(self, table: PrintedTable, name: str, cells: dict[str, str]) -> None:
         """Add a row of a trace: a kernel has a grid, a copy a bracketed name."""
@@ -295,16 +266,35 @@ class NvprofOutput:
         else:
             self.others += 1
 
-    def _add_figure_summaries(self, table: PrintedTable, label: str, cells: dict[str, str]) -> None:
-        """Add the figures of a sum by name: "GPU activities: name: Time"."""
+    def _add_sum(self, table: PrintedTable, group: str, name: str, cells: dict[str, str]) -> None:
+        """Add the figures of a sum by name ("GPU activities: name: Time"), and the sum: of a
+        kernel, a copy or a call, or of the FLOPs of a kernel's launches."""
+        is_metric = table.kind == METRICS
         for key, stated in _FIGURES.items():
             if key in cells:
                 number, unit = self._read_number_and_unit(table, "summary", cells[key])
-                if table.kind != METRICS and unit != stated:
+                if not is_metric and unit != stated:
                     number, unit = None, stated
                 text = cells[key] if number is None else None
                 value = None if number is None else float(number)
-                self.summaries.append(Summary(f"{label}: {key}", value, unit, text))
+                label = f"{group or 'GPU activities'}: {name}: {key}"
+                self.summaries.append(Summary(label, value, unit, text))
+        calls, mean = (
+            parse_quantity_in_base_units(cells.get(key, ""), "")[0]
+            for key in ("Invocations" if is_metric else "Calls", "Avg")
+        )
+        time = parse_time_ns(cells.get("Time"))
+        if is_metric:
+            # nvprof prints the mean as a whole number
+            if name in _FLOPS and calls is not None and mean is not None:
+                self.flops.setdefault(group, {})[name] = round(calls), round(calls * mean)
+        elif calls is not None and time is not None:
+            is_call, is_copy = group == "API calls", _OPERATION.fullmatch(name)
+            category = "cuda_api" if is_call else "memory_copy" if is_copy else "kernel"
+            host, device = (time, None) if is_call else (None, time)
+            self.sums.append(
+                Operation(name, category, round(calls), host, None, device, None, None)
+            )
 
     def _read_number_and_unit(
         self, table: PrintedTable, quantity: str, cell: str

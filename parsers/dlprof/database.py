@@ -136,12 +136,7 @@ def _read_report(path: Path, tables: NamedTables) -> Report:
         copies=list(_read_copies(tables)),
         operations=list(make_operations(operations)),
         steps=tuple(_read_steps(tables)),
-        summaries=(
-            *figures,
-            *_read_tensor_core_use(tables),
-            *_sum_cuda_calls(tables),
-            *_read_memory_used(tables),
-        ),
+        summaries=(*figures, *_read_other_figures(tables)),
         gaps=(*unreadable, *device_gaps, *_find_gaps(tables.database, kernels)),
         diagnostics=(
             *(
@@ -263,18 +258,12 @@ def _make_category_figures(label: str, count_name: str, figures: Iterable[object
     ]
 
 
-def _read_tensor_core_use(tables: NamedTables) -> list[Summary]:
-    """Return the share of each op's kernel time that used tensor cores, as in the tensor core
-    report."""
-    return [
-        make_summary(f"TC Utilization: {op}", 100 * used / total, "%")
-        for op, used, total in tables.execute(_TENSOR_CORE_USE)
-        if op and total and used is not None
-    ]
-
-
-def _sum_cuda_calls(tables: NamedTables) -> Iterator[Summary]:
-    """Yield count and host time of CUDA calls that launched nothing, by name."""
+def _read_other_figures(tables: NamedTables) -> Iterator[Summary]:
+    """Yield the share of each op's kernel time that used tensor cores, as in the tensor core
+    report; count and host time of CUDA calls that launched nothing, by name; and used memory."""
+    for op, used, total in tables.execute(_TENSOR_CORE_USE):
+        if op and total and used is not None:
+            yield make_summary(f"TC Utilization: {op}", 100 * used / total, "%")
     for table, label in (
         ("read_only_cuda_calls", "CUDA call"),
         ("read_only_cuda_syncs", "CUDA synchronisation"),
@@ -287,12 +276,9 @@ def _sum_cuda_calls(tables: NamedTables) -> Iterator[Summary]:
         for name, count, time in rows:
             yield make_summary(f"{label}: {name}: Calls", count, None)
             yield make_summary(f"{label}: {name}: CPU Time", time, "ns")
-
-
-def _read_memory_used(tables: NamedTables) -> Iterator[Summary]:
-    rows = tables.read_table("gpu_memories")
-    for index, (used, _) in enumerate(rows):
-        prefix = f"GPU {index}: " if len(rows) > 1 else "GPU "
+    memories = tables.read_table("gpu_memories")
+    for index, (used, _) in enumerate(memories):
+        prefix = f"GPU {index}: " if len(memories) > 1 else "GPU "
         yield make_summary(f"{prefix}Memory Used", used, "byte")
 
 

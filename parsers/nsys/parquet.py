@@ -57,7 +57,12 @@ def _load_table_into_sqlite(connection: sqlite3.Connection, file: Path) -> None:
     connection.execute(f"CREATE TABLE {table} ({columns})")
     insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(schema.names))})"
     for batch in batches:
-        values = (_cast_to_signed(column).to_pylist() for column in batch.columns)
+        # SQLite has numbers beyond 63 bits as negative ones
+        columns_of_batch = (
+            column.cast("int64", safe=False) if str(column.type) == "uint64" else column
+            for column in batch.columns
+        )
+        values = (column.to_pylist() for column in columns_of_batch)
         connection.executemany(insert, zip(*values, strict=True))
 
 
@@ -82,8 +87,3 @@ def _sql_type(kind: Any) -> str:
     if types.is_floating(kind):
         return "REAL"
     return "BLOB" if types.is_binary(kind) else "TEXT"
-
-
-def _cast_to_signed(column: Any) -> Any:
-    """Return a column of numbers beyond 63 bits as SQLite has it."""
-    return column.cast("int64", safe=False) if str(column.type) == "uint64" else column

@@ -74,7 +74,7 @@ class RangeTable(NamedTuple):
     def iterate_range_columns(self, gpu: Times) -> Iterator[Sequence[Sequence[Any]]]:
         """Yield the columns of one Range per range, numbered from 0 in this order; a parent comes
         before its children. ``gpu``: GPU time and span of each."""
-        parent, depth = self.attribution.parents_and_depths()
+        parent, depth = self.attribution.parents_and_depths
         step_range, phase_range = self.attribution.find_steps_and_phases()
         layers, directions = self.get_label_field("layer"), self.get_label_field("direction")
         steps, phases = (
@@ -139,7 +139,7 @@ def load_range_table(database: Database) -> RangeTable:
     if not any(label.layer for label in labels) and any(
         map(nsys_operators.has_operator_shapes, names)
     ):
-        parents, _ = attribution.parents_and_depths()
+        parents, _ = attribution.parents_and_depths
         operators = nsys_operators.read_operator_ranges(
             names, name.tolist(), process.tolist(), parents.tolist()
         )
@@ -230,7 +230,7 @@ class GpuTimeByRange:
         # the last of each is for operations outside of every range
         self._sum = np.zeros(count + 1, np.int64)
         self._first, self._last = np.full(count + 1, NEVER), np.full(count + 1, -NEVER)
-        self._parent, self._depth = ranges.attribution.parents_and_depths()
+        self._parent, self._depth = ranges.attribution.parents_and_depths
         self._is_timed = (ranges.kind == PUSH_POP) | ranges.on_one_thread
         self._is_timed &= spans.thread != NOBODY
         chosen = np.flatnonzero(self._is_timed)

@@ -38,7 +38,7 @@ from perfctl.parsers.rocm.records import (
     make_counter,
     make_kernel,
 )
-from perfctl.records.report import Copy, Counter, Diagnostic, Gap, Kernel, Report
+from perfctl.records.report import Copy, Counter, Gap, Kernel, Report
 
 DISPATCH = "rocpd_kernel_dispatch"
 AGENT = "rocpd_info_agent"
@@ -153,7 +153,12 @@ def parse(path: Path) -> Report:
         for part in parts:
             _add_tables_of_guid(part, recording)
         recording.gaps += _find_unread_tables(database, parts)
-        recording.diagnostics += _warn_unknown_tables(database, parts)
+        known_tables = {
+            name + part.suffix for part in parts for name in (*_READ, *_LEFT_OUT, *_QUIET)
+        }
+        known_tables |= {"sqlite_sequence", "sqlite_stat1"}
+        unknown = database.find_unknown_parts({}, known_tables)
+        recording.diagnostics += warn_not_understood(unknown)
         recording.diagnostics += note_newer_version("rocpd schema", schema, _NEWEST)
         return recording.make_report()
 
@@ -254,9 +259,3 @@ def _find_unread_tables(database: Database, parts: list[NamedTables]) -> Iterato
         if count := sum(database.count_rows(name) for name in names if name in database.tables):
             reason = f"perfctl does not read {label}: {count:,} rows of {table}"
             yield Gap(table, "not_available", reason)
-
-
-def _warn_unknown_tables(database: Database, parts: list[NamedTables]) -> tuple[Diagnostic, ...]:
-    known_tables = {name + part.suffix for part in parts for name in (*_READ, *_LEFT_OUT, *_QUIET)}
-    known_tables |= {"sqlite_sequence", "sqlite_stat1"}
-    return warn_not_understood(database.find_unknown_parts({}, known_tables))

@@ -132,7 +132,7 @@ def test_no_ranges_and_no_calls_are_fine():
         NOBODY
     ]
     assert nothing.find_ranges_around_calls(spans([])).step.tolist() == []
-    assert [part.tolist() for part in nothing.parents_and_depths()] == [[], []]
+    assert [part.tolist() for part in nothing.parents_and_depths] == [[], []]
 
 
 def test_deep_recursion_and_long_rows_of_siblings_take_no_time():
