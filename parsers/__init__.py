@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.parsers.common.parts import RunInFile, parse_each_run_of_file
 from perfctl.parsers.unknown import LFS, explain_unknown_file
-from perfctl.records.errors import ReportError
+from perfctl.records.errors import ReportError, convert_os_errors
 from perfctl.records.sqlite_header import HEADER_BYTES, read_stated_size
 
 if TYPE_CHECKING:
@@ -323,12 +323,13 @@ def parse(
     if path.is_file() and path.stat().st_size == 0:
         remedy = "The profiler wrote nothing. Check its log and run it again"
         raise ReportError(path, "unknown", "the file is empty", remedy)
-    parser = sniff(path)
-    if parser is None:
-        raise ReportError(
-            path, "unknown", *explain_unknown_file(path, partial(_find_parser_by_head, path))
-        )
-    return parser.parse(path, source=source, single_operators=single_operators, capture=capture)
+    with convert_os_errors(path, "unknown"):
+        parser = sniff(path)
+        if parser is None:
+            raise ReportError(
+                path, "unknown", *explain_unknown_file(path, partial(_find_parser_by_head, path))
+            )
+        return parser.parse(path, source=source, single_operators=single_operators, capture=capture)
 
 
 def reports(path: Path | str, **options: Any) -> Iterator[RunInFile]:

@@ -22,7 +22,7 @@ from perfctl.parsers.common.doubts import (
 from perfctl.parsers.common.lines import ToolTextFile, decode_head_lines
 from perfctl.parsers.common.numbers import parse_quantity_in_base_units
 from perfctl.parsers.common.tables import FieldColumn, read_json_fields, split_csv_line
-from perfctl.records.errors import ReportError, convert_os_errors
+from perfctl.records.errors import ReportError
 from perfctl.records.report import (
     Copy,
     Counter,
@@ -326,8 +326,7 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no table of nvprof, or the outputs of several
     runs."""
-    with convert_os_errors(path, TOOL):
-        output = NvprofOutput(path)
+    output = NvprofOutput(path)
     if not output.tables:
         messages = "; ".join(text for _, text in [*output.messages][:2]) or "nothing was profiled"
         reason = f"it contains no table of nvprof ({messages[:300]})"

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from perfctl.parsers.common.pasted import Unwrap, find_unwrap_steps
 from perfctl.records.errors import ReportError
-from perfctl.records.errors import convert_os_errors as convert_os_errors
 from perfctl.records.report import Diagnostic
 
 LINE_LIMIT = 4 * 2**20

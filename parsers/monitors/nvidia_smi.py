@@ -48,7 +48,7 @@ from perfctl.parsers.monitors.readings import (
     RoundCounter,
     parse_ordinal,
 )
-from perfctl.records.errors import ReportError, convert_os_errors
+from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report
 
 TOOL = "nvidia-smi"
@@ -386,13 +386,12 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no complete reading."""
-    with convert_os_errors(path, TOOL):
-        with path.open("rb") as file:
-            parse_form = _find_parser_of_form(file.read(HEAD_BYTES))
-        if parse_form is None:
-            reason = "it contains no output of nvidia-smi"
-            raise ReportError(path, TOOL, reason, "Pass the file that nvidia-smi wrote")
-        return parse_form(path)
+    with path.open("rb") as file:
+        parse_form = _find_parser_of_form(file.read(HEAD_BYTES))
+    if parse_form is None:
+        reason = "it contains no output of nvidia-smi"
+        raise ReportError(path, TOOL, reason, "Pass the file that nvidia-smi wrote")
+    return parse_form(path)
 
 
 def _find_parser_of_form(head: bytes) -> Callable[[Path], Report] | None:

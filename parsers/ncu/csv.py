@@ -18,7 +18,6 @@ from perfctl.parsers.common.doubts import (
 from perfctl.parsers.common.lines import (
     LineReader,
     SurroundingLines,
-    convert_os_errors,
     open_text,
     read_beginning_and_end,
 )
@@ -93,7 +92,7 @@ def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of ncu."""
     builder = ReportBuilder(path)
     log = builder.log
-    with convert_os_errors(path, "ncu"), open_text(path) as read:
+    with open_text(path) as read:
         lines = LineReader(read, log)
         first = read_to_header_line(lines, log)
         if first is None:

@@ -20,7 +20,6 @@ from subprocess import DEVNULL, PIPE
 from typing import Any, BinaryIO, NamedTuple
 
 from perfctl.parsers.common.doubts import note_newer_version
-from perfctl.parsers.common.lines import convert_os_errors
 from perfctl.parsers.ncu.builder import LaunchIdentity, ReportBuilder
 from perfctl.parsers.ncu.facts import Facts
 from perfctl.records.errors import ReportError
@@ -157,8 +156,7 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path, *, source: bool = False) -> Report:
     """Read the report; ``source``: with counters of each instruction. Raises ReportError when it is
     damaged, holds nothing, or ``ncu_report`` is not installed."""
-    with convert_os_errors(path, "ncu"):
-        shape = read_outline(path)
+    shape = read_outline(path)
     export = _EXPORT.format(path=path)
     if shape.known and shape.cut_at is not None:
         reason = f"the report is truncated: its structure breaks at byte {shape.cut_at}"

@@ -16,7 +16,6 @@ from perfctl.parsers.common.doubts import (
 )
 from perfctl.parsers.common.lines import (
     LineReader,
-    convert_os_errors,
     open_text,
     read_beginning_and_end,
 )
@@ -78,7 +77,7 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no launch and no summary of ncu."""
     builder = ReportBuilder(path)
-    with convert_os_errors(path, "ncu"), open_text(path) as read:
+    with open_text(path) as read:
         reader = _TextReader(builder, LineReader(read, builder.log))
         reader.read_text()
     if reader.starts:

@@ -19,7 +19,7 @@ from perfctl.parsers.common.doubts import (
     note_newer_version,
     warn_not_understood,
 )
-from perfctl.parsers.common.lines import SurroundingLines, convert_os_errors, read_beginning_and_end
+from perfctl.parsers.common.lines import SurroundingLines, read_beginning_and_end
 from perfctl.parsers.common.numbers import (
     AmbiguousNumberError,
     DecimalStyle,
@@ -58,7 +58,7 @@ from perfctl.parsers.nsys.stats_tables import (
 )
 from perfctl.parsers.nsys.tables import COPY_LABELS, TOOL
 from perfctl.records.bulk import ColumnRecords
-from perfctl.records.errors import ReportError
+from perfctl.records.errors import ReportError, convert_os_errors
 from perfctl.records.ranges import parse_range_name
 from perfctl.records.report import (
     Copy,
@@ -196,8 +196,7 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of nsys stats and no line that says
     why there is none, and, naming the lines, when it holds several runs."""
-    with convert_os_errors(path, TOOL):
-        survey = _survey_file(path)
+    survey = _survey_file(path)
     if not survey.tables and not any(note.kind in ("skipped", "empty") for note in survey.notes):
         errors = (
             f"nsys stats stopped with an error: {note.text}"

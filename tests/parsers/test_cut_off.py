@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sqlite3
 from contextlib import closing
+from errno import EACCES
 from pathlib import Path
 
 import pytest
@@ -186,3 +187,15 @@ def test_every_kind_has_a_name_of_its_own_and_a_module_that_tells_it():
     for values in zip(*((parser.name, parser.module) for parser in PARSERS), strict=True):
         assert len(set(values)) == len(PARSERS)
     assert not [parser.name for parser in PARSERS if parser.sniff(Path("absent"), b"Epoch 1\n")]
+
+
+def test_a_file_that_may_not_be_read_is_refused_whatever_it_is(tmp_path, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(EACCES, "Permission denied")
+
+    path = tmp_path / "report"
+    path.write_text(SMI)
+    monkeypatch.setattr(Path, "open", refuse)
+    assert refusal(path) == (
+        "it cannot be read (Permission denied). Check the path and its permissions"
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, nvprof, parse, sniff
+from perfctl.parsers import ReportError, parse, sniff
 from perfctl.records.report import Report
 
 PROCESS = "==5== Profiling result:\n"
@@ -88,21 +88,6 @@ def test_a_run_without_a_table_is_refused_with_nvprofs_own_words(tmp_path, text,
 
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "nvprof-synthetic"
-
-
-@pytest.mark.parametrize("name", ["trace.txt", "trace.csv"])
-def test_a_cut_trace_gives_the_first_launches_or_an_error(tmp_path, name):
-    whole = (DATA / name).read_bytes()
-    kernels, copies = list(parse(DATA / name).kernels), list(parse(DATA / name).copies)
-    path = tmp_path / name
-    for size in range(0, len(whole), 3):
-        path.write_bytes(whole[:size])
-        try:
-            report = nvprof.parse(path)
-        except ReportError:
-            continue
-        assert list(report.kernels) == kernels[: len(list(report.kernels))], size
-        assert list(report.copies) == copies[: len(list(report.copies))], size
 
 
 def test_broken_rows_between_good_ones_are_counted_and_left_out(tmp_path):

@@ -74,8 +74,6 @@ def test_a_file_without_anything_of_nvidia_smi_is_refused(tmp_path):
     path.write_text("Epoch 1\n")
     with pytest.raises(ReportError, match="it contains no output of nvidia-smi"):
         nvidia_smi.parse(path)
-    with pytest.raises(ReportError, match="it cannot be read"):
-        nvidia_smi.parse(tmp_path / "absent.csv")
     assert not nvidia_smi.sniff(path, b"Epoch 1\n")
     assert nvidia_smi.sniff(path, b"Epoch 1\n# gpu sm\n")
 
