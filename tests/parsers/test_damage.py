@@ -17,7 +17,9 @@ from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.nsys import stats as nsys_stats
 from perfctl.records.report import Report
+from tests.make import dlprof, rocpd
 from tests.make.ncu_csv import HEADER
+from tests.make.nsys_sqlite import NsysBuilder, training_step
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 FILES = {
@@ -121,3 +123,32 @@ def test_a_text_without_a_row_is_refused_by_every_reader(tmp_path, module, text)
     path.write_text(text)
     with pytest.raises(ReportError):
         module.parse(path)
+
+
+@pytest.mark.parametrize("kept", [0.2, 0.5, 0.999])
+@pytest.mark.parametrize(
+    ("make", "remedy"),
+    [
+        (training_step(NsysBuilder()).write, "nsys export --type sqlite"),
+        (dlprof.made, "let dlprof make it again"),
+        (rocpd.made, "let the profiler write it again"),
+    ],
+)
+def test_a_cut_database_is_refused_with_what_to_do(tmp_path, make, remedy, kept):
+    path = make(tmp_path / "report.sqlite")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * kept)])
+    with pytest.raises(ReportError, match=f"truncated: only .* of .* bytes .*{remedy}") as refused:
+        parse(path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "whole", [DATA / "dlprof-json-synthetic/dlprof_all.json", DATA / "rocm/json/process.json"]
+)
+@pytest.mark.parametrize("kept", [200, 900, -3])
+def test_cut_json_is_refused(tmp_path, whole, kept):
+    path = tmp_path / "report.json"
+    path.write_bytes(whole.read_bytes().rstrip()[:kept])
+    with pytest.raises(ReportError, match="the JSON is incomplete"):
+        parse(path)

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import pickle
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from perfctl.parsers.allocator import AllocatorReading, keep_peak_readings
 from perfctl.parsers.common.plain_pickle import read_plain_pickle
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
+from tests.make.memory import measure_peak
 
 JSON = Path(__file__).resolve().parents[1] / "data" / "memory_snapshot" / "snapshot.json"
 SNAPSHOT = json.loads(JSON.read_text())
@@ -149,10 +149,9 @@ def test_a_long_curve_is_thinned_and_keeps_its_peaks():
 def test_a_pickle_that_states_a_text_of_two_gigabytes_takes_no_memory_for_it(tmp_path):
     path = tmp_path / "s.pickle"
     path.write_bytes(b"\x80\x04}\x8d" + (2 << 30).to_bytes(8, "little") + b"segments total_size")
-    tracemalloc.start()
-    try:
+
+    def refuse() -> None:
         with pytest.raises(ReportError, match="damaged or truncated"):
             parsers.parse(path)
-        assert tracemalloc.get_traced_memory()[1] < 64 << 20
-    finally:
-        tracemalloc.stop()
+
+    assert measure_peak(refuse)[1] < 64 << 20

@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from perfctl import parsers
 from perfctl.parsers import ReportError
 
-Node = dict[str, Any]
+ROOT = '[{"frame": {"name": "ROOT"}, "metrics": {}, "children": '
+NODE = '[{"frame": {"name": "s", "type": "function"}, "metrics": {}, "children": '
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "reason"),
     [
-        '[{"frame": {}, "children": [',
-        '[{"children": [], "metrics": {}}]',
-        '[{"children": 1, "frame": 2]',
+        ('[{"frame": {}, "children": [', "the JSON is incomplete"),
+        ('[{"children": [], "metrics": {}}]', "no call tree of Proton"),
+        ('[{"children": 1, "frame": 2]', "the JSON is incomplete"),
+        (NODE * 450 + "[]" + "}]" * 450, "deeper than"),
+        *(
+            (ROOT + children + "}]", r"the children of 'ROOT' are .* not a list")
+            for children in ("-1", '"none"', '{"frame": {}}')
+        ),
     ],
 )
-def test_a_broken_profile_is_one_clear_error(text, tmp_path):
+def test_a_broken_profile_is_one_clear_error(text, reason, tmp_path):
     path = tmp_path / "p.hatchet"
     path.write_text(text)
-    with pytest.raises(ReportError):
-        parsers.parse(path)
-
-
-def test_a_tree_too_deep_is_refused(tmp_path):
-    deep: list[Node] = []
-    for _ in range(450):
-        deep = [{"frame": {"name": "s", "type": "function"}, "metrics": {}, "children": deep}]
-    path = tmp_path / "p.hatchet"
-    path.write_text(json.dumps(deep))
-    with pytest.raises(ReportError, match="deeper than"):
-        parsers.parse(path)
-
-
-@pytest.mark.parametrize("children", [-1, "none", {"frame": {}}])
-def test_children_that_are_no_list_are_refused_with_their_node(tmp_path, children):
-    path = tmp_path / "p.hatchet"
-    path.write_text(json.dumps([{"frame": {"name": "ROOT"}, "metrics": {}, "children": children}]))
-    with pytest.raises(ReportError, match=r"the children of 'ROOT' are .* not a list"):
+    with pytest.raises(ReportError, match=reason):
         parsers.parse(path)
 
 

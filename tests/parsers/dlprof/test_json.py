@@ -54,18 +54,6 @@ def test_rows_of_the_csv_read_the_same_as_json(tmp_path, kind, shape):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [FILE.read_text()[:200], '{"System Config": 1, "Summary Report": ' + "[" * 100000],
-    ids=["cut", "nested too deep"],
-)
-def test_incomplete_json_is_refused(tmp_path, text):
-    path = tmp_path / "cut.json"
-    path.write_text(text)
-    with pytest.raises(ReportError, match="the JSON is incomplete"):
-        parse(path)
-
-
-@pytest.mark.parametrize(
     "content",
     [
         5,

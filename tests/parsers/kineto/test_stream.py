@@ -6,7 +6,6 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from perfctl.parsers import ReportError
 from perfctl.parsers.common.json import decode_head
 from perfctl.parsers.kineto import stream as kineto_stream
 from perfctl.parsers.kineto.stream import TraceStream
+from tests.make.memory import measure_peak
 
 LAYOUTS = {
     "one line": {},
@@ -116,13 +116,15 @@ def test_a_large_file_needs_little_memory(tmp_path, monkeypatch):
     cut_small(monkeypatch, 1 << 16)
     text = json.dumps({"traceEvents": [event(number) for number in range(15_000)]})
     path = put(tmp_path / "x.json", text)
-    tracemalloc.start()
-    count = 0
-    for block in TraceStream(path).iterate_event_blocks():
-        count += len(block)
-        block.clear()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+
+    def count_events() -> int:
+        count = 0
+        for block in TraceStream(path).iterate_event_blocks():
+            count += len(block)
+            block.clear()
+        return count
+
+    count, peak = measure_peak(count_events)
     assert count == 15_000
     assert peak < len(text) / 2
 

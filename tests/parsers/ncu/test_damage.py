@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.records.report import Counter, Gap, Report
+from tests.make.memory import measure_peak
 from tests.make.ncu_csv import FFMA, HEADER, line, read, row
 
 
@@ -55,13 +55,8 @@ def test_a_line_of_40_megabytes_is_skipped_in_bounded_memory(tmp_path):
         for _ in range(40):
             file.write("x" * 2**20)
         file.write("\n" + row(1, "2"))
-    tracemalloc.start()
-    try:
-        values = [counter.value for counter in ncu_csv.parse(path).counters]
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert values == [1, 2]
+    report, peak = measure_peak(lambda: ncu_csv.parse(path))
+    assert [counter.value for counter in report.counters] == [1, 2]
     assert peak < 16 * 2**20
 
 

@@ -177,27 +177,19 @@ def test_a_block_header_that_is_no_message_breaks_the_structure_there(header, tm
 
 
 @pytest.mark.parametrize(
-    ("created", "expected"),
+    ("versions", "created", "expected"),
     [
-        (None, None),
-        (0, None),
-        (1, "1970-01-01T00:00:01+00:00"),
-        (2**32 - 1, "2106-02-07T06:28:15+00:00"),
-        (2**32, None),
+        ({}, None, (None, None)),
+        ({}, 0, (None, None)),
+        ({}, 1, (None, "1970-01-01T00:00:01+00:00")),
+        ({}, 2**32 - 1, (None, "2106-02-07T06:28:15+00:00")),
+        ({}, 2**32, (None, None)),
+        ({"CUDA Version": "12.2"}, None, (None, None)),
+        ({"x": "1", "Nsight Compute": "2024.2.1.0"}, None, ("2024.2.1.0", None)),
     ],
 )
-def test_a_date_is_given_where_it_is_one(created, expected, tmp_path):
-    found = read(tmp_path / "r", sized(FILE_HEADER) + block(b"", 1, session({}, created)))
-    assert found.created_at == expected
-
-
-@pytest.mark.parametrize(
-    ("versions", "expected"),
-    [
-        ({"CUDA Version": "12.2"}, None),
-        ({"x": "1", "Nsight Compute": "2024.2.1.0"}, "2024.2.1.0"),
-    ],
-)
-def test_the_version_is_that_of_nsight_compute_and_no_other(versions, expected, tmp_path):
-    found = read(tmp_path / "r", sized(FILE_HEADER) + block(b"", 1, session(versions)))
-    assert found.tool_version == expected
+def test_the_version_is_that_of_nsight_compute_and_a_date_is_given_where_it_is_one(
+    versions, created, expected, tmp_path
+):
+    found = read(tmp_path / "r", sized(FILE_HEADER) + block(b"", 1, session(versions, created)))
+    assert (found.tool_version, found.created_at) == expected

@@ -4,7 +4,6 @@ bounded memory."""
 from __future__ import annotations
 
 import json
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from perfctl.parsers.common.lines import SurroundingLines
 from perfctl.parsers.nsys import stats
 from perfctl.parsers.nsys.stats_tables import LineSource, read_json_rows
+from tests.make.memory import measure_peak
 from tests.make.texts import SUMS
 
 
@@ -23,10 +23,7 @@ def test_a_line_of_many_megabytes_costs_little_memory(tmp_path):
         for _ in range(4):
             file.write(f"[1/7] [{'=' * 250}52%   ] x.nsys-rep\r" * 4_000)
         file.write("\n" + SUMS)
-    tracemalloc.start()
-    found = list(stats.parse(path).operations)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    found, peak = measure_peak(lambda: list(stats.parse(path).operations))
     assert [one.name for one in found] == ["gemm"]
     assert peak < path.stat().st_size / 2
 
@@ -38,11 +35,13 @@ def test_a_large_trace_is_read_in_little_memory_and_as_often_as_asked(tmp_path):
     path = tmp_path / "trace.csv"
     _, header, launch = TRACE.read_text().splitlines(keepends=True)[:3]
     path.write_text(header + launch * 4_000)
-    tracemalloc.start()
-    found = stats.parse(path)
-    assert [sum(1 for _ in found.kernels) for _ in range(2)] == [4_000] * 2
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+
+    def count_twice() -> list[int]:
+        found = stats.parse(path)
+        return [sum(1 for _ in found.kernels) for _ in range(2)]
+
+    counts, peak = measure_peak(count_twice)
+    assert counts == [4_000] * 2
     assert peak < 3 * 2**19  # as records in a list they take twice as much
 
 

@@ -13,7 +13,6 @@ from perfctl.orchestrator.cli.main import run_command_line
 from perfctl.orchestrator.commands.scrub import scrub
 from perfctl.orchestrator.ingest.ingest import ingest_paths
 from perfctl.parsers import ReportError, reports
-from perfctl.parsers.rocm import rocpd
 from perfctl.parsers.rocm.refused import COMPUTE, ROCPROF
 from tests.make.rocpd import made
 
@@ -36,16 +35,6 @@ def test_scrub_empties_the_environment_and_the_host_and_keeps_every_launch(tmp_p
     assert list(parsers.parse(done.path).kernels) == list(parsers.parse(path).kernels)
 
 
-@pytest.mark.parametrize("size", [5000, 9000, -4096])
-def test_a_cut_off_database_is_one_clear_error(size, tmp_path):
-    data = made(tmp_path / "whole.db").read_bytes()
-    path = tmp_path / "cut.db"
-    path.write_bytes(data[:size])
-    assert rocpd.sniff(path, data[:65536])
-    with pytest.raises(ReportError, match="is truncated"):
-        parsers.parse(path)
-
-
 def test_a_table_that_no_list_knows_is_named(tmp_path):
     path = made(tmp_path / "r.db")
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -53,20 +42,6 @@ def test_a_table_that_no_list_knows_is_named(tmp_path):
         connection.execute("INSERT INTO rocpd_novelty VALUES (1)")
     warnings = [one.text for one in parsers.parse(path).diagnostics if one.severity == "warning"]
     assert warnings == ["not understood and left out: tables rocpd_novelty"]
-
-
-# rocprofv3's JSON, of which no real file was at hand: cut files
-
-
-WHOLE = Path(__file__).resolve().parents[2] / "data" / "rocm" / "json" / "process.json"
-
-
-@pytest.mark.parametrize("end", [30, 900, -3])
-def test_a_cut_off_file_is_one_clear_error(end, tmp_path):
-    path = tmp_path / "r.json"
-    path.write_bytes(WHOLE.read_bytes().rstrip()[:end])
-    with pytest.raises(ReportError, match="the JSON is incomplete"):
-        parsers.parse(path)
 
 
 # Reports of rocprof v1 and rocprof-compute are refused by name; what is next to them is
