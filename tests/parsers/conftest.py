@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.make.files import write
 from tests.make.nsys_rep import END, MAGIC
 
 
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
     """A file that looks like a report; synthetic, no nsys could read it."""
-    path = tmp_path / "my run.nsys-rep"
-    path.write_bytes(MAGIC + b"NSIGHT_SYSTEMS_VERSION 2021.3.2.4-027534f" + bytes(70_000) + END)
-    return path
+    return write(
+        tmp_path / "my run.nsys-rep",
+        MAGIC + b"NSIGHT_SYSTEMS_VERSION 2021.3.2.4-027534f" + bytes(70_000) + END,
+    )
 
 
 @pytest.fixture

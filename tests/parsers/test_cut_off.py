@@ -20,6 +20,7 @@ from perfctl.parsers import (
     sniff,
 )
 from perfctl.parsers.monitors import nvidia_smi
+from tests.make.files import write
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
 SMI = "utilization.gpu [%], index\n5 %, 0\n"
@@ -143,8 +144,7 @@ def test_a_kind_is_told_from_the_first_65536_bytes_and_no_further(tmp_path):
 
 @pytest.mark.parametrize("text", [SMI, "utilization.gpu [%], index\n"])
 def test_the_collector_is_as_it_was_after_a_report_whole_or_broken(tmp_path, text):
-    path = tmp_path / "smi.csv"
-    path.write_text(text)
+    path = write(tmp_path / "smi.csv", text)
     for is_on in (True, False):
         (gc.enable if is_on else gc.disable)()
         try:
@@ -193,8 +193,7 @@ def test_a_file_that_may_not_be_read_is_refused_whatever_it_is(tmp_path, monkeyp
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(EACCES, "Permission denied")
 
-    path = tmp_path / "report"
-    path.write_text(SMI)
+    path = write(tmp_path / "report", SMI)
     monkeypatch.setattr(Path, "open", refuse)
     assert refusal(path) == (
         "it cannot be read (Permission denied). Check the path and its permissions"

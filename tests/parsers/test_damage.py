@@ -18,6 +18,7 @@ from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.nsys import stats as nsys_stats
 from perfctl.records.report import Report
 from tests.make import dlprof, rocpd
+from tests.make.files import read, write
 from tests.make.ncu_csv import HEADER
 from tests.make.nsys_sqlite import NsysBuilder, training_step
 
@@ -96,8 +97,7 @@ def test_a_damaged_report_is_read_or_refused(tmp_path, name, edits):
     for place, new, removed in edits:
         at = int(place * len(data))
         data = data[:at] + new + data[at + removed :]
-    path = tmp_path / FILES[name].name
-    path.write_bytes(data or b" ")
+    path = write(tmp_path / FILES[name].name, data or b" ")
     try:
         rows = [row for rows in read_rows(parse(path)).values() for row in rows]
     except ReportError as error:
@@ -119,10 +119,8 @@ def test_a_damaged_report_is_read_or_refused(tmp_path, name, edits):
     ],
 )
 def test_a_text_without_a_row_is_refused_by_every_reader(tmp_path, module, text):
-    path = tmp_path / "report.txt"
-    path.write_text(text)
     with pytest.raises(ReportError):
-        module.parse(path)
+        module.parse(write(tmp_path / "report.txt", text))
 
 
 @pytest.mark.parametrize("kept", [0.2, 0.5, 0.999])
@@ -148,7 +146,5 @@ def test_a_cut_database_is_refused_with_what_to_do(tmp_path, make, remedy, kept)
 )
 @pytest.mark.parametrize("kept", [200, 900, -3])
 def test_cut_json_is_refused(tmp_path, whole, kept):
-    path = tmp_path / "report.json"
-    path.write_bytes(whole.read_bytes().rstrip()[:kept])
     with pytest.raises(ReportError, match="the JSON is incomplete"):
-        parse(path)
+        read(tmp_path, whole.read_bytes().rstrip()[:kept])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, parse, sniff
-from perfctl.records.report import Report
+from perfctl.parsers import ReportError, sniff
+from tests.make.files import read
 
 PROCESS = "==5== Profiling result:\n"
 TRACE_HEAD = "   Start  Duration  Grid Size  Device  Name\n"
@@ -15,12 +15,6 @@ SUM_HEAD = "Time(%)      Time     Calls       Avg       Min       Max  Name\n"
 TYPED_HEAD = "            Type  " + SUM_HEAD
 CSV_SUM = '"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n,%,us,,us,us,us,\n'
 CSV_TRACE = '"Start","Duration","Grid X","Grid Y","Grid Z","Size","Device","Stream","Name"'
-
-
-def read(folder: Path, text: str) -> Report:
-    path = folder / "prof.txt"
-    path.write_text(text)
-    return parse(path)
 
 
 def launch(name: str, duration: str = "2.0us") -> str:

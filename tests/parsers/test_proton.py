@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from perfctl import parsers
 from perfctl.parsers import ReportError
+from tests.make.files import read
 
 ROOT = '[{"frame": {"name": "ROOT"}, "metrics": {}, "children": '
 NODE = '[{"frame": {"name": "s", "type": "function"}, "metrics": {}, "children": '
@@ -27,10 +27,8 @@ NODE = '[{"frame": {"name": "s", "type": "function"}, "metrics": {}, "children":
     ],
 )
 def test_a_broken_profile_is_one_clear_error(text, reason, tmp_path):
-    path = tmp_path / "p.hatchet"
-    path.write_text(text)
     with pytest.raises(ReportError, match=reason):
-        parsers.parse(path)
+        read(tmp_path, text)
 
 
 @pytest.mark.parametrize("left_out", ["time (ns)", "count"])
@@ -38,8 +36,6 @@ def test_a_kernel_without_time_or_launches_is_missing_and_not_0(left_out, tmp_pa
     metrics = {"time (ns)": 5, "count": 2} | {f"new {left_out}": 1}
     del metrics[left_out]
     kernel = {"frame": {"name": "k", "type": "function"}, "metrics": metrics, "children": []}
-    path = tmp_path / "p.hatchet"
-    path.write_text(json.dumps([{"frame": {"name": "ROOT"}, "metrics": {}, "children": [kernel]}]))
-    report = parsers.parse(path)
+    report = read(tmp_path, f"{ROOT}{json.dumps([kernel])}}}]")
     assert report.operations == []
     assert "operation" in {gap.quantity for gap in report.gaps}

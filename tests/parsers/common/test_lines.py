@@ -26,6 +26,7 @@ from perfctl.parsers.common.lines import (
 )
 from perfctl.parsers.common.pasted import find_unwrap_steps
 from perfctl.records.report import Report
+from tests.make.files import write
 from tests.make.texts import ONCE
 
 
@@ -184,8 +185,7 @@ def test_a_file_is_opened_in_its_encoding_and_keeps_its_line_ends(tmp_path):
 def test_blocks_of_text_are_those_of_the_file_wherever_a_character_is_parted(
     tmp_path_factory, head, parts, block
 ):
-    path = tmp_path_factory.getbasetemp() / "blocks.txt"
-    path.write_bytes(head + b"".join(parts))
+    path = write(tmp_path_factory.getbasetemp() / "blocks.txt", head + b"".join(parts))
     with open_text(path) as read:
         found = list(iter(lambda: read(block), ""))
         assert read(block) == "", "at the end it stays there"
@@ -277,8 +277,7 @@ def test_json_is_left_as_it_is(text):
 
 def test_a_file_too_long_to_be_read_at_once_is_refused_before_it_is_read(tmp_path, monkeypatch):
     assert text_json.LIMIT == 64 * 1024 * 1024
-    path = tmp_path / "record.json"
-    path.write_text('{"steps": [1, 2, NaN]}'.replace(" ", "", 2))
+    path = write(tmp_path / "record.json", '{"steps": [1, 2, NaN]}'.replace(" ", "", 2))
     monkeypatch.setattr(text_json, "LIMIT", 20)
     assert read_json_file(path, "workload", "Run it again") == {"steps": [1, 2, "NaN"]}, (
         "numbers that are none stay texts"
@@ -307,8 +306,7 @@ def test_what_cannot_be_read_is_named_with_what_to_do(tmp_path, content, reason)
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_json_is_read_in_its_encoding(encoding, tmp_path):
-    path = tmp_path / "record.json"
-    path.write_bytes('{"network": "plain"}'.encode(encoding))
+    path = write(tmp_path / "record.json", '{"network": "plain"}'.encode(encoding))
     assert read_json_file(path, "workload", "Run it again") == {"network": "plain"}
     path.write_bytes(b'{"network": "\xff"}')
     assert read_json_file(path, "workload", "Run it again") == {"network": "\ufffd"}

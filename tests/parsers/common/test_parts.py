@@ -11,6 +11,7 @@ import pytest
 from perfctl.parsers import parse, reports
 from perfctl.parsers.common.doubts import SeveralRunsError
 from perfctl.records.report import Report
+from tests.make.files import write
 from tests.make.texts import NVPROF_CHILD
 
 SUMS = (
@@ -46,9 +47,7 @@ def recording(run: int, *tables: str) -> str:
 
 
 def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
-    path = folder / "job.log"
-    path.write_text(text, encoding=encoding, newline="")
-    return path
+    return write(folder / "job.log", text, encoding)
 
 
 def found(path: Path) -> list[Report]:

@@ -15,6 +15,7 @@ from perfctl.parsers.common.doubts import (
     warn_joined_parts,
 )
 from perfctl.records.report import Diagnostic
+from tests.make.files import write
 from tests.make.texts import (
     CONSOLE,
     NVPROF_CHILD,
@@ -25,9 +26,7 @@ from tests.make.texts import (
 
 
 def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
-    path = folder / "report.txt"
-    path.write_text(text, encoding=encoding, newline="")
-    return path
+    return write(folder / "report.txt", text, encoding)
 
 
 BY_ITSELF = ("DLProf", "nsys stats JSON")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
-from perfctl.parsers import ReportError, parse
+from perfctl.parsers import ReportError
 from perfctl.parsers.common.doubts import (
     SOURCE,
     list_unknown_names,
@@ -19,6 +19,7 @@ from perfctl.parsers.common.doubts import (
     warn_not_understood,
 )
 from perfctl.records.report import Report
+from tests.make.files import read
 from tests.make.texts import SUMS
 from tests.sample import sample
 
@@ -43,12 +44,6 @@ def warning(report: Report) -> str:
 
 def read_data(name: str) -> str:
     return (DATA / name).read_text()
-
-
-def written(folder: Path, name: str, text: str) -> Report:
-    path = folder / name
-    path.write_text(text)
-    return parse(path)
 
 
 def test_eight_names_are_shown_and_long_ones_end_in_dots():
@@ -122,7 +117,7 @@ STRANGE = {name: (text, named) for name, text, named in make_strange()}
 @pytest.mark.parametrize("name", STRANGE)
 def test_what_no_list_has_is_named_and_the_rest_is_read(tmp_path, name):
     text, named = STRANGE[name]
-    report = written(tmp_path, name, text)
+    report = read(tmp_path, text, name)
     assert warning(report).endswith(named)
     rows = (report.kernels, report.operations, report.summaries, report.samples, report.steps)
     assert any(list(part) for part in rows)
@@ -197,7 +192,5 @@ NOT_READ = "XPlane file of JAX or TensorFlow"
     ],
 )
 def test_what_is_no_report_is_refused_with_what_it_is(tmp_path, name, data, said):
-    path = tmp_path / name
-    path.write_bytes(data)
     with pytest.raises(ReportError, match=said):
-        parse(path)
+        read(tmp_path, data, name)

@@ -17,6 +17,7 @@ from perfctl.parsers.dlprof.records import (
 )
 from perfctl.records.ranges import RangeName
 from perfctl.records.report import Diagnostic
+from tests.make.files import read, write
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 FILE = DATA / "dlprof-json-synthetic" / "dlprof_all.json"
@@ -45,9 +46,10 @@ def test_rows_of_the_csv_read_the_same_as_json(tmp_path, kind, shape):
         "columns": {"columns": columns, "rows": found},
         "wrapped": {"report": [{"title": "x", "table": objects}]},
     }
-    path = tmp_path / "report.json"
-    path.write_text(json.dumps(shapes[shape]))
-    one, other = parse(path), parse(CSV / KINDS[kind])
+    one, other = (
+        read(tmp_path, json.dumps(shapes[shape])),
+        parse(CSV / KINDS[kind]),
+    )
     assert list(one.kernels) == list(other.kernels)
     assert list(one.operations) == list(other.operations)
     assert one.summaries == other.summaries
@@ -67,10 +69,8 @@ def test_rows_of_the_csv_read_the_same_as_json(tmp_path, kind, shape):
     ],
 )
 def test_json_that_is_no_object_of_dlprof_is_refused(tmp_path, content):
-    path = tmp_path / "refused.json"
-    path.write_text(json.dumps(content))
     with pytest.raises(ReportError, match="not a DLProf report"):
-        dlprof_json.parse(path)
+        dlprof_json.parse(write(tmp_path / "refused.json", json.dumps(content)))
 
 
 def split(folder: Path) -> Path:
@@ -144,8 +144,7 @@ def test_one_json_report_alone_makes_no_folder_of_them(tmp_path):
     ],
 )
 def test_json_is_dlprof_s_by_its_keys(tmp_path, head, is_ours):
-    path = tmp_path / "a.json"
-    path.write_text(head)
+    path = write(tmp_path / "a.json", head)
     assert dlprof_json.sniff(path, head.encode()) is is_ours
     assert dlprof_json.sniff(path, head.encode("utf-8-sig")) is is_ours
 

@@ -13,7 +13,7 @@ from perfctl.parsers.common.lines import decode_head_lines
 from perfctl.parsers.monitors import dcgm
 from perfctl.parsers.monitors.readings import MonitorTextFile
 from perfctl.records.report import Diagnostic
-from tests.make.monitors import read
+from tests.make.files import read, write
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 HEADER = "timestamp, index, utilization.gpu [%]\n"
@@ -28,8 +28,7 @@ LOGS = {
 
 @pytest.mark.parametrize("name", LOGS)
 def test_a_log_that_stands_in_a_file_twice_takes_no_longer_than_once(tmp_path, name):
-    path = tmp_path / "log.csv"
-    path.write_text(LOGS[name])
+    path = write(tmp_path / "log.csv", LOGS[name])
     once = parse(path)
     assert len(list(once.samples)) == 5
     path.write_text(LOGS[name] * 2)
@@ -143,7 +142,5 @@ def test_a_line_of_4096_characters_is_nobody_s_reading(tmp_path, text):
 
 
 def test_a_file_without_a_header_is_refused(tmp_path):
-    path = tmp_path / "d.csv"
-    path.write_text("GPU 0 40\n")
     with pytest.raises(ReportError, match="the DCGM header has no complete sample below it"):
-        dcgm.parse(path)
+        dcgm.parse(write(tmp_path / "d.csv", "GPU 0 40\n"))

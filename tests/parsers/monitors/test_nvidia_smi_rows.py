@@ -17,7 +17,7 @@ from perfctl.parsers.monitors.nvidia_smi_query import (
     warn_unknown_units,
 )
 from perfctl.records.report import Report
-from tests.make.monitors import read
+from tests.make.files import read, write
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,7 @@ def test_a_line_of_more_than_4096_characters_is_no_row(tmp_path):
 
 
 def test_a_file_without_anything_of_nvidia_smi_is_refused(tmp_path):
-    path = tmp_path / "smi.csv"
-    path.write_text("Epoch 1\n")
+    path = write(tmp_path / "smi.csv", "Epoch 1\n")
     with pytest.raises(ReportError, match="it contains no output of nvidia-smi"):
         nvidia_smi.parse(path)
     assert not nvidia_smi.sniff(path, b"Epoch 1\n")

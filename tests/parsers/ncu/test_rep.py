@@ -12,6 +12,7 @@ from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import rep as ncu_rep
 from perfctl.parsers.ncu.rep import ReportOutline, read_outline
 from perfctl.records.errors import ReportError
+from tests.make.files import write
 from tests.make.ncu_rep import (
     FILE_HEADER,
     MAGIC,
@@ -31,25 +32,20 @@ def test_a_report_is_recognised_by_its_first_bytes(tmp_path):
 
 def test_without_the_package_the_error_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr(ncu_rep, "find_spec", lambda name: None)
-    path = tmp_path / "a.ncu-rep"
-    path.write_bytes(report_bytes(block(b"", 1)))
     with pytest.raises(ReportError, match=r"perfctl\[ncu\]"):
-        ncu_rep.parse(path)
+        ncu_rep.parse(write(tmp_path / "a.ncu-rep", report_bytes(block(b"", 1))))
 
 
 @pytest.mark.parametrize("kept", [4, 6, 9, 12, 18, 30])
 def test_a_report_that_is_cut_off_is_refused_before_the_package_sees_it(tmp_path, kept):
-    path = tmp_path / "cut.ncu-rep"
-    path.write_bytes(report_bytes(block(b"x" * 20, 1))[:kept])
     with pytest.raises(ReportError, match="truncated"):
-        ncu_rep.parse(path)
+        ncu_rep.parse(write(tmp_path / "cut.ncu-rep", report_bytes(block(b"x" * 20, 1))[:kept]))
 
 
 def test_bytes_without_structure_behind_the_magic_are_an_error(tmp_path):
     pytest.importorskip("ncu_report")
     for filling in (bytes(1000), b"\xff" * 1000, bytes(range(256)) * 4):
-        path = tmp_path / "noise.ncu-rep"
-        path.write_bytes(b"NVR\0" + filling)
+        path = write(tmp_path / "noise.ncu-rep", b"NVR\0" + filling)
         with pytest.raises(ReportError):
             ncu_rep.parse(path)
 

@@ -11,7 +11,8 @@ import pytest
 from perfctl.parsers import sniff
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
-from perfctl.records.report import Counter, Report
+from perfctl.records.report import Counter
+from tests.make.files import read, write
 
 TEXT = """\
 [42] app@127.0.0.1
@@ -26,16 +27,8 @@ TEXT = """\
 """
 
 
-def read(tmp_path: Path, text: str) -> Report:
-    path = tmp_path / "ncu.txt"
-    path.write_text(text)
-    return ncu_text.parse(path)
-
-
 def test_text_is_recognised_also_behind_a_long_log(tmp_path):
-    path = tmp_path / "ncu.txt"
-    path.write_text("step 1\n" * 20000 + TEXT)
-    parser = sniff(path)
+    parser = sniff(write(tmp_path / "ncu.txt", "step 1\n" * 20000 + TEXT))
     assert parser is not None
     assert parser.name == "ncu console text"
 
@@ -91,9 +84,7 @@ def test_the_gpu_is_named_by_the_program_only_if_nothing_contradicts_it(lines, n
 def test_console_text_is_told_by_a_section_with_its_table_or_rule_or_by_a_wide_ruler(
     text, is_ncu, tmp_path
 ):
-    path = tmp_path / "ncu.txt"
-    path.write_text(text)
-    assert ncu_text.sniff(path, text.encode()) is is_ncu
+    assert ncu_text.sniff(write(tmp_path / "ncu.txt", text), text.encode()) is is_ncu
 
 
 # Damage

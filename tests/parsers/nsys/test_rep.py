@@ -17,6 +17,7 @@ from perfctl.parsers import ReportError, sniff
 from perfctl.parsers.nsys import rep as nsys_rep
 from perfctl.parsers.nsys import sqlite
 from perfctl.records.bulk import ColumnRecords, SqlKernels
+from tests.make.files import write
 from tests.make.nsys_rep import END, MAGIC, STREAM, STREAM_WORDS, install
 from tests.make.nsys_sqlite import NsysBuilder, training_step
 
@@ -43,8 +44,7 @@ def export_of(tmp_path: Path) -> Path:
     ],
 )
 def test_the_first_64_bytes_or_the_suffix_say_what_it_is(tmp_path, name, head, taken):
-    path = tmp_path / name
-    path.write_bytes(head)
+    path = write(tmp_path / name, head)
     parser = sniff(path)
     assert (
         (parser is not None and parser.name == "nsys report") == nsys_rep.sniff(path, head) == taken
@@ -117,9 +117,7 @@ def test_a_stream_is_imported_first(tmp_path, fake_nsys, temporary, place):
         f'printf "%s\\n" "$@" > {tmp_path}/argv; echo report > "$4"\n',
         "QdstrmImporter",
     )
-    path = tmp_path / "a.qdstrm"
-    path.write_bytes(STREAM)
-    found = nsys_rep.parse(path)
+    found = nsys_rep.parse(write(tmp_path / "a.qdstrm", STREAM))
     (folder,) = temporary.iterdir()
     assert (tmp_path / "argv").read_text().split("\n")[:-1] == [
         "--input-file",
@@ -180,10 +178,8 @@ def test_a_stream_without_an_importer_says_what_is_missing(
     install(fake_nsys, "exit 0\n")
     no_importer = "it is a stream .* and the installed nsys has no QdstrmImporter"
     said = no_importer if is_stream else "nsys could not export it .exit code 0"
-    path = tmp_path / name
-    path.write_bytes(head)
     with pytest.raises(ReportError, match=said):
-        nsys_rep.parse(path)
+        nsys_rep.parse(write(tmp_path / name, head))
     assert list(temporary.iterdir()) == []
 
 
@@ -218,10 +214,8 @@ def _runs(process: int) -> bool:
 def test_the_installed_nsys_refuses_damage_in_one_sentence(tmp_path, temporary, rest):
     if shutil.which("nsys") is None:
         pytest.skip("nsys is not installed")
-    path = tmp_path / "cut.nsys-rep"
-    path.write_bytes(MAGIC + rest)
     with pytest.raises(ReportError, match="could not export"):
-        nsys_rep.parse(path)
+        nsys_rep.parse(write(tmp_path / "cut.nsys-rep", MAGIC + rest))
     assert list(temporary.iterdir()) == []
     assert [one.name for one in tmp_path.iterdir() if one.suffix] == ["cut.nsys-rep"]
 
@@ -288,8 +282,7 @@ NEWER = (
 def test_the_last_line_that_is_no_progress_says_why_it_was_refused(
     tmp_path, fake_nsys, temporary, script, reason, remedy
 ):
-    path = tmp_path / "a.nsys-rep"
-    path.write_bytes(MAGIC)
+    path = write(tmp_path / "a.nsys-rep", MAGIC)
     install(fake_nsys, script + "\n")
     with pytest.raises(ReportError) as caught:
         nsys_rep.parse(path)

@@ -14,6 +14,7 @@ from perfctl.orchestrator.commands.scrub import scrub
 from perfctl.orchestrator.ingest.ingest import ingest_paths
 from perfctl.parsers import ReportError, reports
 from perfctl.parsers.rocm.refused import COMPUTE, ROCPROF
+from tests.make.files import write
 from tests.make.rocpd import made
 
 
@@ -97,9 +98,7 @@ def test_each_form_is_refused_with_the_release_that_reads_it(name, tmp_path):
     ],
 )
 def test_other_tables_are_not_taken_for_these(change, tmp_path):
-    path = tmp_path / "pmc_perf.csv"
-    path.write_text(change(TEXTS["pmc_perf.csv"]))
-    assert parsers.sniff(path) is None
+    assert parsers.sniff(write(tmp_path / "pmc_perf.csv", change(TEXTS["pmc_perf.csv"]))) is None
 
 
 def test_a_folder_is_refused_once_and_other_reports_in_it_are_read(tmp_path, capsys):
@@ -131,17 +130,16 @@ def test_files_given_one_by_one_are_still_one_run(tmp_path):
 
 
 def test_a_header_that_appears_twice_is_refused(tmp_path):
-    path = tmp_path / "1_kernel_stats.csv"
-    path.write_text(SUMS + SUMS + "a(),2,300,150,100.0,150,150\n")
     with pytest.raises(ReportError, match="the header appears twice"):
-        parsers.parse(path)
+        parsers.parse(
+            write(tmp_path / "1_kernel_stats.csv", SUMS + SUMS + "a(),2,300,150,100.0,150,150\n")
+        )
 
 
 @pytest.mark.parametrize("end", [40, 500, -8])
 def test_a_cut_off_file_is_one_clear_error_and_nothing_of_it_is_stored(end, tmp_path):
     whole = (PROCESS / "77_kernel_trace.csv").read_bytes()
-    path = tmp_path / "77_kernel_trace.csv"
-    path.write_bytes(whole[:end])
+    path = write(tmp_path / "77_kernel_trace.csv", whole[:end])
     with pytest.raises(ReportError):
         parsers.parse(path)
     done = ingest_paths(path, tmp_path / "store.db")
