@@ -20,7 +20,7 @@ from perfctl.parsers.common.doubts import (
     warn_not_understood,
 )
 from perfctl.parsers.common.lines import ToolTextFile, decode_head_lines
-from perfctl.parsers.common.numbers import parse_quantity_in_base_units
+from perfctl.parsers.common.numbers import Number, parse_quantity_in_base_units
 from perfctl.parsers.common.tables import FieldColumn, read_json_fields, split_csv_line
 from perfctl.records.errors import ReportError
 from perfctl.records.report import (
@@ -298,7 +298,7 @@ class NvprofOutput:
 
     def _read_number_and_unit(
         self, table: PrintedTable, quantity: str, cell: str
-    ) -> tuple[int | float | None, str | None]:
+    ) -> tuple[Number | None, str | None]:
         """Return (number, base unit) of a cell; count a size that depends on what a KB is."""
         number, unit = parse_quantity_in_base_units(_PREFIX.sub(r"\1iB", cell), "")
         # a column of CUDA 8 and later, to which a KB is 1024 bytes

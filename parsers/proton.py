@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfctl.parsers.common.json import decode_head, list_json_objects, read_json_file
-from perfctl.parsers.common.numbers import parse_real
+from perfctl.parsers.common.numbers import Number, parse_real
 from perfctl.parsers.common.tables import FieldColumn, read_json_fields
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Operation, Report, Summary
@@ -51,7 +51,7 @@ class TreeNode(NamedTuple):
     """Names of the scopes around it and its own, without ROOT."""
     metrics: Json
     is_kernel: bool
-    flops: int | float | None
+    flops: Number | None
     """FLOPs of all widths together, of a kernel without any those of a scope around nothing else;
     None if none is stated."""
 
@@ -92,7 +92,7 @@ def parse(path: Path) -> Report:
 
 
 def _walk_tree(
-    node: Json, above: tuple[str, ...], file: Path, flops_around: int | float | None = None
+    node: Json, above: tuple[str, ...], file: Path, flops_around: Number | None = None
 ) -> Iterator[TreeNode]:
     if len(above) > _DEEPEST:
         raise ReportError(file, TOOL, f"its tree is deeper than {_DEEPEST} scopes", _REMEDY)

@@ -80,6 +80,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 YEARS = range(1990, 2200)
 """Years that a report can be from; all of them fit into 64 bits of nanoseconds."""
 
+Number = int | float
+"""An integer where it can be one."""
+
 
 class DecimalStyle(Enum):
     """The character between whole part and fraction in one file."""
@@ -228,7 +231,7 @@ def parse_decimal(text: str, style: DecimalStyle) -> Decimal | None:
     return Decimal(text) if _POINT.fullmatch(text) else None
 
 
-def parse_number_fast(text: str, style: DecimalStyle) -> int | float | None:
+def parse_number_fast(text: str, style: DecimalStyle) -> Number | None:
     """Return ``to_int_or_float(parse_decimal(text, style))``, with a fast path for usual numbers;
     None for what is not a number."""
     if len(text) < _SURELY_64_BIT and text.isdigit() and text.isascii():
@@ -248,7 +251,7 @@ def parse_number_fast(text: str, style: DecimalStyle) -> int | float | None:
     return None if number is None else to_int_or_float(number)
 
 
-def to_int_or_float(number: Decimal | int, scale: int = 1) -> int | float:
+def to_int_or_float(number: Decimal | int, scale: int = 1) -> Number:
     """Return the value in base units: an int when it is whole, else the nearest float. Beyond 64
     bits always a float."""
     value = Decimal(number) * scale
@@ -257,8 +260,8 @@ def to_int_or_float(number: Decimal | int, scale: int = 1) -> int | float:
 
 
 def scale_printed_number(
-    text: str, value: int | float | None, style: DecimalStyle, scale: int
-) -> int | float | None:
+    text: str, value: Number | None, style: DecimalStyle, scale: int
+) -> Number | None:
     """Return ``value``, which ``text`` was read as, times ``scale``: exact where the printed
     decimals allow it."""
     number = parse_decimal(text, style) if isinstance(value, float) else value
@@ -290,14 +293,14 @@ def parse_integer(value: object) -> int | None:
     return int(number) if number is not None and number == int(number) else None
 
 
-def parse_real(value: object) -> int | float | None:
+def parse_real(value: object) -> Number | None:
     """Return a number, an int if it is whole; None for anything else."""
     number = parse_finite_decimal(value)
     return None if number is None else to_int_or_float(number)
 
 
 @lru_cache(maxsize=65536)
-def parse_quantity_in_base_units(text: str, unit: str) -> tuple[int | float | None, str | None]:
+def parse_quantity_in_base_units(text: str, unit: str) -> tuple[Number | None, str | None]:
     """Return (number in base units, base unit) of a printed cell; (None, None) if it is none.
 
     "841 MiB" is 881852416 byte, "7 %" stays 7 %, "22" in a column [W] is 22 W.

@@ -13,7 +13,7 @@ from typing import Any
 from perfctl.parsers.kineto.events import CommArgs, SortedEvents, ThreadTime
 from perfctl.parsers.kineto.fused import dtype_bytes
 from perfctl.parsers.kineto.nesting import NOWHERE, SpanContext, SpanNesting
-from perfctl.records.bulk import ColumnRecords
+from perfctl.records.bulk import ColumnChunks, ColumnRecords
 from perfctl.records.ranges import parse_range_name
 from perfctl.records.report import (
     ApiCall,
@@ -329,7 +329,7 @@ def make_op_calls(
                     span.stack or stacks.get(index) or None,
                 )
 
-    def iterate_column_chunks() -> Iterator[Sequence[Sequence[Any]]]:
+    def iterate_column_chunks() -> ColumnChunks:
         remaining = iterate_rows()
         while chunk := list(islice(remaining, _CHUNK)):
             yield list(zip(*chunk, strict=True))

@@ -20,6 +20,7 @@ from perfctl.parsers.common.doubts import SOURCE
 from perfctl.parsers.common.lines import ToolTextFile
 from perfctl.parsers.common.numbers import (
     LARGEST,
+    Number,
     Timestamp,
     format_utc_iso,
     is_not_available_text,
@@ -116,7 +117,7 @@ class DeviceReadings:
             fields = dict.fromkeys(QUANTITIES) | values
             self.samples.append(Sample(at_ns, **fields, device_index=device))
 
-    def _read_quantity_value(self, quantity: str, unit: str, text: str) -> int | float | None:
+    def _read_quantity_value(self, quantity: str, unit: str, text: str) -> Number | None:
         """Return the cell in the unit of its quantity; None, with a note, if it is no such
         number."""
         number, base = parse_quantity_in_base_units(text, unit)

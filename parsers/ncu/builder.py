@@ -18,6 +18,7 @@ from perfctl.parsers.common.numbers import (
     AmbiguousNumberError,
     DecimalStyle,
     DecimalStyleEvidence,
+    Number,
     parse_number_fast,
     parse_unit,
     scale_printed_number,
@@ -38,7 +39,7 @@ from perfctl.parsers.ncu.facts import (
 )
 from perfctl.parsers.ncu.log import find_gaps as log_gaps
 from perfctl.parsers.ncu.log import make_diagnostics as log_diagnostics
-from perfctl.records.bulk import Metric, NumberedCounters
+from perfctl.records.bulk import ColumnChunks, Metric, NumberedCounters
 from perfctl.records.report import (
     WORKED_OUT,
     Advice,
@@ -104,7 +105,7 @@ class ReportBuilder:
         """Launch, metric, and value, by their numbers."""
         self._distinct: defaultdict[Value, int] = defaultdict(count().__next__)
         self._values: list[Value] = []
-        self._numbers: list[int | float | None] = []
+        self._numbers: list[Number | None] = []
         self._states: dict[int, str] = {}
         """Value without a number where one was expected -> state of the gap."""
         self._style = DecimalStyle.POINT
@@ -223,7 +224,7 @@ class ReportBuilder:
             if state:
                 self._states[index] = state
 
-    def _parse_value(self, value: Value) -> tuple[int | float | None, str | None]:
+    def _parse_value(self, value: Value) -> tuple[Number | None, str | None]:
         """Return the number of a value, or None and the state of the gap where one was expected."""
         if value is None:
             return None, "not_available"
@@ -241,7 +242,7 @@ class ReportBuilder:
             return None, "not_available"
         return None, None if value.strip("0123456789.,+-") else "unreadable"
 
-    def _scale_to_base_units(self, metric: int, index: int) -> int | float | None:
+    def _scale_to_base_units(self, metric: int, index: int) -> Number | None:
         """Return the number of a metric's value in base units."""
         scale, value, number = self._scales[metric], self._values[index], self._numbers[index]
         if scale == 1 or number is None:
@@ -250,7 +251,7 @@ class ReportBuilder:
             return value * scale
         return scale_printed_number(str(value), number, self._style, scale)
 
-    def _iterate_counter_columns(self) -> Iterator[Sequence[Sequence[Any]]]:
+    def _iterate_counter_columns(self) -> ColumnChunks:
         """Yield the columns of NumberedCounters, in the order of the file."""
         is_scaled = set(self._scales) != {1}
         for first in range(0, len(self._cells[0]), CHUNK):

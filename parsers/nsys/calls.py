@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from perfctl.parsers.common.sqlite import Database, sql_integer
 from perfctl.parsers.nsys.columns import NULL, iterate_integer_columns
 from perfctl.parsers.nsys.ranges import MARK, PROCESS_BITS, RangeTable, list_with_blanks
 from perfctl.parsers.nsys.tables import OSRT, RUNTIME, STRINGS, SYNC, StringTable, open_export
-from perfctl.records.bulk import ColumnRecords
+from perfctl.records.bulk import ColumnChunks, ColumnRecords
 from perfctl.records.report import WAITS, ApiCall, OpCall
 
 NO_NAME = "(no name)"
@@ -124,9 +123,7 @@ def read_wait_calls(
     )
 
 
-def _iterate_wait_columns(
-    path: Path, names: dict[int, str], ranges: RangeTable
-) -> Iterator[Sequence[Sequence[Any]]]:
+def _iterate_wait_columns(path: Path, names: dict[int, str], ranges: RangeTable) -> ColumnChunks:
     numbers = ranges.get_step_numbers()
     is_wait = f"nameId IN ({', '.join(map(str, names))})"
     columns = ("nameId", "start", "end", "globalTid")

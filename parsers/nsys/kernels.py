@@ -51,7 +51,7 @@ from perfctl.parsers.nsys.tables import (
     StringTable,
     open_export,
 )
-from perfctl.records.bulk import NO_NAME, ColumnRecords, SqlKernels
+from perfctl.records.bulk import NO_NAME, ColumnChunks, ColumnRecords, SqlKernels
 from perfctl.records.report import Kernel
 from perfctl.records.serving import GraphLaunch
 
@@ -406,7 +406,7 @@ def _find_rows_with_equal_labels(
 
 def _iterate_kernel_columns(
     path: Path, launched: TableLaunches, ranges: RangeTable
-) -> Iterator[Sequence[Sequence[Any]]]:
+) -> ColumnChunks:
     enclosing = launched.around
     layers, directions, steps = (
         ranges.get_label_field(field) for field in ("layer", "direction", "step")

@@ -8,7 +8,7 @@ call lies inside the range on the range's own thread.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from perfctl.parsers.nsys import operators as nsys_operators
 from perfctl.parsers.nsys.columns import NULL, read_integer_columns, refuse_null_values
 from perfctl.parsers.nsys.operators import OperatorRanges
 from perfctl.parsers.nsys.tables import NVTX, STRINGS
+from perfctl.records.bulk import ColumnChunks
 from perfctl.records.ranges import RangeName, parse_range_name
 
 Objects = npt.NDArray[np.object_]
@@ -71,7 +72,7 @@ class RangeTable(NamedTuple):
         steps = [NOBODY if label.step is None else label.step for label in self.labels]
         return np.append(np.array(steps, np.int64)[self.name], NOBODY)
 
-    def iterate_range_columns(self, gpu: Times) -> Iterator[Sequence[Sequence[Any]]]:
+    def iterate_range_columns(self, gpu: Times) -> ColumnChunks:
         """Yield the columns of one Range per range, numbered from 0 in this order; a parent comes
         before its children. ``gpu``: GPU time and span of each."""
         parent, depth = self.attribution.parents_and_depths

@@ -24,6 +24,7 @@ from perfctl.parsers.common.numbers import (
     AmbiguousNumberError,
     DecimalStyle,
     DecimalStyleEvidence,
+    Number,
     Unit,
     parse_number_fast,
     scale_printed_number,
@@ -57,7 +58,7 @@ from perfctl.parsers.nsys.stats_tables import (
     scan_tables_and_notes,
 )
 from perfctl.parsers.nsys.tables import COPY_LABELS, TOOL
-from perfctl.records.bulk import ColumnRecords
+from perfctl.records.bulk import ColumnChunks, ColumnRecords
 from perfctl.records.errors import ReportError, convert_os_errors
 from perfctl.records.ranges import parse_range_name
 from perfctl.records.report import (
@@ -221,7 +222,7 @@ def parse(path: Path) -> Report:
         if report is None:
             return ()
 
-        def read_columns() -> Iterator[Sequence[Sequence[Any]]]:
+        def read_columns() -> ColumnChunks:
             records = make(_iterate_trace_rows(path, report, fields, style))
             while rows := list(islice(records, CHUNK)):
                 yield list(zip(*rows, strict=True))
@@ -478,7 +479,7 @@ class PrintedFormat(NamedTuple):
     style: DecimalStyle
 
 
-def parse_figure(printed: PrintedFormat, text: str) -> int | float | None:
+def parse_figure(printed: PrintedFormat, text: str) -> Number | None:
     """Return a figure in its base unit; None where it is empty, no number, ambiguous, or rounded
     away to 0."""
     try:
