@@ -20,7 +20,6 @@ from perfctl.records.report import Diagnostic
 from tests.make.files import read, write
 
 DATA = Path(__file__).resolve().parents[2] / "data"
-FILE = DATA / "dlprof-json-synthetic" / "dlprof_all.json"
 CSV = DATA / "dlprof-synthetic"
 LAUNCHES = {"Kernel Name": "k", "Op Name": "o", "Total GPU Time (ns)": 5}
 KINDS = {

@@ -3,8 +3,6 @@ into memory is refused, and damaged ones never break a parser."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from perfctl.parsers import ReportError, parse
@@ -15,7 +13,6 @@ from perfctl.parsers.monitors.readings import MonitorTextFile
 from perfctl.records.report import Diagnostic
 from tests.make.files import read, write
 
-DATA = Path(__file__).resolve().parents[2] / "data"
 HEADER = "timestamp, index, utilization.gpu [%]\n"
 QUERY = "".join(f"2024/03/05 10:00:0{second}.250, 0, 40 %\n" for second in range(5))
 DMON = "#Date       Time        gpu   pwr\n#YYYYMMDD   HH:MM:SS    Idx     W\n"

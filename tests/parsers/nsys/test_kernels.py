@@ -97,15 +97,6 @@ def test_rows_that_were_taken_out_leave_records_alone(taken, tmp_path):
     assert list(kernels) == [kernel._replace(launch=at) for at, kernel in enumerate(before)]
 
 
-@pytest.mark.parametrize("size", [1, 2, 5])
-def test_kernels_are_put_together_from_pieces_of_any_size(size, tmp_path, monkeypatch):
-    path = training_step(NsysBuilder()).write(tmp_path / "r.sqlite")
-    whole = copied(path)
-    monkeypatch.setattr(nsys_kernels, "CHUNK", size)
-    monkeypatch.setattr(nsys_kernels, "TOGETHER", size)
-    assert copied(path) == list(parse(path).kernels) == whole
-
-
 # Ranges of an nsys export: kinds, threads and names, and slices of any size
 
 
@@ -138,9 +129,16 @@ def test_a_thread_is_the_low_24_bits_of_its_global_number(thread, tmp_path):
     assert [(r.thread, r.depth, r.parent) for r in ranges] == [(thread, 0, None)] * 2
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_ranges_are_put_together_from_pieces_of_any_size(size, tmp_path, monkeypatch):
-    ranges = read(training_step(NsysBuilder()), tmp_path).ranges
-    whole = list(ranges)
-    monkeypatch.setattr(nsys_ranges, "CHUNK", size)
-    assert list(ranges) == whole
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_kernels_and_ranges_are_put_together_from_pieces_of_any_size(size, tmp_path, monkeypatch):
+    path = training_step(NsysBuilder()).write(tmp_path / "r.sqlite")
+    kernels, ranges = copied(path), list(parse(path).ranges)
+    for module, name in (
+        (nsys_kernels, "CHUNK"),
+        (nsys_kernels, "TOGETHER"),
+        (nsys_ranges, "CHUNK"),
+    ):
+        monkeypatch.setattr(module, name, size)
+    report = parse(path)
+    assert copied(path) == list(report.kernels) == kernels
+    assert list(report.ranges) == ranges
