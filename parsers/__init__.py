@@ -73,8 +73,7 @@ class Parser:
             reason = (
                 f"--capture needs a Kineto trace, but this report is of another kind ({self.name})"
             )
-            remedy = "Name a Kineto trace, or omit --capture"
-            raise ReportError(path, "unknown", reason, remedy)
+            raise ReportError(path, "unknown", reason, "Name a Kineto trace, or omit --capture")
         own_options = {name: value for name, value in options.items() if name in self.options}
         with pause_garbage_collection():
             report: Report = self.load().parse(path, **own_options)

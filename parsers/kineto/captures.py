@@ -178,8 +178,7 @@ def assign_layers_to_graph_kernels(
         reason = (
             f"the trace has no graph launch with recorded kernels, so {capture.name} does not apply"
         )
-        todo = "Omit --capture, or name the trace of an execution"
-        raise ReportError(path, TOOL, reason, todo)
+        raise ReportError(path, TOOL, reason, "Omit --capture, or name the trace of an execution")
     sets: list[CaptureSet] = []
     eager: list[Kernel] = []
     if capture is None:

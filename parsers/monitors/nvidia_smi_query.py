@@ -214,8 +214,7 @@ def parse(path: Path) -> Report:
     way, repeated = find_device_column(rows)
     gaps = drop_cut_last_cell(rows, way)
     if not rows:
-        reason = "no complete row fits the header"
-        raise ReportError(path, TOOL, reason, "Run nvidia-smi longer")
+        raise ReportError(path, TOOL, "no complete row fits the header", "Run nvidia-smi longer")
     stamps = [row.stamp for row in rows]
     # a date that does not begin with the year
     day_first = is_day_before_month(stamp for stamp in stamps if set("-/").intersection(stamp[1:3]))
@@ -324,8 +323,7 @@ def infer_layout_without_header(
     for any other rows."""
     layout = parse_header(_HEADER)
     if layout is None or not all(_has_expected_units(cells) for cells in rows):
-        reason = "the rows have no header that names their columns"
-        raise ReportError(path, TOOL, reason, _REMEDY)
+        raise ReportError(path, TOOL, "the rows have no header that names their columns", _REMEDY)
     text = f"the rows have no header; perfctl read them by their units as {_HEADER}"
     return layout, Diagnostic("warning", "perfctl", text)
 

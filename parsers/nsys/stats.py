@@ -206,8 +206,7 @@ def parse(path: Path) -> Report:
         )
         reason = next(errors, "it contains no complete table of nsys stats")
         command = "nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT"
-        remedy = f"Run '{command}' again, or pass the report itself"
-        raise ReportError(path, TOOL, reason, remedy)
+        raise ReportError(path, TOOL, reason, f"Run '{command}' again, or pass the report itself")
     operations, summaries = _read_operations_and_summaries(survey)
     _refuse_several_runs(path, survey)
     style = survey.style
