@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sqlite3
-from contextlib import closing
 from errno import EACCES
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from perfctl.parsers import (
 )
 from perfctl.parsers.monitors import nvidia_smi
 from tests.make.files import write
+from tests.make.stored import execute
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
 SMI = "utilization.gpu [%], index\n5 %, 0\n"
@@ -29,11 +28,8 @@ NO_REPORT = "it is not a profiler report. 'perfctl ingest --help' lists the form
 
 def database(path: Path, page: int, pages: int = 2) -> bytes:
     """A real SQLite file of that many pages, or a few more."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA page_size = {page}")
-        connection.execute("CREATE TABLE a (b)")
-        connection.execute("INSERT INTO a VALUES (zeroblob(?))", (page * (pages - 2) + 1,))
-        connection.commit()
+    filling = f"INSERT INTO a VALUES (zeroblob({page * (pages - 2) + 1}))"
+    execute(path, f"PRAGMA page_size = {page}", "CREATE TABLE a (b)", filling)
     data = path.read_bytes()
     assert pages * page <= len(data) <= (pages + 3) * page
     return data

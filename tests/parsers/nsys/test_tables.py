@@ -4,7 +4,6 @@ the row ids."""
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from perfctl.parsers.nsys import columns
 from perfctl.parsers.nsys.columns import NULL, iterate_integer_columns, read_integer_columns
 from perfctl.parsers.nsys.tables import StringTable, open_export
 from perfctl.records.errors import ReportError
+from tests.make.stored import execute
 
 NUMBERS = st.sampled_from([7, -1, 281546145665170, 2**63 - 1, 1 - 2**63])
 
@@ -119,7 +119,6 @@ def test_only_rows_that_fulfil_the_condition_are_read():
 
 def test_an_error_while_rows_are_read_names_the_file(tmp_path):
     path = tmp_path / "r.sqlite"
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE t (start)")
+    execute(path, "CREATE TABLE t (start)")
     with pytest.raises(ReportError, match=r"r\.sqlite.*damaged"), open_export(path) as found:
         found.connection.execute("SELECT no_such_function(start) FROM t")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,8 @@ from perfctl.parsers import ReportError, reports
 from perfctl.parsers.rocm.refused import COMPUTE, ROCPROF
 from tests.make.files import write
 from tests.make.rocpd import made
+from tests.make.stored import execute
+from tests.make.stored import rows as stored_rows
 
 
 def test_neither_environment_nor_command_nor_host_reaches_the_store(tmp_path):
@@ -38,9 +38,7 @@ def test_scrub_empties_the_environment_and_the_host_and_keeps_every_launch(tmp_p
 
 def test_a_table_that_no_list_knows_is_named(tmp_path):
     path = made(tmp_path / "r.db")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE rocpd_novelty (a)")
-        connection.execute("INSERT INTO rocpd_novelty VALUES (1)")
+    execute(path, "CREATE TABLE rocpd_novelty (a)", "INSERT INTO rocpd_novelty VALUES (1)")
     warnings = [one.text for one in parsers.parse(path).diagnostics if one.severity == "warning"]
     assert warnings == ["not understood and left out: tables rocpd_novelty"]
 
@@ -52,14 +50,10 @@ IDENTITY = "Kernel_Name,GPU_ID,Grid_Size,Workgroup_Size,SQ_WAVES,Start_Timestamp
 SMI = "utilization.gpu [%], index\n5 %, 0\n"
 
 
-def database(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        for table in ("OPS", "COPY", "HIP"):
-            connection.execute(
-                f'CREATE TABLE {table} ("BeginNs" INTEGER, "EndNs" INTEGER, "Name" TEXT)'
-            )
-
-
+TABLES = [
+    f'CREATE TABLE {table} ("BeginNs" INTEGER, "EndNs" INTEGER, "Name" TEXT)'
+    for table in ("OPS", "COPY", "HIP")
+]
 TEXTS = {
     "results.stats.csv": (
         '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"mul(int)",2,300,150,100.0\n'
@@ -79,7 +73,7 @@ TEXTS = {
 @pytest.mark.parametrize("name", ["results.db", *TEXTS])
 def test_each_form_is_refused_with_the_release_that_reads_it(name, tmp_path):
     path = tmp_path / name
-    database(path) if name == "results.db" else path.write_text(TEXTS[name])
+    execute(path, *TABLES) if name == "results.db" else write(path, TEXTS[name])
     tool = ROCPROF if name.startswith("results") else COMPUTE
     with pytest.raises(ReportError) as caught:
         parsers.parse(path)
@@ -112,8 +106,7 @@ def test_a_folder_is_refused_once_and_other_reports_in_it_are_read(tmp_path, cap
     store = tmp_path / "perfctl.db"
     assert run_command_line(["ingest", str(tmp_path / "workloads"), "--store", str(store)]) == 4
     assert capsys.readouterr().err.count("1.0.0 was the last release to read") == 1
-    with closing(sqlite3.connect(store)) as connection:
-        assert connection.execute("SELECT profiler FROM run").fetchall() == [("nvidia-smi",)]
+    assert stored_rows(store, "SELECT profiler FROM run") == [("nvidia-smi",)]
 
 
 # CSV files of rocprofv3: files of one process, cut ones, and real ones read a second time with
