@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.parsers.common.parts import RunInFile, parse_each_run_of_file
 from perfctl.parsers.unknown import LFS, explain_unknown_file
-from perfctl.records.errors import ReportError
+from perfctl.records.errors import ReportError, convert_os_errors
 from perfctl.records.sqlite_header import HEADER_BYTES, read_stated_size
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ __all__ = [
     "Parser",
     "ReportError",
     "RunInFile",
-    "captures",
     "drop_member_files",
+    "find_graph_capture_traces",
+    "find_leading_file",
     "find_report_paths",
-    "leader",
     "parse",
     "pause_garbage_collection",
     "reports",
@@ -52,7 +52,8 @@ class Parser:
     options: tuple[str, ...] = ()
     """Keywords of ``perfctl.parsers.parse`` that the module's ``parse`` takes."""
     joins_files: bool = False
-    """Whether several files may be one report of this format: the module has ``leader(path)``."""
+    """Whether several files may be one report of this format: the module has
+    ``find_leading_file(path)``."""
     files: str = ""
     """Which files it reads, and of which versions, in a few words."""
     gives: str = ""
@@ -72,8 +73,7 @@ class Parser:
             reason = (
                 f"--capture needs a Kineto trace, but this report is of another kind ({self.name})"
             )
-            remedy = "Name a Kineto trace, or omit --capture"
-            raise ReportError(path, "unknown", reason, remedy)
+            raise ReportError(path, "unknown", reason, "Name a Kineto trace, or omit --capture")
         own_options = {name: value for name, value in options.items() if name in self.options}
         with pause_garbage_collection():
             report: Report = self.load().parse(path, **own_options)
@@ -322,12 +322,13 @@ def parse(
     if path.is_file() and path.stat().st_size == 0:
         remedy = "The profiler wrote nothing. Check its log and run it again"
         raise ReportError(path, "unknown", "the file is empty", remedy)
-    parser = sniff(path)
-    if parser is None:
-        raise ReportError(
-            path, "unknown", *explain_unknown_file(path, partial(_find_parser_by_head, path))
-        )
-    return parser.parse(path, source=source, single_operators=single_operators, capture=capture)
+    with convert_os_errors(path, "unknown"):
+        parser = sniff(path)
+        if parser is None:
+            raise ReportError(
+                path, "unknown", *explain_unknown_file(path, partial(_find_parser_by_head, path))
+            )
+        return parser.parse(path, source=source, single_operators=single_operators, capture=capture)
 
 
 def reports(path: Path | str, **options: Any) -> Iterator[RunInFile]:
@@ -385,29 +386,30 @@ def find_report_paths(
 
 def drop_member_files(paths: Iterable[Path]) -> list[Path]:
     """Return those of the paths that are not read as part of another one of them."""
-    firsts = {path: leader(path) for path in paths}
+    firsts = {path: find_leading_file(path) for path in paths}
     return [path for path, first in firsts.items() if first == path or first not in firsts]
 
 
-def captures(folder: Path) -> list[Path]:
+def find_graph_capture_traces(folder: Path) -> list[Path]:
     """Return traces in ``folder`` that state which modules the graphs of the other traces belong
     to, and are no measurement themselves."""
     from perfctl.records.served_names import DETAILS
 
     if not (folder / DETAILS).is_file():
         return []
-    paths: list[Path] = import_module("perfctl.parsers.kineto.captures").in_folder(folder)
+    captures = import_module("perfctl.parsers.kineto.captures")  # no format knows another
+    paths: list[Path] = captures.list_capture_traces_in_folder(folder)
     return paths
 
 
-def leader(path: Path) -> Path:
+def find_leading_file(path: Path) -> Path:
     """Return the file that the report is read from which ``path`` belongs to; ``path`` itself if it
     is a report of its own."""
     with suppress(OSError):
         if path.suffix == ".csv" and path.is_file() and path.stat().st_size:
             parser = sniff(path)
             if parser is not None and parser.joins_files:
-                first: Path = parser.load().leader(path)
+                first: Path = parser.load().find_leading_file(path)
                 return first
     return path
 

@@ -22,22 +22,18 @@ class AllocatorReading(NamedTuple):
 def make_memory_samples(devices: Mapping[int, Iterable[AllocatorReading]]) -> list[Sample]:
     """Return samples by device and time; of more than CURVE readings of a GPU the highest of each
     part."""
-    samples = []
-    for device, readings in sorted(devices.items()):
-        for at_ns, allocated, reserved in keep_peak_readings(
-            sorted(readings, key=lambda reading: reading.at_ns)
-        ):
-            unknown = (None,) * 6
-            samples.append(
-                Sample(
-                    at_ns,
-                    *unknown,
-                    device_index=device,
-                    allocated_bytes=allocated,
-                    reserved_bytes=reserved,
-                )
-            )
-    return samples
+    unknown = (None,) * 6
+    return [
+        Sample(
+            reading.at_ns,
+            *unknown,
+            device_index=device,
+            allocated_bytes=reading.allocated,
+            reserved_bytes=reading.reserved,
+        )
+        for device, readings in sorted(devices.items())
+        for reading in keep_peak_readings(sorted(readings, key=lambda reading: reading.at_ns))
+    ]
 
 
 def keep_peak_readings(

@@ -11,16 +11,13 @@ or calls.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Integers = npt.NDArray[np.int64]
-    Flags = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 NEVER = 2**63 - 1
 """The end of a range that never ended."""
@@ -34,8 +31,7 @@ _SPARSE = 8
 """Ids are looked up in a table while it has at most this many places for each of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpanArrays:
+class SpanArrays(NamedTuple):
     """Ranges or launch calls, one per element; arrays of int64 of equal length."""
 
     process: Integers
@@ -47,30 +43,25 @@ class SpanArrays:
     end: Integers
     """ns; NEVER for a range that never ended."""
 
-    def take(self, index: Integers) -> SpanArrays:
+    def take(self, index: npt.NDArray[Any]) -> SpanArrays:
         """Return the spans at ``index``, in its order; a negative index gives a span of
         no thread."""
         if not len(self.start):
             nobody, zero = np.full(len(index), NOBODY), np.zeros(len(index), np.int64)
             return SpanArrays(nobody, nobody, zero, zero)
-        is_known = index >= 0
-        process = np.where(is_known, self.process[index], NOBODY)
-        return SpanArrays(
-            process,
-            np.where(is_known, self.thread[index], NOBODY),
-            self.start[index],
-            self.end[index],
+        process, thread = (
+            np.where(index >= 0, ids[index], NOBODY) for ids in (self.process, self.thread)
         )
+        return SpanArrays(process, thread, self.start[index], self.end[index])
 
 
-@dataclass(frozen=True, slots=True)
-class EnclosingRanges:
+class EnclosingRanges(NamedTuple):
     """For every call: the number of the range, NOBODY where there is none."""
 
-    innermost: Integers
-    layer: Integers
+    innermost: npt.NDArray[Any]
+    layer: npt.NDArray[Any]
     """Innermost range that names a layer; other ranges may lie between it and the call."""
-    step: Integers
+    step: npt.NDArray[Any]
     """By time (see ``_find_in_time``) where the call's own thread has none."""
 
 
@@ -90,7 +81,7 @@ class IntervalNest:
         self._bounds = list(zip(values, firsts, np.append(firsts[1:], len(group)), strict=False))
         """(group, first, behind the last) of each group, among the sorted intervals."""
 
-    def parents(self) -> Integers:
+    def find_parents(self) -> Integers:
         """Return the index of the interval directly around each one, NOBODY at the top."""
         parents = np.full(len(self._order), NOBODY)
         parents[self._order] = _take_or_nobody(self._order, self._rungs[0])
@@ -107,7 +98,7 @@ class IntervalNest:
         unsorted[self._order] = depths
         return unsorted
 
-    def places(self, group: Integers, start: Integers) -> Integers:
+    def locate_starts(self, group: Integers, start: Integers) -> Integers:
         """Return where ``start`` falls among the intervals of its group: the input of
         ``innermost``."""
         places = np.full(len(start), NOBODY)
@@ -119,14 +110,14 @@ class IntervalNest:
             places[members] = np.where(before > 0, first + before - 1, NOBODY)
         return places
 
-    def innermost(self, places: Integers, end: Integers) -> Integers:
+    def find_innermost_around(self, places: Integers, end: Integers) -> Integers:
         """Return the index of the innermost interval around each (place, end), NOBODY where there
         is none."""
         return np.asarray(
             self._numbers[_climb_to_enclosing_interval(self._rungs, self._end, places, end)]
         )
 
-    def around(self, places: Integers, end: Integers) -> Iterator[Integers]:
+    def iterate_outwards(self, places: Integers, end: Integers) -> Iterator[Integers]:
         """Yield, for all (place, end), the innermost interval around each, then the next one
         outwards, until none is left.
 
@@ -163,14 +154,10 @@ class RangeAttribution:
         stack, nest = self._numbers["any"][:-1], self._nests["any"]
         parent = np.full(len(ranges.start), NOBODY)
         depth = parent.copy()
-        parent[stack] = self._numbers["any"][nest.parents()]
+        parent[stack] = self._numbers["any"][nest.find_parents()]
         depth[stack] = nest.compute_depths()
-        self._tree = parent, depth
-
-    def tree(self) -> tuple[Integers, Integers]:
-        """Return (parent, depth) of every range; NOBODY and NOBODY for those that are not
-        push/pop."""
-        return self._tree
+        self.parents_and_depths = parent, depth
+        """Of every range; NOBODY and NOBODY for those that are not push/pop."""
 
     def find_ranges_around_calls(self, calls: SpanArrays) -> EnclosingRanges:
         """Find what encloses each call."""
@@ -187,8 +174,8 @@ class RangeAttribution:
     def _find_on_thread(self, mark: str, spans: SpanArrays) -> Integers:
         """Return the innermost range with the mark around each span, on its own thread."""
         nest = self._nests[mark]
-        places = nest.places(spans.thread, spans.start)
-        return np.asarray(self._numbers[mark][nest.innermost(places, spans.end)])
+        places = nest.locate_starts(spans.thread, spans.start)
+        return np.asarray(self._numbers[mark][nest.find_innermost_around(places, spans.end)])
 
     def _find_on_thread_or_in_time(self, mark: str, spans: SpanArrays) -> Integers:
         innermost, marked = self._find_on_thread(mark, spans), self._numbers[mark][:-1]
@@ -212,8 +199,8 @@ class RangeAttribution:
             is_only[members] = np.unique(inside.thread[members]).size == 1
         inside = inside.take(np.flatnonzero(is_only))
         nest = IntervalNest(inside.process, inside.start, inside.end)
-        places = nest.places(spans.process, spans.start)
-        return _take_or_nobody(marked[is_only], nest.innermost(places, spans.end))
+        places = nest.locate_starts(spans.process, spans.start)
+        return _take_or_nobody(marked[is_only], nest.find_innermost_around(places, spans.end))
 
 
 def _take_or_nobody(values: Integers, index: Integers) -> Integers:
@@ -265,7 +252,7 @@ class LaunchCallIndex:
             for value, rows in _group_rows_by_process(process)
         }
 
-    def find(self, process: Integers, correlation: Integers) -> Integers:
+    def find_call_index(self, process: Integers, correlation: Integers) -> Integers:
         """Return the index of the call with the same process and correlation id, the first of
         several; NOBODY where there is none."""
         index = np.full(len(process), NOBODY)

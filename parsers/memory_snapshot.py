@@ -100,14 +100,17 @@ class _GpuSnapshot:
     segments: list[Json] = field(default_factory=list)
     events: list[Json] = field(default_factory=list)
 
-    def total(self, name: str) -> int | None:
+    def sum_over_segments(self, name: str) -> int | None:
         """Return the sum over the segments; None where one does not state it."""
         counts = [_count_or_none(segment.get(name)) for segment in self.segments]
         return sum(filter(None, counts)) if counts and None not in counts else None
 
     def trace_memory_backwards(self) -> list[AllocatorReading]:
         """Return what was held after each event."""
-        requested, reserved = self.total("requested_size"), self.total("total_size")
+        requested, reserved = (
+            self.sum_over_segments("requested_size"),
+            self.sum_over_segments("total_size"),
+        )
         curve = []
         for event in reversed(_find_memory_events(self.events)):
             size, at_us = _count_or_none(event.get("size")), _count_or_none(event.get("time_us"))
@@ -153,7 +156,7 @@ def _make_memory_figures(
         ("reserved", "total_size"),
         ("requested", "requested_size"),
     ):
-        if (size := gpu.total(key)) is not None:
+        if (size := gpu.sum_over_segments(key)) is not None:
             yield MemoryFigure("after", name, size)
     for name, sizes in (
         ("requested", [reading.allocated for reading in curve]),

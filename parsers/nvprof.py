@@ -13,11 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from perfctl.parsers.common.doubts import joined, repeated, several, warn_not_understood
+from perfctl.parsers.common.doubts import (
+    make_repeated_part_error,
+    make_several_runs_error,
+    warn_joined_parts,
+    warn_not_understood,
+)
 from perfctl.parsers.common.lines import ToolTextFile, decode_head_lines
-from perfctl.parsers.common.numbers import parse_quantity_in_base_units
+from perfctl.parsers.common.numbers import Number, parse_quantity_in_base_units
 from perfctl.parsers.common.tables import FieldColumn, read_json_fields, split_csv_line
-from perfctl.records.errors import ReportError, convert_os_errors
+from perfctl.records.errors import ReportError
 from perfctl.records.report import (
     Copy,
     Counter,
@@ -233,37 +238,7 @@ class NvprofOutput:
             else:
                 group = cells_by_name.get("Kernel" if is_metrics else "Device") or self._group
                 self._note_repeated_table(table, group, cells_by_name.get("Device", ""), name)
-                self._add_figure_summaries(
-                    table, f"{group or 'GPU activities'}: {name}", cells_by_name
-                )
-                if is_metrics:
-                    self._add_flops(group, name, cells_by_name)
-                else:
-                    self._add_summed_operation(group, name, cells_by_name)
-
-    def _add_summed_operation(self, group: str, name: str, cells: dict[str, str]) -> None:
-        """Add the sum of a kernel, a copy or a call."""
-        calls, time = (
-            parse_quantity_in_base_units(cells.get("Calls", ""), "")[0],
-            parse_time_ns(cells.get("Time")),
-        )
-        if calls is None or time is None:
-            return
-        is_call, is_copy = group == "API calls", _OPERATION.fullmatch(name)
-        category = "cuda_api" if is_call else "memory_copy" if is_copy else "kernel"
-        host, device = (time, None) if is_call else (None, time)
-        sum_of_name = Operation(name, category, round(calls), host, None, device, None, None)
-        self.sums.append(sum_of_name)
-
-    def _add_flops(self, kernel: str, metric: str, cells: dict[str, str]) -> None:
-        """Add the FLOPs of a kernel's launches: their number times the mean, which nvprof prints
-        as a whole number."""
-        launches, mean = (
-            parse_quantity_in_base_units(cells.get(key, ""), "")[0]
-            for key in ("Invocations", "Avg")
-        )
-        if metric in _FLOPS and launches is not None and mean is not None:
-            self.flops.setdefault(kernel, {})[metric] = round(launches), round(launches * mean)
+                self._add_sum(table, group, name, cells_by_name)
 
     def _add_traced_event(self, table: PrintedTable, name: str, cells: dict[str, str]) -> None:
         """Add a row of a trace: a kernel has a grid, a copy a bracketed name."""
@@ -284,27 +259,46 @@ class NvprofOutput:
                 launch[field] = self._read_size(table, f"kernel.{field}", cells, *columns)
             number = len(self.kernels)
             for metric in filter(str.islower, cells):  # "flop_count_sp"; others begin large
-                value, unit = self._read(table, "counter", cells[metric])
+                value, unit = self._read_number_and_unit(table, "counter", cells[metric])
                 text = None if value is not None else cells[metric] or None
                 self.counters.append(Counter(number, metric, value, unit, text=text))
             self.kernels.append(Kernel(number, _CORRELATION.sub("", name), **event, **launch))
         else:
             self.others += 1
 
-    def _add_figure_summaries(self, table: PrintedTable, label: str, cells: dict[str, str]) -> None:
-        """Add the figures of a sum by name: "GPU activities: name: Time"."""
+    def _add_sum(self, table: PrintedTable, group: str, name: str, cells: dict[str, str]) -> None:
+        """Add the figures of a sum by name ("GPU activities: name: Time"), and the sum: of a
+        kernel, a copy or a call, or of the FLOPs of a kernel's launches."""
+        is_metric = table.kind == METRICS
         for key, stated in _FIGURES.items():
             if key in cells:
-                number, unit = self._read(table, "summary", cells[key])
-                if table.kind != METRICS and unit != stated:
+                number, unit = self._read_number_and_unit(table, "summary", cells[key])
+                if not is_metric and unit != stated:
                     number, unit = None, stated
                 text = cells[key] if number is None else None
                 value = None if number is None else float(number)
-                self.summaries.append(Summary(f"{label}: {key}", value, unit, text))
+                label = f"{group or 'GPU activities'}: {name}: {key}"
+                self.summaries.append(Summary(label, value, unit, text))
+        calls, mean = (
+            parse_quantity_in_base_units(cells.get(key, ""), "")[0]
+            for key in ("Invocations" if is_metric else "Calls", "Avg")
+        )
+        time = parse_time_ns(cells.get("Time"))
+        if is_metric:
+            # nvprof prints the mean as a whole number
+            if name in _FLOPS and calls is not None and mean is not None:
+                self.flops.setdefault(group, {})[name] = round(calls), round(calls * mean)
+        elif calls is not None and time is not None:
+            is_call, is_copy = group == "API calls", _OPERATION.fullmatch(name)
+            category = "cuda_api" if is_call else "memory_copy" if is_copy else "kernel"
+            host, device = (time, None) if is_call else (None, time)
+            self.sums.append(
+                Operation(name, category, round(calls), host, None, device, None, None)
+            )
 
-    def _read(
+    def _read_number_and_unit(
         self, table: PrintedTable, quantity: str, cell: str
-    ) -> tuple[int | float | None, str | None]:
+    ) -> tuple[Number | None, str | None]:
         """Return (number, base unit) of a cell; count a size that depends on what a KB is."""
         number, unit = parse_quantity_in_base_units(_PREFIX.sub(r"\1iB", cell), "")
         # a column of CUDA 8 and later, to which a KB is 1024 bytes
@@ -318,7 +312,7 @@ class NvprofOutput:
     ) -> int | None:
         """Return bytes, of the first of these columns that the row has filled."""
         cell = next(filter(None, map(cells.get, columns)), "")
-        number, unit = self._read(table, quantity, cell)
+        number, unit = self._read_number_and_unit(table, quantity, cell)
         return round(number) if unit == "byte" and number is not None else None
 
 
@@ -332,16 +326,15 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no table of nvprof, or the outputs of several
     runs."""
-    with convert_os_errors(path, TOOL):
-        output = NvprofOutput(path)
+    output = NvprofOutput(path)
     if not output.tables:
         messages = "; ".join(text for _, text in [*output.messages][:2]) or "nothing was profiled"
         reason = f"it contains no table of nvprof ({messages[:300]})"
         raise ReportError(path, TOOL, reason, "Check nvprof's messages")
     if output.starts:
-        raise several(path, TOOL, output.starts)
+        raise make_several_runs_error(path, TOOL, output.starts)
     if output.again:
-        raise repeated(path, TOOL, "a table of one process", output.again)
+        raise make_repeated_part_error(path, TOOL, "a table of one process", output.again)
     forms = (f"{table.kind}, {_FORMS[table.quote]}" for table in output.tables)
     notes = [Diagnostic(severity, TOOL, text) for severity, text in output.messages]
     if any(table.quote != '"' for table in output.tables):
@@ -375,9 +368,9 @@ def parse(path: Path) -> Report:
         gaps=tuple(_find_gaps(output)),
         diagnostics=(
             *notes,
-            *output.text.diagnostics(),
+            *output.text.make_diagnostics(),
             *warn_not_understood({"tables": output.unknown}),
-            *joined("the tables of further processes", [*output.processes.values()][1:]),
+            *warn_joined_parts("the tables of further processes", [*output.processes.values()][1:]),
         ),
     )
 

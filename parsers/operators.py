@@ -128,11 +128,11 @@ class OperatorCall(NamedTuple):
     values: tuple[str, ...] = ()
     """As text: "[16, 16]", "False", ""; empty when the trace has none."""
 
-    def shape(self, index: int) -> Shape:
+    def shape_of_argument(self, index: int) -> Shape:
         """Return the shape of an argument; () for what is not a tensor."""
         return (self.shapes[index] if 0 <= index < len(self.shapes) else None) or ()
 
-    def value(self, index: int) -> object:
+    def value_of_argument(self, index: int) -> object:
         """Return a number, a flag or a list; None when the trace does not have it."""
         text = self.values[index] if 0 <= index < len(self.values) else ""
         try:
@@ -192,7 +192,7 @@ def _make_op_shape(
 
 def _read_matmul(name: str, call: OperatorCall) -> OpShape:
     first = 1 if name in _ADDED else 0
-    first_factor, second_factor = call.shape(first), call.shape(first + 1)
+    first_factor, second_factor = call.shape_of_argument(first), call.shape_of_argument(first + 1)
     if len(second_factor) == 1:
         output = first_factor[:-1]
     elif len(first_factor) < 2 or len(second_factor) < 2 or first_factor[-1] != second_factor[-2]:
@@ -203,14 +203,18 @@ def _read_matmul(name: str, call: OperatorCall) -> OpShape:
 
 
 def _read_linear(name: str, call: OperatorCall) -> OpShape:
-    data, weight = call.shape(0), call.shape(1)
+    data, weight = call.shape_of_argument(0), call.shape_of_argument(1)
     if not data or len(weight) != 2 or data[-1] != weight[1]:
         raise IndexError
     return _make_op_shape(name, call, (0, 1, 2), ((*data[:-1], weight[0]),))
 
 
 def _read_grouped_matmul(name: str, call: OperatorCall) -> OpShape:
-    first_factor, second_factor, ends = call.shape(0), call.shape(1), call.shape(2)
+    first_factor, second_factor, ends = (
+        call.shape_of_argument(0),
+        call.shape_of_argument(1),
+        call.shape_of_argument(2),
+    )
     output: Shape = (*first_factor[:-1], second_factor[-1])
     if len(first_factor) == len(second_factor) == 2:
         output = (prod(ends), first_factor[0], second_factor[1])
@@ -219,15 +223,15 @@ def _read_grouped_matmul(name: str, call: OperatorCall) -> OpShape:
 
 def _read_convolution(name: str, call: OperatorCall) -> OpShape:
     bias, stride, padding, dilation, transposed, extra, groups = _ORDERS[name]
-    data, weight = call.shape(0), call.shape(1)
+    data, weight = call.shape_of_argument(0), call.shape_of_argument(1)
     if len(weight) < 3 or len(data) not in (len(weight), len(weight) - 1):
         raise IndexError
 
     def read_sizes(index: int) -> Shape:
-        sizes = parse_shape(call.value(index)) or ()
+        sizes = parse_shape(call.value_of_argument(index)) or ()
         return sizes * (len(weight) - 2) if len(sizes) == 1 else sizes
 
-    is_transposed = transposed == -2 or bool(call.value(transposed))
+    is_transposed = transposed == -2 or bool(call.value_of_argument(transposed))
     window = {
         "stride": read_sizes(stride),
         "padding": read_sizes(padding),
@@ -237,7 +241,9 @@ def _read_convolution(name: str, call: OperatorCall) -> OpShape:
     if all(window.values()):
         output_padding = read_sizes(extra) or (0,) * (len(weight) - 2)
         sides = (data[2 - len(weight) :], weight[2:], *window.values(), output_padding)
-        output = _compute_convolution_output(data, weight, sides, is_transposed, call.value(groups))
+        output = _compute_convolution_output(
+            data, weight, sides, is_transposed, call.value_of_argument(groups)
+        )
     return _make_op_shape(
         "convolution",
         call,
@@ -245,8 +251,8 @@ def _read_convolution(name: str, call: OperatorCall) -> OpShape:
         (output,),
         **{key: list(item) for key, item in window.items() if item},
         transposed=is_transposed,
-        groups=call.value(groups),
-        bias=bool(call.shape(bias)),
+        groups=call.value_of_argument(groups),
+        bias=bool(call.shape_of_argument(bias)),
         missed=_NO_STRIDE if output is None else None,
     )
 
@@ -271,15 +277,15 @@ def _compute_convolution_output(
 def _read_convolution_backward(name: str, call: OperatorCall) -> OpShape:
     is_old = name != "convolution_backward"  # cuDNN's own, until 2021: input, grad_output, weight
     order = (1, 0, 2) if is_old else (0, 1, 2)
-    grad, data, weight = map(call.shape, order)
+    grad, data, weight = map(call.shape_of_argument, order)
     if len(weight) < 3 or len(grad) != len(data):
         raise IndexError
-    transposed = "transpose" in name if is_old else call.value(7)
+    transposed = "transpose" in name if is_old else call.value_of_argument(7)
     if transposed is None:
         transposed = grad[1 - len(weight)] != weight[0] or (
             data[1 - len(weight)] == weight[0] and prod(grad[2:]) > prod(data[2:])
         )
-    mask = call.value(len(call.shapes) - 1 if is_old else 10)
+    mask = call.value_of_argument(len(call.shapes) - 1 if is_old else 10)
     mask = mask if isinstance(mask, list) else None
     outputs: list[Shape | None] = [data, weight, (weight[1] if transposed else weight[0],)]
     if mask is not None:
@@ -309,17 +315,21 @@ def _read_attention(name: str, call: OperatorCall) -> OpShape:
     backward = "_backward" if name.endswith("_backward") else ""
     first = 1 if backward else 0  # place of the query
     places = range(first, first + 3)
-    if not all(map(call.shape, places)):
+    if not all(map(call.shape_of_argument, places)):
         raise IndexError
-    attributes: dict[str, object] | None = {"is_causal": bool(call.value(_SCALED.get(name, -1)))}
+    attributes: dict[str, object] | None = {
+        "is_causal": bool(call.value_of_argument(_SCALED.get(name, -1)))
+    }
     if name in _ATTENTION:
-        attributes = masks.describe_attention_call(_ATTENTION[name], call.shape, call.value)
+        attributes = masks.describe_attention_call(
+            _ATTENTION[name], call.shape_of_argument, call.value_of_argument
+        )
         turned = list(call.shapes)
         for index, shape in enumerate(turned[: first + 3]):  # S x h x D -> h x S x D
             if shape is not None and len(shape) > 2:
                 turned[index] = (*shape[:-3], shape[-2], shape[-3], shape[-1])
         call = call._replace(shapes=tuple(turned))
-    query, key, value = map(call.shape, places)
+    query, key, value = map(call.shape_of_argument, places)
     kinds = ("flash", "efficient", "cudnn")
     kind = next((kind for kind in kinds if kind in name), "flash")
     return _make_op_shape(
@@ -497,7 +507,7 @@ class OperatorRows:
             if self.inside[index] and owner in self.shapes and self.shapes[owner].op in _RUNS_AGAIN:
                 yield index
 
-    def collect(
+    def collect_operators(
         self,
         row_at: Callable[[int], tuple[OperatorRow, int | None]],
         steps: Collection[int],

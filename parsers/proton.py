@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfctl.parsers.common.json import decode_head, list_json_objects, read_json_file
-from perfctl.parsers.common.numbers import parse_real
+from perfctl.parsers.common.numbers import Number, parse_real
 from perfctl.parsers.common.tables import FieldColumn, read_json_fields
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Operation, Report, Summary
@@ -51,11 +51,11 @@ class TreeNode(NamedTuple):
     """Names of the scopes around it and its own, without ROOT."""
     metrics: Json
     is_kernel: bool
-    flops: int | float | None
+    flops: Number | None
     """FLOPs of all widths together, of a kernel without any those of a scope around nothing else;
     None if none is stated."""
 
-    def number(self, name: str) -> int | float:
+    def get_metric(self, name: str) -> int | float:
         """Return a metric; 0 if it is not stated."""
         return parse_real(self.metrics.get(name)) or 0
 
@@ -75,7 +75,7 @@ def parse(path: Path) -> Report:
     if not roots:
         raise ReportError(path, TOOL, "it contains no call tree of Proton", _REMEDY)
     nodes = [node for root in roots for node in _walk_tree(root, (), path)]
-    operations = _sum_kernels(nodes)
+    operations = list(_sum_kernels(nodes))
     names = {name for node in nodes for name in node.metrics}
     other_metrics = sorted(name for name in names if name not in _KNOWN and not _FLOPS.match(name))
     text = f"other metrics of scopes, stored as summary values: {', '.join(other_metrics)}"
@@ -92,7 +92,7 @@ def parse(path: Path) -> Report:
 
 
 def _walk_tree(
-    node: Json, above: tuple[str, ...], file: Path, flops_around: int | float | None = None
+    node: Json, above: tuple[str, ...], file: Path, flops_around: Number | None = None
 ) -> Iterator[TreeNode]:
     if len(above) > _DEEPEST:
         raise ReportError(file, TOOL, f"its tree is deeper than {_DEEPEST} scopes", _REMEDY)
@@ -117,20 +117,20 @@ def _walk_tree(
         yield from _walk_tree(child, here, file, flops if has_one_kernel else None)
 
 
-def _sum_kernels(nodes: list[TreeNode]) -> list[Operation]:
-    """Return one for each kernel name: launches, time, and FLOPs if all of its launches have
+def _sum_kernels(nodes: list[TreeNode]) -> Iterator[Operation]:
+    """Yield one for each kernel name: launches, time, and FLOPs if all of its launches have
     them stated."""
     kernels: dict[str, list[TreeNode]] = {}
     for node in nodes:
         if node.is_kernel:
             kernels.setdefault(node.path[-1], []).append(node)
-    operations = []
     for name, launches in kernels.items():
         stated = [node.flops for node in launches]
         flops = None if None in stated else round(sum(filter(None, stated)))
-        calls, time = (round(sum(node.number(key) for node in launches)) for key in (COUNT, TIME))
-        operations.append(Operation(name, "kernel", calls, None, None, time, None, flops))
-    return operations
+        calls, time = (
+            round(sum(node.get_metric(key) for node in launches)) for key in (COUNT, TIME)
+        )
+        yield Operation(name, "kernel", calls, None, None, time, None, flops)
 
 
 def _summarize_scopes(nodes: list[TreeNode]) -> Iterator[Summary]:
@@ -139,8 +139,8 @@ def _summarize_scopes(nodes: list[TreeNode]) -> Iterator[Summary]:
     for node in nodes:
         for depth in range(1, len(node.path)) if node.is_kernel else ():
             entry = sums.setdefault(node.path[:depth], [0, 0])
-            entry[0] += node.number(COUNT)
-            entry[1] += node.number(TIME)
+            entry[0] += node.get_metric(COUNT)
+            entry[1] += node.get_metric(TIME)
     for node in nodes:
         if node.is_kernel:
             continue

@@ -68,7 +68,7 @@ from perfctl.orchestrator.statistics import group_by
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import SweepFacts
 from perfctl.orchestrator.stored_runs import load_readable_runs
-from perfctl.parsers.own.bench import as_json, read_bench_points
+from perfctl.parsers.own.bench import format_bench_file, read_bench_points
 from perfctl.records.bench import BenchPoint
 from perfctl.workloads.models.families import NAME as WORKLOAD
 
@@ -553,7 +553,7 @@ def write_points_file(options: BenchExportOptions, events: Events) -> ExportedPo
     check_output_path(options.out, force=options.force)
     points = load_bench_points(options.store)
     with replace_when_done(options.out, force=options.force) as partial_file:
-        partial_file.write_text(as_json(points), encoding="utf-8")
+        partial_file.write_text(format_bench_file(points), encoding="utf-8")
     return ExportedPoints(options.out, len(points), len({point.model for point in points}))
 
 

@@ -119,7 +119,9 @@ class FoundSources:
         ]
         archives = {file for file in other_files if depth < _DEEPEST and has_archive_name(file)}
         places = {path.parent for path in reports}
-        captures = {path for parent in places for path in parsers.captures(parent)} & reports_set
+        captures = {
+            path for parent in places for path in parsers.find_graph_capture_traces(parent)
+        } & reports_set
         if captures:
             files = "1 trace holds" if len(captures) == 1 else f"{len(captures)} traces hold"
             self.notes.append(
@@ -137,7 +139,7 @@ class FoundSources:
         faults = {
             file: _find_report_fault(file)
             for file in unread
-            if parsers.leader(file) not in reports_set
+            if parsers.find_leading_file(file) not in reports_set
         }
         broken = [folder.name_shown_path(fault) for fault in faults.values() if fault is not None]
         self.entries += broken

@@ -31,14 +31,15 @@ def warn_not_understood(
         kind: list(map(_shorten_name, dict.fromkeys(names)))
         for kind, names in names_by_kind.items()
     }
-    parts = [f"{kind} {_list_first_names(names)}" for kind, names in distinct.items() if names]
+    parts = [f"{kind} {list_first_names(names)}" for kind, names in distinct.items() if names]
     text = f"not understood and {effect}: {'; '.join(parts)}"
     return (Diagnostic("warning", SOURCE, text),) if parts else ()
 
 
-def _list_first_names(names: Sequence[str]) -> str:
-    left_out = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + left_out
+def list_first_names(names: Sequence[str], most: int = SHOWN) -> str:
+    """Return the first names, and how many more there are."""
+    left_out = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + left_out
 
 
 def list_unknown_names(names: Iterable[str], *lists: Collection[str]) -> list[str]:
@@ -89,7 +90,7 @@ class SeveralRunsError(ReportError):
         self.starts = tuple(starts)
 
 
-def repeated(
+def make_repeated_part_error(
     path: Path, tool: str, subject: str, line: int, starts: Sequence[int] = ()
 ) -> SeveralRunsError:
     """Return the error for a file in which ``what`` begins again at ``line`` (from 1). ``starts``:
@@ -104,7 +105,7 @@ def repeated(
     return SeveralRunsError(path, tool, reason, remedy, tuple(starts) or (line,))
 
 
-def several(path: Path, tool: str, starts: Sequence[int]) -> SeveralRunsError:
+def make_several_runs_error(path: Path, tool: str, starts: Sequence[int]) -> SeveralRunsError:
     """Return the error for a file that holds several runs, the second of which begins at the first
     of these lines."""
     reason = f"it holds {len(starts) + 1} runs; the second begins at line {starts[0]}"
@@ -117,7 +118,7 @@ def several(path: Path, tool: str, starts: Sequence[int]) -> SeveralRunsError:
     )
 
 
-def joined(subject: str, lines: Sequence[int]) -> tuple[Diagnostic, ...]:
+def warn_joined_parts(subject: str, lines: Sequence[int]) -> tuple[Diagnostic, ...]:
     """Return a warning where parts that may be separate runs were read as one; they begin
     at ``lines``."""
     dots = ["..."] if len(lines) > _LINES_SHOWN else []
@@ -143,6 +144,6 @@ def warn_missing_numbers(
         return ()
     total = sum(map(len, lost))
     stretches = [f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in lost]
-    text = f"{subject} {_list_first_names(stretches)} {'are' if total > 1 else 'is'} missing"
+    text = f"{subject} {list_first_names(stretches)} {'are' if total > 1 else 'is'} missing"
     text += f" ({total:,} in all): {reason}" if len(lost) > 1 else f": {reason}"
     return (Diagnostic("warning" if total < len(distinct) else "info", SOURCE, text),)

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from perfctl.parsers.common.pasted import Unwrap, find_unwrap_steps
 from perfctl.records.errors import ReportError
-from perfctl.records.errors import convert_os_errors as convert_os_errors
 from perfctl.records.report import Diagnostic
 
 LINE_LIMIT = 4 * 2**20
@@ -57,6 +56,10 @@ class SurroundingLines:
     tool_lines: Tally[tuple[str, str]] = field(default_factory=Tally)
     """(PROF, ERROR or WARNING; text) -> how often, in order of first appearance."""
     cut_rows: int = 0
+    broken_rows: int = 0
+    """Rows that do not fit their table, of nsys stats."""
+    unended: int = 0
+    """Tables of nsys stats at whose last row the file ends without a line end."""
     null_lines: int = 0
     """Lines with NUL bytes, which text has none of."""
     has_no_units: bool = False
@@ -179,7 +182,7 @@ class LineReader:
         self._at += 1
         return self._lines[self._at - 1] + "\n"
 
-    def run(self, start: str) -> list[str]:
+    def take_lines_with_prefix(self, start: str) -> list[str]:
         """What follows ``start`` in the lines straight ahead that begin with it, without the "\n";
         they are taken. [] also where the next line is not read yet."""
         endings: list[str] = []
@@ -243,17 +246,15 @@ class ToolTextFile:
                 "".join(c if c.isprintable() else "?" for c in line.strip()[:_SHOWN])
             )
 
-    def diagnostics(self) -> list[Diagnostic]:
+    def make_diagnostics(self) -> Iterator[Diagnostic]:
         """What was left out."""
-        notes = []
         if count := self._stray_count:
             examples = "; ".join(f"'{line}'" for line in self._strays)
             text = f"{count} of {max(self.line, count)} lines are not samples, such as {examples}"
-            notes.append(Diagnostic("info", "perfctl", text))
+            yield Diagnostic("info", "perfctl", text)
         if count := self._log.cut_rows:
             text = f"{count} lines longer than 4 million characters were skipped"
-            notes.append(Diagnostic("warning", "perfctl", text))
-        return notes
+            yield Diagnostic("warning", "perfctl", text)
 
 
 @lru_cache(maxsize=2)

@@ -80,6 +80,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 YEARS = range(1990, 2200)
 """Years that a report can be from; all of them fit into 64 bits of nanoseconds."""
 
+Number = int | float
+"""An integer where it can be one."""
+
 
 class DecimalStyle(Enum):
     """The character between whole part and fraction in one file."""
@@ -204,7 +207,7 @@ def _guess_decimal_style(text: str) -> DecimalStyle:
 
 
 def parse_decimal(text: str, style: DecimalStyle) -> Decimal | None:
-    """Return one printed number; None when it is none. Raises AmbiguousNumber when ``style`` is
+    """Return one printed number; None when it is none. Raises AmbiguousNumberError if ``style`` is
     undecided and the text alone does not decide ("1.234", "1,234")."""
     if not text or len(text) > _LONGEST:
         return None
@@ -215,7 +218,11 @@ def parse_decimal(text: str, style: DecimalStyle) -> Decimal | None:
         if _POWER.fullmatch(text):
             return Decimal(text)
     if style is DecimalStyle.UNDECIDED:
-        style = _style_of_single_number(text)
+        style = _guess_decimal_style(text)
+        if style is DecimalStyle.UNDECIDED:
+            if _GROUPED_BY_COMMA.fullmatch(text) or _GROUPED_BY_POINT.fullmatch(text):
+                raise AmbiguousNumberError(text)
+            style = DecimalStyle.POINT
     if style is DecimalStyle.POINT:
         return Decimal(text.replace(",", "")) if _POINT_NUMBER.fullmatch(text) else None
     if _COMMA_NUMBER.fullmatch(text):
@@ -224,9 +231,9 @@ def parse_decimal(text: str, style: DecimalStyle) -> Decimal | None:
     return Decimal(text) if _POINT.fullmatch(text) else None
 
 
-def parse_number_fast(text: str, style: DecimalStyle) -> int | float | None:
-    """``to_base(read_number(text, style))`` with a fast path for usual numbers; None when it is not
-    a number."""
+def parse_number_fast(text: str, style: DecimalStyle) -> Number | None:
+    """Return ``to_int_or_float(parse_decimal(text, style))``, with a fast path for usual numbers;
+    None for what is not a number."""
     if len(text) < _SURELY_64_BIT and text.isdigit() and text.isascii():
         return int(text)
     match = (
@@ -241,19 +248,10 @@ def parse_number_fast(text: str, style: DecimalStyle) -> int | float | None:
         if not fraction and len(ungrouped) < _SURELY_64_BIT:
             return int(ungrouped)
     number = parse_decimal(text, style)
-    return None if number is None else to_base(number)
+    return None if number is None else to_int_or_float(number)
 
 
-def _style_of_single_number(text: str) -> DecimalStyle:
-    """The style that one number shows by itself, in a file that shows none."""
-    if (style := _guess_decimal_style(text)) is not DecimalStyle.UNDECIDED:
-        return style
-    if _GROUPED_BY_COMMA.fullmatch(text) or _GROUPED_BY_POINT.fullmatch(text):
-        raise AmbiguousNumberError(text)
-    return DecimalStyle.POINT
-
-
-def to_base(number: Decimal | int, scale: int = 1) -> int | float:
+def to_int_or_float(number: Decimal | int, scale: int = 1) -> Number:
     """Return the value in base units: an int when it is whole, else the nearest float. Beyond 64
     bits always a float."""
     value = Decimal(number) * scale
@@ -262,12 +260,12 @@ def to_base(number: Decimal | int, scale: int = 1) -> int | float:
 
 
 def scale_printed_number(
-    text: str, value: int | float | None, style: DecimalStyle, scale: int
-) -> int | float | None:
+    text: str, value: Number | None, style: DecimalStyle, scale: int
+) -> Number | None:
     """Return ``value``, which ``text`` was read as, times ``scale``: exact where the printed
     decimals allow it."""
     number = parse_decimal(text, style) if isinstance(value, float) else value
-    return None if number is None else to_base(number, scale)
+    return None if number is None else to_int_or_float(number, scale)
 
 
 def is_not_available_text(text: str) -> bool:
@@ -295,14 +293,14 @@ def parse_integer(value: object) -> int | None:
     return int(number) if number is not None and number == int(number) else None
 
 
-def parse_real(value: object) -> int | float | None:
+def parse_real(value: object) -> Number | None:
     """Return a number, an int if it is whole; None for anything else."""
     number = parse_finite_decimal(value)
-    return None if number is None else to_base(number)
+    return None if number is None else to_int_or_float(number)
 
 
 @lru_cache(maxsize=65536)
-def parse_quantity_in_base_units(text: str, unit: str) -> tuple[int | float | None, str | None]:
+def parse_quantity_in_base_units(text: str, unit: str) -> tuple[Number | None, str | None]:
     """Return (number in base units, base unit) of a printed cell; (None, None) if it is none.
 
     "841 MiB" is 881852416 byte, "7 %" stays 7 %, "22" in a column [W] is 22 W.

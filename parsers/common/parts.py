@@ -6,7 +6,7 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,8 +20,7 @@ _A_DATE = 946_684_800 * 10**9
 """1 January 2000, in ns: a reading before it has no date."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunInFile:
+class RunInFile(NamedTuple):
     """One of the runs that a file holds: its report, or else why it has none."""
 
     number: int
@@ -34,13 +33,6 @@ class RunInFile:
     a run."""
 
 
-class _CutFile(NamedTuple):
-    path: Path
-    first: int
-    """Its first line in the file it is from, from 1; likewise ``last``."""
-    last: int
-
-
 def parse_each_run_of_file(
     path: Path, joined: SeveralRunsError, parse: Callable[[Path], Report]
 ) -> Iterator[RunInFile]:
@@ -50,60 +42,63 @@ def parse_each_run_of_file(
 
     numbers: dict[str, int] = {}
     with tempfile.TemporaryDirectory(prefix="perfctl-parts-") as folder:
-        for number, piece in enumerate(_cut_file_at_lines(path, joined.starts, Path(folder)), 1):
-            lines = f"lines {piece.first:,} to {piece.last:,}"
+        pieces = _cut_file_at_lines(path, joined.starts, Path(folder))
+        for number, (piece, lines) in enumerate(pieces, 1):
             try:
-                report_of_part = parse(piece.path)
+                report = parse(piece)
             except ReportError as error:
-                reason = f"{lines}: {error.reason}"
-                yield RunInFile(
-                    number, None, error=ReportError(path, error.tool, reason, error.remedy)
-                )
+                fault = ReportError(path, error.tool, f"{lines}: {error.reason}", error.remedy)
+                yield RunInFile(number, None, error=fault)
                 continue
-            if (times := _digest_timed_figures(report_of_part)) and (
-                twin := numbers.setdefault(times, number)
-            ) != number:
+            times = _digest_timed_figures(report)
+            if times and (twin := numbers.setdefault(times, number)) != number:
                 yield RunInFile(number, None, twin=twin)
                 continue
             note = Diagnostic("info", "perfctl", f"run {number} of those in this file: {lines}")
-            report = replace(
-                report_of_part, path=path, diagnostics=(*report_of_part.diagnostics, note)
-            )
-            yield RunInFile(number, report)
+            diagnostics = (*report.diagnostics, note)
+            yield RunInFile(number, replace(report, path=path, diagnostics=diagnostics))
 
 
 def _digest_timed_figures(report: Report) -> str:
-    """A digest of all its figures where there are times among them, which no two runs share; ""
-    where there are none."""
+    """Return a digest of all its figures where there are times among them, which no two runs share;
+    "" where there are none."""
     kernels, samples = list(report.kernels), list(report.samples)
     operations = list(report.operations)
-    has_times = any(kernel.duration_ns for kernel in kernels) or any(
-        operation.cpu_ns or operation.device_ns for operation in operations
+    has_times = any(
+        (
+            *(kernel.duration_ns for kernel in kernels),
+            *(operation.cpu_ns or operation.device_ns for operation in operations),
+            *(figure.value for figure in report.summaries if figure.unit == "ns"),
+            *(sample.at_ns > _A_DATE for sample in samples),
+        )
     )
-    has_times |= any(figure.unit == "ns" and figure.value for figure in report.summaries)
-    has_times |= any(sample.at_ns > _A_DATE for sample in samples)
-    text = repr((kernels, samples, operations, report.summaries)) if has_times else ""
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() if text else ""
+    if not has_times:
+        return ""
+    text = repr((kernels, samples, operations, report.summaries))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def _cut_file_at_lines(path: Path, starts: Sequence[int], folder: Path) -> Iterator[_CutFile]:
-    """Each piece as a file of the same name, in UTF-8; it is there until the next is asked for."""
+def _cut_file_at_lines(
+    path: Path, starts: Sequence[int], folder: Path
+) -> Iterator[tuple[Path, str]]:
+    """Yield each piece as a file of the same name, in UTF-8, and which lines it has; the file
+    exists until the next is asked for."""
     from perfctl.parsers.common.lines import BLOCK, open_text
 
     with open_text(path) as read:
         line, text = 1, read(BLOCK)
         for number, end in enumerate([*starts, None]):
-            path_of_piece = folder / str(number) / path.name
-            path_of_piece.parent.mkdir(parents=True)
+            part = folder / str(number) / path.name
+            part.parent.mkdir(parents=True)
             first = line
-            with path_of_piece.open("w", encoding="utf-8", errors="replace", newline="") as piece:
+            with part.open("w", encoding="utf-8", errors="replace", newline="") as piece:
                 while text and (end is None or line < end):
                     cut = len(text) if end is None else _find_position_after_lines(text, end - line)
                     piece.write(text[:cut])
                     line += text.count("\n", 0, cut)
                     text = text[cut:] or read(BLOCK)
-            yield _CutFile(path_of_piece, first, max(first, line - 1))
-            shutil.rmtree(path_of_piece.parent, ignore_errors=True)
+            yield part, f"lines {first:,} to {max(first, line - 1):,}"
+            shutil.rmtree(part.parent, ignore_errors=True)
 
 
 def _find_position_after_lines(text: str, count: int) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from perfctl.parsers.common.doubts import list_unknown_names
 from perfctl.parsers.common.tables import FieldColumn as Field
 from perfctl.parsers.common.tables import RowReader
 from perfctl.records.errors import ReportError, convert_os_errors
@@ -73,8 +74,7 @@ class Database:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         # real exports hold strings that are not UTF-8 (nsys 2021.3, a property of the host)
-        self._decode = partial(str, encoding="utf-8", errors="replace")
-        connection.text_factory = self._decode
+        connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         self.connection = connection
         columns = defaultdict[str, set[str]](set)
         for table, column in connection.execute(_COLUMNS):
@@ -90,22 +90,41 @@ class Database:
         """Return whether there is such a table, with all of these columns."""
         return table in self.tables and self.tables[table].issuperset(columns)
 
-    def is_nonempty_table(self, table: str) -> bool:
-        """Return whether the table exists and has rows (``--lazy=false`` exports empty
-        tables too)."""
-        return table in self.tables and self.has_row_or_value(table)
+    def has_values(self, table: str, *columns: str) -> bool:
+        """Return whether the table exists and has a row (``--lazy=false`` exports empty tables
+        too), or one of these columns a value."""
+        values = " OR ".join(f"{quote_sql_name(column)} IS NOT NULL" for column in columns)
+        query = f"SELECT 1 FROM {quote_sql_name(table)} WHERE {values or 'TRUE'} LIMIT 1"
+        return self.has(table, *columns) and self.connection.execute(query).fetchone() is not None
 
-    def has_row_or_value(self, table: str, *columns: str) -> bool:
-        """Return whether the table, of any name, has a row, or one of the columns a value."""
-        values = " OR ".join(f"{quoted(column)} IS NOT NULL" for column in columns)
-        query = f"SELECT 1 FROM {quoted(table)} WHERE {values or 'TRUE'} LIMIT 1"
-        return self.connection.execute(query).fetchone() is not None
+    def find_unknown_parts(
+        self,
+        columns: Mapping[str, Collection[str]],
+        tables: Collection[str],
+        families: tuple[str, ...] = (),
+    ) -> dict[str, list[str]]:
+        """Return tables and columns that hold data and are in no list. ``columns``: table -> its
+        known columns; ``tables`` and ``families``: other known tables, and how they begin."""
+        unknown = list_unknown_names(self.tables, columns, tables)
+        unknown_columns = [
+            (table, name)
+            for table, known in columns.items()
+            for name in list_unknown_names(sorted(self.tables.get(table, ())), known)
+        ]
+        return {
+            "tables": [
+                name for name in unknown if not name.startswith(families) and self.has_values(name)
+            ],
+            "columns": [".".join(pair) for pair in unknown_columns if self.has_values(*pair)],
+        }
 
-    def count(self, table: str) -> int:
+    def count_rows(self, table: str) -> int:
         """Return how many rows the table, of any name, has."""
-        return int(self.connection.execute(f"SELECT count(*) FROM {quoted(table)}").fetchone()[0])
+        return int(
+            self.connection.execute(f"SELECT count(*) FROM {quote_sql_name(table)}").fetchone()[0]
+        )
 
-    def column(self, table: str, name: str) -> str:
+    def column_or_null(self, table: str, name: str) -> str:
         """Return the column for use in SQL, or NULL where this version does not have it."""
         return name if self.has(table, name) else "NULL"
 
@@ -116,25 +135,16 @@ class Database:
         selected = [
             f'"{name}"' if name in columns_of_table else f'NULL AS "{name}"' for name in columns
         ]
-        source = f"FROM {quoted(table)}" if columns_of_table else "WHERE FALSE"
+        source = f"FROM {quote_sql_name(table)}" if columns_of_table else "WHERE FALSE"
         return f"SELECT {', '.join(selected)} {source}"
 
-    def rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
+    def read_rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
         """Return all rows of a small table in its order."""
         return self.connection.execute(self.select(table, columns)).fetchall()
 
-    def pairs(self, table: str) -> dict[str, str]:
+    def read_name_value_table(self, table: str) -> dict[str, str]:
         """Return a (name, value) table as a dict; empty without the table."""
-        return {str(name): str(value) for name, value in self.rows(table, "name", "value")}
-
-    @contextmanager
-    def return_texts_as_bytes(self) -> Iterator[sqlite3.Connection]:
-        """Texts are bytes inside the block."""
-        self.connection.text_factory = bytes
-        try:
-            yield self.connection
-        finally:
-            self.connection.text_factory = self._decode
+        return {str(name): str(value) for name, value in self.read_rows(table, "name", "value")}
 
 
 class NamedTables:
@@ -154,7 +164,7 @@ class NamedTables:
         """Run a query that names tables in braces."""
         return self.database.connection.execute(query.format_map(self._selects))
 
-    def read(self, table: str) -> list[tuple[Any, ...]]:
+    def read_table(self, table: str) -> list[tuple[Any, ...]]:
         """Return all rows of a small table, with the columns that are read."""
         return self.execute(f"SELECT * FROM {{{table}}}").fetchall()
 
@@ -163,7 +173,7 @@ class NamedTables:
         cursor = self.execute(query)
         return map(RowReader(columns, [name for name, *_ in cursor.description]).read, cursor)
 
-    def count(self, table: str) -> int:
+    def count_rows(self, table: str) -> int:
         """Return how many rows the table has."""
         return int(self.execute(f"SELECT count(*) FROM {{{table}}}").fetchone()[0])
 
@@ -250,13 +260,13 @@ def sql_integer(column: str) -> str:
     return f"CASE WHEN typeof({column}) = 'integer' THEN {column} END"
 
 
-def quoted(name: str) -> str:
+def quote_sql_name(name: str) -> str:
     """Return a name for use in SQL."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
 
-def check(
+def find_unreadable_columns(
     database: Database, tables: Collection[str], always: Mapping[str, Collection[str]]
 ) -> Iterator[Gap]:
     """Yield a gap for each column and table that cannot be read whole.
@@ -295,16 +305,16 @@ def check(
 
 def _find_values_of_wrong_type(database: Database, table: str) -> Iterator[Gap]:
     """Yield a gap for each column with values of another type than it declares."""
-    rows = database.connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
+    rows = database.connection.execute(f"PRAGMA table_info({quote_sql_name(table)})").fetchall()
     for _, name, declared, *_ in rows:
         classes = next((kinds for part, kinds in _TYPES if part in str(declared).upper()), None)
         if declared and classes is None:
             continue
         kinds = ", ".join(f"'{kind}'" for kind in (*(classes or ("integer",)), "null"))
-        column = quoted(name)
+        column = quote_sql_name(name)
         query = (
             f"SELECT sum(typeof({column}) NOT IN ({kinds})), sum(typeof({column}) = 'integer'), "
-            f"count(*) FROM {quoted(table)}"
+            f"count(*) FROM {quote_sql_name(table)}"
         )
         odd, integers, count = database.connection.execute(query).fetchone()
         # without a declared type the others tell it; settings hold numbers and texts

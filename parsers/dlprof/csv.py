@@ -11,7 +11,7 @@ import csv
 from collections.abc import Callable, Set
 from pathlib import Path
 
-from perfctl.parsers.common.doubts import repeated
+from perfctl.parsers.common.doubts import make_repeated_part_error
 from perfctl.parsers.common.lines import guess_encoding
 from perfctl.parsers.common.tables import has_complete_last_line, iterate_csv_rows
 from perfctl.parsers.dlprof.records import (
@@ -116,7 +116,7 @@ def read_report_table(path: Path, kind: str) -> list[Row]:
             or columns == names
             or (columns[0] in KNOWN["titles"] and not any(columns[1:]))
         ):
-            raise repeated(path, "dlprof", "a DLProf report", line)
+            raise make_repeated_part_error(path, "dlprof", "a DLProf report", line)
         elif len(cells) < len(names):
             reason = f"row at line {line} has {len(cells)} of {len(names)} cells"
             raise ReportError(path, "dlprof", reason, _CUT)
@@ -139,7 +139,9 @@ def read_summary_blocks(path: Path) -> tuple[list[SummaryBlock], list[Gap]]:
         label, values = first.strip(), tuple(cell.strip() for cell in cells)
         if not cells:
             if any(block.title == label for block in blocks):
-                raise repeated(path, "dlprof", f"the block '{label[:80]}' of the summary", line)
+                raise make_repeated_part_error(
+                    path, "dlprof", f"the block '{label[:80]}' of the summary", line
+                )
             blocks.append(SummaryBlock(label, (), []))
         elif not label and blocks and not blocks[-1].lines:
             blocks[-1] = SummaryBlock(blocks[-1].title, values, [])

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.common.doubts import (
-    list_unknown_names,
     note_newer_version,
     warn_not_understood,
 )
@@ -22,7 +21,7 @@ from perfctl.parsers.common.sqlite import (
     COPY_KINDS,
     Database,
     NamedTables,
-    check,
+    find_unreadable_columns,
     has_tables,
     open_database,
     sql_integer,
@@ -46,7 +45,6 @@ from perfctl.records.errors import ReportError
 from perfctl.records.report import (
     Copy,
     Device,
-    Diagnostic,
     Gap,
     Kernel,
     Report,
@@ -118,7 +116,7 @@ def parse(path: Path) -> Report:
 
 def _read_report(path: Path, tables: NamedTables) -> Report:
     always = {table: names.split() for table, names in _ALWAYS.items()}
-    unreadable = tuple(check(tables.database, _COLUMNS, always))
+    unreadable = tuple(find_unreadable_columns(tables.database, _COLUMNS, always))
     environment = read_environment(_read_first_row(tables, "read_only_system_config"))
     version = read_version(environment)
     devices, device_gaps = _read_devices(tables, environment)
@@ -136,14 +134,9 @@ def _read_report(path: Path, tables: NamedTables) -> Report:
         environment=environment | _read_first_row(tables, "read_only_model_config"),
         kernels=kernels,
         copies=list(_read_copies(tables)),
-        operations=make_operations(operations),
+        operations=list(make_operations(operations)),
         steps=tuple(_read_steps(tables)),
-        summaries=(
-            *figures,
-            *_read_tensor_core_use(tables),
-            *_sum_cuda_calls(tables),
-            *_read_memory_used(tables),
-        ),
+        summaries=(*figures, *_read_other_figures(tables)),
         gaps=(*unreadable, *device_gaps, *_find_gaps(tables.database, kernels)),
         diagnostics=(
             *(
@@ -152,7 +145,9 @@ def _read_report(path: Path, tables: NamedTables) -> Report:
                     f"SELECT * FROM {_sql_last_rows('expert_systems_feedback')}"
                 )
             ),
-            *_warn_unknown_tables_and_columns(tables.database),
+            *warn_not_understood(
+                tables.database.find_unknown_parts(KNOWN["tables"], KNOWN["other_tables"])
+            ),
             *note_newer_version("DLProf", version, NEWEST),
         ),
         duration_ns=None if wall is None else int(wall),
@@ -217,7 +212,7 @@ _MODELS = f"""
 
 def _read_first_row(tables: NamedTables, table: str) -> dict[str, str]:
     """Return the filled cells of a table's first row, as text."""
-    rows = tables.read(table)
+    rows = tables.read_table(table)
     cells = zip(_COLUMNS[table], rows[0], strict=True) if rows else ()
     return {name: str(value) for name, value in cells if value not in (None, "")}
 
@@ -225,7 +220,7 @@ def _read_first_row(tables: NamedTables, table: str) -> dict[str, str]:
 def _read_model_figures(tables: NamedTables) -> Iterator[Summary]:
     """Yield the figures of the model, of each of its domains where it has several."""
     sums: dict[object, list[Any]] = {
-        number: cells for number, *cells in tables.read("category_summary")
+        number: cells for number, *cells in tables.read_table("category_summary")
     }
     models = tables.execute(_MODELS).fetchall()
     for name, total, using_tc, copies, others_id, _, domain, *cells in models:
@@ -263,18 +258,12 @@ def _make_category_figures(label: str, count_name: str, figures: Iterable[object
     ]
 
 
-def _read_tensor_core_use(tables: NamedTables) -> list[Summary]:
-    """Return the share of each op's kernel time that used tensor cores, as in the tensor core
-    report."""
-    return [
-        make_summary(f"TC Utilization: {op}", 100 * used / total, "%")
-        for op, used, total in tables.execute(_TENSOR_CORE_USE)
-        if op and total and used is not None
-    ]
-
-
-def _sum_cuda_calls(tables: NamedTables) -> Iterator[Summary]:
-    """Yield count and host time of CUDA calls that launched nothing, by name."""
+def _read_other_figures(tables: NamedTables) -> Iterator[Summary]:
+    """Yield the share of each op's kernel time that used tensor cores, as in the tensor core
+    report; count and host time of CUDA calls that launched nothing, by name; and used memory."""
+    for op, used, total in tables.execute(_TENSOR_CORE_USE):
+        if op and total and used is not None:
+            yield make_summary(f"TC Utilization: {op}", 100 * used / total, "%")
     for table, label in (
         ("read_only_cuda_calls", "CUDA call"),
         ("read_only_cuda_syncs", "CUDA synchronisation"),
@@ -287,12 +276,9 @@ def _sum_cuda_calls(tables: NamedTables) -> Iterator[Summary]:
         for name, count, time in rows:
             yield make_summary(f"{label}: {name}: Calls", count, None)
             yield make_summary(f"{label}: {name}: CPU Time", time, "ns")
-
-
-def _read_memory_used(tables: NamedTables) -> Iterator[Summary]:
-    rows = tables.read("gpu_memories")
-    for index, (used, _) in enumerate(rows):
-        prefix = f"GPU {index}: " if len(rows) > 1 else "GPU "
+    memories = tables.read_table("gpu_memories")
+    for index, (used, _) in enumerate(memories):
+        prefix = f"GPU {index}: " if len(memories) > 1 else "GPU "
         yield make_summary(f"{prefix}Memory Used", used, "byte")
 
 
@@ -301,8 +287,8 @@ def _read_devices(
 ) -> tuple[tuple[Device, ...], list[Gap]]:
     """Return the GPUs by CUDA ordinal, then the CPU. Memory sizes do not name their device, so
     they are used only where all are equal."""
-    rows = tables.read("read_only_gpu_infos")
-    totals = [parse_integer(total) for _, total in tables.read("gpu_memories")]
+    rows = tables.read_table("read_only_gpu_infos")
+    totals = [parse_integer(total) for _, total in tables.read_table("gpu_memories")]
     size = totals[0] if len(set(totals)) == 1 and len(totals) == len(rows) else None
     gaps = []
     if size is None and rows:
@@ -368,18 +354,3 @@ def _find_gaps(database: Database, kernels: list[Kernel]) -> Iterator[Gap]:
             "aggregated"
         )
         yield Gap("kernel.step", "not_collected", reason)
-
-
-def _warn_unknown_tables_and_columns(database: Database) -> tuple[Diagnostic, ...]:
-    """Return the tables and columns that hold data and are in no list."""
-    known_columns: dict[str, list[str]] = KNOWN["tables"]
-    tables = list_unknown_names(database.tables, known_columns, KNOWN["other_tables"])
-    columns = [
-        f"{table}.{name}"
-        for table, names in known_columns.items()
-        for name in list_unknown_names(sorted(database.tables.get(table, ())), names)
-        if database.has_row_or_value(table, name)
-    ]
-    return warn_not_understood(
-        {"tables": [name for name in tables if database.has_row_or_value(name)], "columns": columns}
-    )

@@ -126,27 +126,24 @@ def make_kernel(launch: int, fields: Mapping[str, Any]) -> Kernel:
     )
 
 
-def make_operations(rows: Iterable[Mapping[str, Any]]) -> list[Operation]:
-    """Return the ops that the fields of OPERATION describe, each summed over its calls. One
+def make_operations(rows: Iterable[Mapping[str, Any]]) -> Iterator[Operation]:
+    """Yield the ops that the fields of OPERATION describe, each summed over its calls. One
     without a number of calls is none."""
-    records = []
     for row in rows:
         if row["calls"] is not None:
             range_name, _ = find_layer_of_op(row["op"], row["direction"])
             figures = (row["calls"], row["cpu"], None, row["gpu"], None, None)
-            records.append(
-                Operation(row["op"], row["type"], *figures, range_name.layer, range_name.direction)
+            yield Operation(
+                row["op"], row["type"], *figures, range_name.layer, range_name.direction
             )
-    return records
 
 
-def summarize_tables(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
-    """Return figures without a record of their own: sums by name where the finer report is missing,
+def summarize_tables(tables: Mapping[str, Collection[Row]]) -> Iterator[Summary]:
+    """Yield figures without a record of their own: sums by name where the finer report is missing,
     and use of tensor cores."""
-    summaries = []
     for row in tables.get("tensor_core", ()):
         op = row.get("op id") or row["op name"]
-        summaries.append(make_summary(f"TC Utilization: {op}", row["tc utilization (%)"], "%"))
+        yield make_summary(f"TC Utilization: {op}", row["tc utilization (%)"], "%")
     for kind, finer, label, calls in _SUMMED:
         for row in tables.get(kind, ()) if finer not in tables else ():
             name = f"{kind}: {row[label]}"
@@ -154,8 +151,7 @@ def summarize_tables(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
                 name += f" in {row.get('op id') or row['op name']}"
             for key, column, unit in ((calls, "Calls", None), *_TIMES):
                 if key in row:
-                    summaries.append(make_summary(f"{name}: {column}", row[key], unit))
-    return summaries
+                    yield make_summary(f"{name}: {column}", row[key], unit)
 
 
 def find_kernel_gaps(kernels: Collection[Kernel], reason: str) -> Iterator[Gap]:
@@ -320,7 +316,7 @@ def make_tables_report(
         devices=devices,
         environment=environment,
         kernels=kernels,
-        operations=make_operations(ops),
+        operations=list(make_operations(ops)),
         summaries=(*figures, *summarize_tables(tables)),
         gaps=(*find_report_gaps(kinds, kernels), *unread, *config_gaps, *gaps),
         diagnostics=(

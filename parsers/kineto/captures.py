@@ -178,8 +178,7 @@ def assign_layers_to_graph_kernels(
         reason = (
             f"the trace has no graph launch with recorded kernels, so {capture.name} does not apply"
         )
-        todo = "Omit --capture, or name the trace of an execution"
-        raise ReportError(path, TOOL, reason, todo)
+        raise ReportError(path, TOOL, reason, "Omit --capture, or name the trace of an execution")
     sets: list[CaptureSet] = []
     eager: list[Kernel] = []
     if capture is None:
@@ -214,7 +213,7 @@ def read_capture_sets(path: Path) -> list[CaptureSet]:
     """Return the captures of a trace in order of time, those inside one ``capture_...`` range
     together, all others together. Raises ReportError when the file is no such trace, or captures no
     graph."""
-    events = sort_events(TraceStream(path).blocks(), captures=True)
+    events = sort_events(TraceStream(path).iterate_event_blocks(), captures=True)
     nesting = SpanNesting(events)
     _name_compiled_parts(nesting)
     graphs: list[tuple[str, CapturedGraph]] = []
@@ -222,7 +221,7 @@ def read_capture_sets(path: Path) -> list[CaptureSet]:
     """Of the capture that has begun."""
     inside: list[CapturedLaunch] = []
     for call in sorted(events.captured, key=lambda call: call.place.at):
-        span = nesting.find(call.place.thread, call.place.at)
+        span = nesting.find_innermost_span(call.place.thread, call.place.at)
         if call.what == "begin":
             capture_range = _find_capture_range(nesting, span)
             name = path.name if capture_range is None else events.spans[capture_range].name
@@ -292,7 +291,7 @@ def find_capture_traces(trace: Path, tokens: Iterable[int]) -> list[Path]:
     return (paths or _list_named_captures(folder / _SUBFOLDER, sizes, trace))[:FILES_MAX]
 
 
-def in_folder(folder: Path) -> list[Path]:
+def list_capture_traces_in_folder(folder: Path) -> list[Path]:
     """Return all traces with captures that ``execution_details.json`` of ``folder`` names; none
     where nothing else may launch them."""
     paths = _list_named_captures(folder, (), folder / DETAILS)

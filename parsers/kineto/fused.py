@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from perfctl.parsers.common.doubts import list_first_names
 from perfctl.parsers.kineto.stream import Int64, parse_int64
 from perfctl.parsers.operators import TYPES, Shape, parse_shape
 from perfctl.records.report import CompiledKernel, Gap
@@ -281,6 +282,5 @@ def find_compiled_kernel_gaps(calls: Mapping[int, CompiledCall]) -> Iterator[Gap
 
 def list_first_kernel_names(names: Sequence[str]) -> str:
     """Return the first names for a gap, shortened, and how many more there are."""
-    remainder = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     short = [name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 1]}…" for name in names]
-    return ", ".join(short[:_NAMED_MAX]) + remainder
+    return list_first_names(short, _NAMED_MAX)

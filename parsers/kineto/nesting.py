@@ -73,11 +73,11 @@ class SpanNesting:
         self.memory = [0] * len(self.spans)
         """Net bytes allocated inside each span and its children, host and device together."""
         for thread, moment, size in events.memory:
-            for index in self.spans_around(self.find(thread, moment)):
+            for index in self.spans_around(self.find_innermost_span(thread, moment)):
                 self.memory[index] += size
         self.served: dict[int, ServedStep] = {}
         """The ranges that are steps of a server, by position."""
-        self.meanings = self._read_ranges()
+        self.meanings = self._read_range_meanings()
         """Position of each range, in the order of the file -> contents of its name."""
         self.contexts = [NOWHERE] * len(self.spans)
         self.outside: dict[int, SpanContext] = {}
@@ -94,7 +94,7 @@ class SpanNesting:
         for stretches in self._stretches.values():
             stretches.sort(key=itemgetter(0))
 
-    def find(self, thread: int, moment: int) -> int:
+    def find_innermost_span(self, thread: int, moment: int) -> int:
         """Return the innermost span of a thread that runs at a time; -1 for none."""
         starts, spans = self._timelines[thread]
         number = bisect_right(starts, moment) - 1
@@ -114,28 +114,17 @@ class SpanNesting:
         ranges, run inside it."""
         return index >= 0 and self.spans[index].name.startswith(ENGINE)
 
-    def find_step_at(self, context: SpanContext, origin: ThreadTime) -> int | None:
-        """Return the step at a time with ``context``; by time alone on threads without such ranges
-        (autograd's)."""
-        return (
-            context.step if context.step is not None else self._find_stretch_value("step", origin)
-        )
-
-    def find_phase_at(self, context: SpanContext, origin: ThreadTime) -> str | None:
-        """Return the phase, likewise."""
-        return (
-            context.phase
-            if context.phase is not None
-            else self._find_stretch_value("phase", origin)
-        )
-
     def add_inferred_steps(self, steps: list[Stretch]) -> None:
         """Take (begin, end, number) of steps that no range names: what runs then on any thread is
         of them."""
         for process, _ in self._threads if steps else ():
             self._stretches["step", process] = steps
 
-    def _find_stretch_value(self, mark: str, origin: ThreadTime) -> Any:
+    def find_value_at(self, mark: str, context: SpanContext, origin: ThreadTime) -> Any:
+        """Return the "step" or "phase" at a time with ``context``; by time alone on threads without
+        such ranges (autograd's)."""
+        if (value := getattr(context, mark)) is not None:
+            return value
         stretches = self._stretches.get((mark, self._threads[origin.thread][0]), [])
         number = bisect_right(stretches, (origin.at, _LAST)) - 1
         is_inside = number >= 0 and origin.at < stretches[number][1]
@@ -182,13 +171,13 @@ class SpanNesting:
             if index in self._crossed:
                 context = NOWHERE
                 for outer in self._crossed[index]:
-                    context = self._enter(context, outer)
+                    context = self._nest_context(context, outer)
             if self.spans[index].is_range:
                 self.outside[index] = context
-                context = self._enter(context, index)
+                context = self._nest_context(context, index)
             contexts[index] = context
 
-    def _enter(self, context: SpanContext, index: int) -> SpanContext:
+    def _nest_context(self, context: SpanContext, index: int) -> SpanContext:
         """Return ``context`` as it is inside span ``index``."""
         meaning = self.meanings.get(index)
         if meaning is None:
@@ -198,7 +187,7 @@ class SpanNesting:
         inner = (layer.layer, layer.direction, step, meaning.phase or context.phase)
         return SpanContext(*inner, meaning.range_number, context.depth + 1, layer.source)
 
-    def _read_ranges(self) -> dict[int, SpanContext]:
+    def _read_range_meanings(self) -> dict[int, SpanContext]:
         """Return the meaning of each range. ProfilerStep#N and torch's own Optimizer.step#... count
         only where there is no perfctl:step, ProfilerStep#N only where no range is a step of a
         server; modules only where no range names a layer, and parts of a pipeline's blocks only
@@ -371,7 +360,7 @@ def _find_owners_by_open_range(events: SortedEvents, nesting: SpanNesting) -> di
 def _find_open_layer(nesting: SpanNesting, thread: int, span: Span) -> SpanContext | None:
     """Return the innermost layer's range of another thread that is open from the start of ``span``
     to its end."""
-    for index in nesting.spans_around(nesting.find(thread, span.start)):
+    for index in nesting.spans_around(nesting.find_innermost_span(thread, span.start)):
         end, meaning = nesting.spans[index].end, nesting.meanings.get(index)
         is_layer = meaning is not None and meaning.layer is not None
         if is_layer and end is not None and end >= (span.end or span.start):
@@ -443,8 +432,8 @@ def assign_layers_and_operator_rows(
 
     def find_row_and_step(index: int) -> tuple[OperatorRow, int | None]:
         context, span = contexts[index], events.spans[index]
-        step = nesting.find_step_at(context, ThreadTime(span.thread, span.start))
+        step = nesting.find_value_at("step", context, ThreadTime(span.thread, span.start))
         return OperatorRow(context.layer, context.direction, context.phase == "optimizer"), step
 
     steps = {meaning.step for meaning in nesting.meanings.values() if meaning.step is not None}
-    return rows.collect(find_row_and_step, steps if by_step else (), launchers)
+    return rows.collect_operators(find_row_and_step, steps if by_step else (), launchers)

@@ -13,7 +13,7 @@ from typing import Any
 from perfctl.parsers.kineto.events import CommArgs, SortedEvents, ThreadTime
 from perfctl.parsers.kineto.fused import dtype_bytes
 from perfctl.parsers.kineto.nesting import NOWHERE, SpanContext, SpanNesting
-from perfctl.records.bulk import ColumnRecords
+from perfctl.records.bulk import ColumnChunks, ColumnRecords
 from perfctl.records.ranges import parse_range_name
 from perfctl.records.report import (
     ApiCall,
@@ -75,20 +75,19 @@ def link_launch_calls_and_spans(events: SortedEvents, nesting: SpanNesting) -> N
         if is_inside:
             event.span = index
         elif origin is not None:
-            event.span = nesting.find(origin.thread, origin.at)
+            event.span = nesting.find_innermost_span(origin.thread, origin.at)
 
 
-def kernels(events: SortedEvents, nesting: SpanNesting) -> list[Kernel]:
-    """Return one record per launch, in the order of the trace."""
-    records = []
+def make_kernels(events: SortedEvents, nesting: SpanNesting) -> Iterator[Kernel]:
+    """Yield one record per launch, in the order of the trace."""
     for launch, event in enumerate(events.kernels):
         context = nesting.contexts[event.span] if event.span >= 0 else NOWHERE
         step, origin, args = context.step, event.place, event.args
         if step is None and origin:
-            step = nesting.find_step_at(context, origin)
+            step = nesting.find_value_at("step", context, origin)
         # Kineto gives static and dynamic shared memory as one sum
         share = 0 if args.shared == 0 else None
-        record = Kernel(
+        yield Kernel(
             launch,
             event.name,
             None,
@@ -114,8 +113,6 @@ def kernels(events: SortedEvents, nesting: SpanNesting) -> list[Kernel]:
             *_UNKNOWN,
             None if args.occupancy is None else args.occupancy / 100,
         )
-        records.append(record)
-    return records
 
 
 def pass_of_context(context: SpanContext) -> str | None:
@@ -124,9 +121,8 @@ def pass_of_context(context: SpanContext) -> str | None:
     return "optimizer" if is_optimizer else context.direction
 
 
-def copies(events: SortedEvents, nesting: SpanNesting) -> list[Copy]:
-    """Return memcpy and memset, in the order of the trace."""
-    records = []
+def make_copies(events: SortedEvents, nesting: SpanNesting) -> Iterator[Copy]:
+    """Yield memcpy and memset, in the order of the trace."""
     for event in events.copies:
         args = event.args
         peers = {args.from_device, args.to_device} - {args.device}
@@ -140,19 +136,17 @@ def copies(events: SortedEvents, nesting: SpanNesting) -> list[Copy]:
         memories = _MEMORIES.search(event.name)
         source, destination = map(_MEMORY.get, memories.groups()) if memories else (None, None)
         details = layer, args.device, args.stream, source, destination, peer
-        records.append(Copy(kind, args.bytes, event.start, event.duration, *details))
-    return records
+        yield Copy(kind, args.bytes, event.start, event.duration, *details)
 
 
-def ranges(events: SortedEvents, nesting: SpanNesting) -> list[Range]:
-    """Return all user annotations, in the order of the trace; their numbers are what kernels refer
+def make_ranges(events: SortedEvents, nesting: SpanNesting) -> Iterator[Range]:
+    """Yield all user annotations, in the order of the trace; their numbers are what kernels refer
     to."""
-    records = []
     for number, (index, meaning) in enumerate(nesting.meanings.items()):
         span, outside = events.spans[index], nesting.outside[index]
         context, begin = nesting.contexts[index], ThreadTime(span.thread, span.start)
-        step, phase = nesting.find_step_at(context, begin), nesting.find_phase_at(context, begin)
-        record = Range(
+        step, phase = (nesting.find_value_at(mark, context, begin) for mark in ("step", "phase"))
+        yield Range(
             number,
             span.name,
             None,
@@ -167,11 +161,9 @@ def ranges(events: SortedEvents, nesting: SpanNesting) -> list[Range]:
             step,
             phase,
         )
-        records.append(record)
-    return records
 
 
-def steps(nesting: SpanNesting, ranges: Sequence[Range]) -> tuple[Step, ...]:
+def make_steps(nesting: SpanNesting, ranges: Sequence[Range]) -> tuple[Step, ...]:
     """Return the ranges that are steps, and the phase ranges inside steps, in order of time."""
     records = []
     for record, meaning in zip(ranges, nesting.meanings.values(), strict=True):
@@ -259,13 +251,12 @@ def sum_kernel_time_by_span(events: SortedEvents, nesting: SpanNesting) -> list[
     return times
 
 
-def make_collectives(events: SortedEvents, nesting: SpanNesting) -> list[Collective]:
-    """Return one row a kernel that talks to other GPUs, in the order of the trace.
+def make_collectives(events: SortedEvents, nesting: SpanNesting) -> Iterator[Collective]:
+    """Yield one row a kernel that talks to other GPUs, in the order of the trace.
 
     Its name is that of its arguments, else of the range that launched it (nccl:all_reduce), else of
     the kernel; ``bytes`` is known only with arguments.
     """
-    records = []
     matches = {name: _COLLECTIVE.match(name) for name in {event.name for event in events.kernels}}
     for index, event in enumerate(events.kernels):
         match, args = matches[event.name], events.comms.get(-1 - index)
@@ -278,8 +269,7 @@ def make_collectives(events: SortedEvents, nesting: SpanNesting) -> list[Collect
         size = dtype_bytes(args.dtype)
         total = None if size is None or args.elements is None else size * args.elements
         facts = (args.name or name, args.group or None, args.size, total, args.dtype or None)
-        records.append(Collective(*facts, start_ns=event.start, duration_ns=event.duration))
-    return records
+        yield Collective(*facts, start_ns=event.start, duration_ns=event.duration)
 
 
 def _find_collective_args(events: SortedEvents, nesting: SpanNesting, span: int) -> CommArgs | None:
@@ -298,14 +288,16 @@ def _find_collective_args(events: SortedEvents, nesting: SpanNesting, span: int)
 def sum_api_calls(events: SortedEvents) -> list[ApiCall]:
     """Return sums by function of runtime and driver calls, waits and Python functions, the longest
     in all first."""
-    rows = []
-    for key, times in events.api.items():
-        sums = (None, None, None) if -1 in times else (sum(times), min(times), max(times))
-        rows.append(ApiCall(*key, len(times), *sums))
+    rows = (
+        ApiCall(
+            *key, len(times), *(_UNKNOWN if -1 in times else (sum(times), min(times), max(times)))
+        )
+        for key, times in events.api.items()
+    )
     return sorted(rows, key=lambda row: (row.domain, -(row.total_ns or 0), row.name))
 
 
-def op_calls(
+def make_op_calls(
     events: SortedEvents, nesting: SpanNesting, device_ns: Sequence[float]
 ) -> ColumnRecords[OpCall]:
     """Return every operator of the trace in its order; records are made when they are read.
@@ -332,12 +324,12 @@ def op_calls(
                     *span.inputs,
                     context.layer,
                     pass_of_context(context),
-                    nesting.find_step_at(context, ThreadTime(span.thread, span.start)),
+                    nesting.find_value_at("step", context, ThreadTime(span.thread, span.start)),
                     threads[span.thread][1],
                     span.stack or stacks.get(index) or None,
                 )
 
-    def iterate_column_chunks() -> Iterator[Sequence[Sequence[Any]]]:
+    def iterate_column_chunks() -> ColumnChunks:
         remaining = iterate_rows()
         while chunk := list(islice(remaining, _CHUNK)):
             yield list(zip(*chunk, strict=True))

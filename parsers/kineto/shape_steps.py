@@ -133,7 +133,9 @@ def _infer_steps(events: SortedEvents) -> list[TimedStep]:
     for index, call in events.operators.items():
         span = events.spans[index]
         argument = _LINEAR.get(span.name)
-        shape = call.shape(argument) if call is not None and argument is not None else ()
+        shape = (
+            call.shape_of_argument(argument) if call is not None and argument is not None else ()
+        )
         if len(shape) > 1:
             find_evidence_at(span.start).products[shape[:-1]] += 1
     for event in events.kernels:

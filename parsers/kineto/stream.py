@@ -131,14 +131,14 @@ class TraceStream:
         self._bytes = 0
         self._ended = False
 
-    def blocks(self) -> Iterator[list[TraceEvent]]:
+    def iterate_event_blocks(self) -> Iterator[list[TraceEvent]]:
         """Yield the events, many at a time, in the order of the file."""
         with self._path.open("rb") as file:
             self._chunks = self._read_as_utf8(file)
             self._read_until_first_event()
             is_complete = False
             while not is_complete:
-                self._fill(BLOCK_BYTES)
+                self._fill_buffer(BLOCK_BYTES)
                 is_last = self._ended
                 decode = self._decode_last_events if is_last else self._decode_block
                 events = decode(repair=False)
@@ -146,7 +146,7 @@ class TraceStream:
                     events = decode(repair=True)
                 if events is None:
                     self._raise_unless_unfinished()
-                    self._fill(2 * len(self._buffer))
+                    self._fill_buffer(2 * len(self._buffer))
                 else:
                     yield events
                     is_complete = is_last
@@ -154,7 +154,7 @@ class TraceStream:
     def _read_until_first_event(self) -> None:
         """Read up to the first event."""
         while not self._ended:
-            self._fill(2 * len(self._buffer) or CHUNK_BYTES)
+            self._fill_buffer(2 * len(self._buffer) or CHUNK_BYTES)
             for match in _ARRAY.finditer(self._buffer):
                 self._head = self._buffer[: match.end()]
                 text = self._head + b"]}"
@@ -245,7 +245,7 @@ class TraceStream:
         byte_of_fault = self._bytes - len(self._buffer) + position
         raise self._make_error(f"broken JSON at byte {byte_of_fault}: {fault}", BROKEN)
 
-    def _fill(self, size: int) -> None:
+    def _fill_buffer(self, size: int) -> None:
         """Read until the buffer has at least so many bytes, or the file ends."""
         parts, length = [self._buffer], len(self._buffer)
         while length < size and not self._ended:
@@ -258,7 +258,7 @@ class TraceStream:
 
     def _read_as_utf8(self, file: BinaryIO) -> Iterator[bytes]:
         """Return the unpacked text in UTF-8, without a mark at its beginning."""
-        chunks = self._read(file)
+        chunks = self._read_unpacked_bytes(file)
         head = next(chunks, b"")
         encoding = guess_encoding(head)
         chunks = chain([head.removeprefix(codecs.BOM_UTF8)], chunks)
@@ -266,7 +266,7 @@ class TraceStream:
             return chunks
         return (text.encode() for text in codecs.iterdecode(chunks, encoding, "replace"))
 
-    def _read(self, file: BinaryIO) -> Iterator[bytes]:
+    def _read_unpacked_bytes(self, file: BinaryIO) -> Iterator[bytes]:
         """Yield the text, unpacked where it is gzipped."""
         is_packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
         file.seek(0)

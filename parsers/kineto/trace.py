@@ -126,7 +126,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     """
     stream = TraceStream(path)
     xla = XlaTranslator()
-    events = sort_events(xla.translate(stream.blocks()))
+    events = sort_events(xla.translate_blocks(stream.iterate_event_blocks()))
     metadata = stream.metadata
     if xla.is_xla and not events.kernels:
         reason = (
@@ -147,7 +147,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     shape_steps, step_gaps = infer_served_steps_from_shapes(events, nesting)
     nesting.add_inferred_steps([(begin, end, step.number) for begin, end, step in shape_steps])
     graphs = _assign_layers_to_kernels(path, capture, events, nesting)
-    operators, ranges = graphs.operators, records.ranges(events, nesting)
+    operators, ranges = graphs.operators, list(records.make_ranges(events, nesting))
     kernels, parts, part_gaps = share_fused_kernels_between_modules(events, nesting, graphs.kernels)
     device_ns = records.sum_kernel_time_by_span(events, nesting)
     environment = _read_environment(metadata, job)
@@ -168,11 +168,11 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         devices=_list_devices(events, gpus, is_rocm, kernels),
         environment={**environment, **_read_process_groups(events, job), **operators.environment},
         kernels=kernels,
-        copies=records.copies(events, nesting),
+        copies=list(records.make_copies(events, nesting)),
         ranges=ranges,
         operations=records.sum_operations(events, nesting, device_ns),
         samples=make_memory_samples(events.curves),
-        steps=records.steps(nesting, ranges),
+        steps=records.make_steps(nesting, ranges),
         memory=_find_memory_peaks(events),
         ops=operators.ops,
         precision=operators.precision,
@@ -196,8 +196,8 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         ),
         **_read_start_and_duration(events, metadata),
         api_calls=records.sum_api_calls(events),
-        op_calls=records.op_calls(events, nesting, device_ns) if single_operators else (),
-        collectives=records.make_collectives(events, nesting),
+        op_calls=records.make_op_calls(events, nesting, device_ns) if single_operators else (),
+        collectives=list(records.make_collectives(events, nesting)),
         compiled_kernels=sum_compiled_kernels(events.compiled, device_ns),
         kernel_parts=parts,
         rank=rank,
@@ -216,7 +216,7 @@ def _assign_layers_to_kernels(
     assign layers and rows to the spans."""
     launchers = [event.span for event in events.kernels]
     operators = assign_layers_and_operator_rows(events, nesting, launchers or None)
-    graphs = ExplainedGraphs(records.kernels(events, nesting), operators)
+    graphs = ExplainedGraphs(list(records.make_kernels(events, nesting)), operators)
     parse_eager = partial(parse, single_operators=False)
     assign_layers_to_graph_kernels(
         path, capture, events, graphs, nesting.served.values(), parse_eager

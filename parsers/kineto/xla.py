@@ -57,7 +57,7 @@ class XlaTranslator:
         self._steps: dict[str, tuple[str, int, int]] = {}
         """Group of events -> number of the step, begin and end in ns."""
 
-    def translate(self, blocks: Iterable[list[TraceEvent]]) -> Iterator[list[TraceEvent]]:
+    def translate_blocks(self, blocks: Iterable[list[TraceEvent]]) -> Iterator[list[TraceEvent]]:
         """Yield the events of a JAX trace as Kineto writes them; those of another trace as they
         are."""
         blocks = iter(blocks)
@@ -108,17 +108,13 @@ class XlaTranslator:
                 return _make_device_event(event, self.gpus[process], int(stream[1]))
             if line == "XLA Ops":
                 return _make_range_event(event.name, 1 + self.gpus[process], event.ts, event.dur)
-            if line == "Steps":
-                self._extend_step(event)
+            begin, length = map(parse_microseconds_as_ns, (event.ts, event.dur))
+            step = _STEP.search(str(event.name)) if line == "Steps" else None
+            if step and begin is not None and length is not None:
+                group = _read_args(event).group_id or step[1]
+                _, first, last = self._steps.get(group, ("", begin, begin))
+                self._steps[group] = step[1], min(first, begin), max(last, begin + length)
         return None
-
-    def _extend_step(self, event: TraceEvent) -> None:
-        number = _STEP.search(str(event.name))
-        begin, length = parse_microseconds_as_ns(event.ts), parse_microseconds_as_ns(event.dur)
-        if number and begin is not None and length is not None:
-            group = _read_args(event).group_id or number[1]
-            _, first, last = self._steps.get(group, ("", begin, begin))
-            self._steps[group] = number[1], min(first, begin), max(last, begin + length)
 
 
 def _make_range_event(

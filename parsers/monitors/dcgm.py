@@ -28,7 +28,7 @@ from perfctl.parsers.monitors.readings import (
     RoundCounter,
     make_cut_cell_gap,
 )
-from perfctl.records.errors import ReportError, convert_os_errors
+from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 
 TOOL = "dcgm"
@@ -59,11 +59,10 @@ def parse(path: Path) -> Report:
     moments: dict[tuple[Timestamp | None, int, int], Cells] = {}
     gaps = []
     text = MonitorTextFile(path, TOOL)
-    with convert_os_errors(path, TOOL):
-        for moment, cells in _read_moments_and_cells(text):
-            if not text.ends_whole and cells[-1][1][-1].isdigit():
-                gaps.append(make_cut_cell_gap(cells.pop()[0].name))
-            moments.setdefault(moment, []).extend(cells)
+    for moment, cells in _read_moments_and_cells(text):
+        if not text.ends_whole and cells[-1][1][-1].isdigit():
+            gaps.append(make_cut_cell_gap(cells.pop()[0].name))
+        moments.setdefault(moment, []).extend(cells)
     readings = DeviceReadings(text.interval_ns)
     for (stamp, number, device), cells in moments.items():
         if cells:
@@ -100,7 +99,7 @@ def _read_moments_and_cells(
         elif entity and len(cells) == len(columns):
             device = int(entity[1])
             row = list(zip(columns, cells, strict=True))
-            yield (None, rounds.count(device), device), row
+            yield (None, rounds.count_round(device), device), row
         elif cell and int(cell[2]) in _MICROSECONDS:
             stamp = Timestamp(int(cell[2]) * 1000, zoned=True)
             yield (stamp, 0, int(cell[1])), [(_make_field_column(cell[3]), cell[4])]

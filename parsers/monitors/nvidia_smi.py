@@ -27,7 +27,7 @@ from pathlib import Path
 
 from perfctl.parsers.common.doubts import (
     list_unknown_names,
-    several,
+    make_several_runs_error,
     split_words,
     warn_not_understood,
 )
@@ -48,7 +48,7 @@ from perfctl.parsers.monitors.readings import (
     RoundCounter,
     parse_ordinal,
 )
-from perfctl.records.errors import ReportError, convert_os_errors
+from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report
 
 TOOL = "nvidia-smi"
@@ -171,7 +171,7 @@ def parse_table(path: Path) -> Report:
         notes=[Diagnostic("info", "perfctl", rounded)],
         unknown=warn_not_understood({"parts": tables.unknown}),
         tool_version=versions.get("smi"),
-        devices=readings.make_devices(facts),
+        devices=tuple(readings.make_devices(facts)),
         environment={key: versions[name] for key, name in _ENVIRONMENT.items() if name in versions},
     )
     return report if tables.number > 0 else replace(report, duration_ns=None)
@@ -263,7 +263,7 @@ def parse_lists(path: Path) -> Report:
     for row, stamp in zip(rows, _read_row_timestamps(rows, readings), strict=True):
         device = int(row["gpu"])
         # a GPU with a lower number begins the next round: pmon lists processes that change
-        number = rounds.count((device, row.get("pid")), begins=device < last)
+        number = rounds.count_round((device, row.get("pid")), begins=device < last)
         last = device
         moments.setdefault((number, device), (stamp, []))[1].append(row)
     for (number, device), (stamp, members) in moments.items():
@@ -321,7 +321,7 @@ def _read_list_rows(text: MonitorTextFile) -> list[dict[str, str]]:
             other_line = other_line or (text.line if rows else 0)
             text.set_aside_stray_line(line)
     if starts:
-        raise several(text.path, TOOL, starts)
+        raise make_several_runs_error(text.path, TOOL, starts)
     return rows
 
 
@@ -386,13 +386,12 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no complete reading."""
-    with convert_os_errors(path, TOOL):
-        with path.open("rb") as file:
-            parse_form = _find_parser_of_form(file.read(HEAD_BYTES))
-        if parse_form is None:
-            reason = "it contains no output of nvidia-smi"
-            raise ReportError(path, TOOL, reason, "Pass the file that nvidia-smi wrote")
-        return parse_form(path)
+    with path.open("rb") as file:
+        parse_form = _find_parser_of_form(file.read(HEAD_BYTES))
+    if parse_form is None:
+        reason = "it contains no output of nvidia-smi"
+        raise ReportError(path, TOOL, reason, "Pass the file that nvidia-smi wrote")
+    return parse_form(path)
 
 
 def _find_parser_of_form(head: bytes) -> Callable[[Path], Report] | None:

@@ -71,7 +71,7 @@ def parse(path: Path) -> Report:
             for name in _COLUMNS
             if name in values
         }
-        readings.add(stamp, rounds.count(index), index, list(cells.values()))
+        readings.add(stamp, rounds.count_round(index), index, list(cells.values()))
     if not readings.samples:
         raise ReportError(
             path, TOOL, "the log has no value of a GPU", "Create the log with nvidia-smi -q"
@@ -84,7 +84,7 @@ def parse(path: Path) -> Report:
     return text.make_report(
         "nvidia-smi -q",
         readings,
-        devices=readings.make_devices(names),
+        devices=tuple(readings.make_devices(names)),
         environment=environment,
     )
 

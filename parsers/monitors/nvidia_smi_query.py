@@ -14,7 +14,7 @@ from pathlib import Path
 from sys import intern
 from typing import NamedTuple
 
-from perfctl.parsers.common.doubts import several, warn_not_understood
+from perfctl.parsers.common.doubts import make_several_runs_error, warn_not_understood
 from perfctl.parsers.common.numbers import (
     is_day_before_month,
     is_not_available_text,
@@ -146,7 +146,7 @@ class QueryRow(NamedTuple):
     is_cut: bool
     """The file ends with this row, without a line end."""
 
-    def cell(self, *names: str) -> str | None:
+    def first_cell_of(self, *names: str) -> str | None:
         """Return the cell of the first of these columns that there is."""
         places = self.layout.places
         return next((self.cells[places[name]] for name in names if name in places), None)
@@ -154,7 +154,7 @@ class QueryRow(NamedTuple):
     @property
     def stamp(self) -> str:
         """Return when it was read: its timestamp, or the date above it."""
-        stamp = self.cell("timestamp")
+        stamp = self.first_cell_of("timestamp")
         return (self.date or "") if stamp is None else stamp
 
 
@@ -214,8 +214,7 @@ def parse(path: Path) -> Report:
     way, repeated = find_device_column(rows)
     gaps = drop_cut_last_cell(rows, way)
     if not rows:
-        reason = "no complete row fits the header"
-        raise ReportError(path, TOOL, reason, "Run nvidia-smi longer")
+        raise ReportError(path, TOOL, "no complete row fits the header", "Run nvidia-smi longer")
     stamps = [row.stamp for row in rows]
     # a date that does not begin with the year
     day_first = is_day_before_month(stamp for stamp in stamps if set("-/").intersection(stamp[1:3]))
@@ -239,7 +238,7 @@ def parse(path: Path) -> Report:
             if column.name not in repeated
         ]
         stamp = parse_timestamp(printed, day_first=bool(day_first))
-        readings.add(stamp, rounds.count(device, begins=begins), device, cells)
+        readings.add(stamp, rounds.count_round(device, begins=begins), device, cells)
     drivers = {stated.get("driver_version", "") for stated in facts.values()} - {""}
     return text.make_report(
         f"nvidia-smi CSV{', no header' if notes else ''}",
@@ -247,7 +246,7 @@ def parse(path: Path) -> Report:
         gaps,
         notes=(*notes, *describe_assumptions(rows, way)),
         unknown=warn_unknown_units(first),
-        devices=readings.make_devices(facts),
+        devices=tuple(readings.make_devices(facts)),
         environment={"driver_version": drivers.pop()} if len(drivers) == 1 else {},
     )
 
@@ -260,8 +259,8 @@ def read_rows_with_layouts(text: MonitorTextFile) -> tuple[list[QueryRow], list[
     if not rows:
         reason = "the header has no complete row below it"
         raise ReportError(text.path, TOOL, reason, "Run nvidia-smi longer")
-    if starts := find_starts_of_logs(rows):
-        raise several(text.path, TOOL, starts)
+    if starts := list(find_starts_of_logs(rows)):
+        raise make_several_runs_error(text.path, TOOL, starts)
     notes: list[Diagnostic] = []
     layout = next((row.layout for row in rows if row.layout.columns), _NO_LAYOUT)
     if not layout.columns:
@@ -299,24 +298,22 @@ def iterate_rows(text: MonitorTextFile) -> Iterator[QueryRow]:
                 text.set_aside_stray_line(line)
 
 
-def find_starts_of_logs(rows: list[QueryRow]) -> list[int]:
-    """Return the lines at which other logs begin: with a header below a program's output or of
+def find_starts_of_logs(rows: list[QueryRow]) -> Iterator[int]:
+    """Yield the lines at which other logs begin: with a header below a program's output or of
     other columns, where the log before reads its GPUs again and again below one header or date.
     One header for each reading is what a loop prints that starts nvidia-smi each time."""
-    starts: list[int] = []
     rolls = False
     gpus: set[tuple[object, ...]] = set()
     for row in rows:
         if row.begun:
             if rolls:
-                starts.append(row.begun)
+                yield row.begun
             rolls = False
             gpus.clear()
         if row.layout.columns and not rolls:
-            gpu = (row.round, *map(row.cell, _ORDINALS), row.cell(*_BUS_COLUMN))
+            gpu = (row.round, *map(row.first_cell_of, _ORDINALS), row.first_cell_of(*_BUS_COLUMN))
             rolls = gpu in gpus
             gpus.add(gpu)
-    return starts
 
 
 def infer_layout_without_header(
@@ -326,8 +323,7 @@ def infer_layout_without_header(
     for any other rows."""
     layout = parse_header(_HEADER)
     if layout is None or not all(_has_expected_units(cells) for cells in rows):
-        reason = "the rows have no header that names their columns"
-        raise ReportError(path, TOOL, reason, _REMEDY)
+        raise ReportError(path, TOOL, "the rows have no header that names their columns", _REMEDY)
     text = f"the rows have no header; perfctl read them by their units as {_HEADER}"
     return layout, Diagnostic("warning", "perfctl", text)
 
@@ -366,9 +362,9 @@ def find_device_column(rows: list[QueryRow]) -> tuple[str | None, set[str]]:
         index = "index"
     if index is not None:
         return index, {name for name, tally in counts.items() if tally == counts[index]}
-    if all(row.cell(*_BUS_COLUMN) for row in rows):
+    if all(row.first_cell_of(*_BUS_COLUMN) for row in rows):
         return _BUS, set()
-    is_dated = all(row.date is not None and row.cell("timestamp") is None for row in rows)
+    is_dated = all(row.date is not None and row.first_cell_of("timestamp") is None for row in rows)
     return _PLACE if is_dated else None, set()
 
 
@@ -385,8 +381,8 @@ def find_device_number(row: QueryRow, way: str | None, buses: dict[str, int]) ->
     if way == _PLACE:
         return row.place
     if way == _BUS:
-        return buses.setdefault(row.cell(*_BUS_COLUMN) or "", len(buses))
-    return parse_ordinal(row.cell(way) or "") if way else None
+        return buses.setdefault(row.first_cell_of(*_BUS_COLUMN) or "", len(buses))
+    return parse_ordinal(row.first_cell_of(way) or "") if way else None
 
 
 def describe_assumptions(rows: list[QueryRow], way: str | None) -> Iterator[Diagnostic]:
@@ -423,7 +419,9 @@ def drop_cut_last_cell(rows: list[QueryRow], way: str | None) -> list[Gap]:
     *earlier, row = rows
     name, cell = row.layout.columns[-1].name, row.cells[-1]
     is_bus = way == _BUS and name in _BUS_COLUMN
-    if is_bus and (_WHOLE.match(cell) or any(cell == other.cell(name) for other in earlier)):
+    if is_bus and (
+        _WHOLE.match(cell) or any(cell == other.first_cell_of(name) for other in earlier)
+    ):
         return []
     if is_bus or name == "timestamp":
         rows.pop()

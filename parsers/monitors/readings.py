@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
@@ -20,6 +20,7 @@ from perfctl.parsers.common.doubts import SOURCE
 from perfctl.parsers.common.lines import ToolTextFile
 from perfctl.parsers.common.numbers import (
     LARGEST,
+    Number,
     Timestamp,
     format_utc_iso,
     is_not_available_text,
@@ -116,7 +117,7 @@ class DeviceReadings:
             fields = dict.fromkeys(QUANTITIES) | values
             self.samples.append(Sample(at_ns, **fields, device_index=device))
 
-    def _read_quantity_value(self, quantity: str, unit: str, text: str) -> int | float | None:
+    def _read_quantity_value(self, quantity: str, unit: str, text: str) -> Number | None:
         """Return the cell in the unit of its quantity; None, with a note, if it is no such
         number."""
         number, base = parse_quantity_in_base_units(text, unit)
@@ -149,44 +150,35 @@ class DeviceReadings:
         """Return the columns that samples have no field for, in order of appearance."""
         return list(dict.fromkeys(name for _, name in self._figures))
 
-    def make_devices(self, facts: Mapping[int | None, Mapping[str, str]]) -> tuple[Device, ...]:
-        """Return the devices by what the file says of each (name or gpu_name, driver_version) and
+    def make_devices(self, facts: Mapping[int | None, Mapping[str, str]]) -> Iterator[Device]:
+        """Yield the devices by what the file says of each (name or gpu_name, driver_version) and
         by their memory, if all samples agree on it."""
         sizes: dict[int | None, set[int | None]] = {}
         for sample in self.samples:
             sizes.setdefault(sample.device_index, set()).add(sample.memory_total_bytes)
-        devices = []
         for index in sorted(facts, key=lambda index: -1 if index is None else index):
             stated, totals = facts[index], sizes.get(index, set()) - {None}
             size = totals.pop() if len(totals) == 1 else None
             name, driver = stated.get("name", stated.get("gpu_name")), stated.get("driver_version")
             if name or driver or size:
-                device = Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver)
-                devices.append(device)
-        return tuple(devices)
+                yield Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver)
 
-    def summaries(self) -> list[Summary]:
-        """Return mean, least and largest of the other columns by device; how often each text
+    def make_summaries(self) -> Iterator[Summary]:
+        """Yield mean, least and largest of the other columns by device; how often each text
         stood in them."""
         devices = {device for device, _ in self._figures}
         devices |= {sample.device_index for sample in self.samples}
-        summaries = []
         for (device, name), figures in self._figures.items():
             label = f"GPU {device}: {name}" if len(devices) > 1 and device is not None else name
             if figures.count:
                 mean = figures.total / figures.count
-                parts = (("mean", mean), ("min", figures.low), ("max", figures.high))
-                summaries += [
-                    Summary(f"{label} {part}", value, figures.unit) for part, value in parts
-                ]
+                for part, value in (("mean", mean), ("min", figures.low), ("max", figures.high)):
+                    yield Summary(f"{label} {part}", value, figures.unit)
             elif len(figures.texts) == 1:
-                summaries.append(Summary(label, None, None, *figures.texts))
+                yield Summary(label, None, None, *figures.texts)
                 continue
-            summaries += [
-                Summary(f"{label}: {text}", float(count), "reading")
-                for text, count in figures.texts.items()
-            ]
-        return summaries
+            for text, count in figures.texts.items():
+                yield Summary(f"{label}: {text}", float(count), "reading")
 
     @property
     def span(self) -> tuple[int, int] | None:
@@ -200,10 +192,9 @@ class DeviceReadings:
         is_known = self._is_zoned and not self.since_midnight
         return format_utc_iso(self.span[0]) if self.span and is_known else None
 
-    def gaps(self) -> list[Gap]:
-        """Return one if the times are none, and one for each quantity that is absent from the file
+    def find_gaps(self) -> Iterator[Gap]:
+        """Yield one if the times are none, and one for each quantity that is absent from the file
         or from some readings."""
-        gaps = []
         reason = ""
         if self._is_counted and self._interval_ns:
             reason = (
@@ -215,38 +206,35 @@ class DeviceReadings:
         elif self.since_midnight:
             reason = "times of day without a date: times count from the first midnight"
         if reason:
-            gaps.append(Gap("sample.at_ns", "not_available", reason))
+            yield Gap("sample.at_ns", "not_available", reason)
         for quantity in QUANTITIES:
             if quantity not in self._seen:
                 reason = "the file has no column for it"
-                gaps.append(Gap(f"sample.{quantity}", "not_collected", reason))
+                yield Gap(f"sample.{quantity}", "not_collected", reason)
             elif tally := self._missing.get(quantity):
                 printed = ", ".join(
                     f"'{text}' {count} times" for text, count in tally.most_common(3)
                 )
                 is_number = any(re.search(r"\d", text) for text in tally)
                 state = "unreadable" if is_number else "not_available"
-                gaps.append(Gap(f"sample.{quantity}", state, f"printed instead: {printed}"))
-        return gaps
+                yield Gap(f"sample.{quantity}", state, f"printed instead: {printed}")
 
-    def diagnostics(self) -> list[Diagnostic]:
-        """Return what was assumed, which columns became figures, and how many readings are
+    def make_diagnostics(self) -> Iterator[Diagnostic]:
+        """Yield what was assumed, which columns became figures, and how many readings are
         missing."""
-        notes = []
         if not self._is_zoned and not self.since_midnight:
             text = "the timestamps have no time zone; perfctl read them as UTC"
-            notes.append(Diagnostic("warning", "perfctl", text))
+            yield Diagnostic("warning", "perfctl", text)
         if names := self.figure_names:
             text = f"kept as summaries, mean, min and max over the file: {', '.join(names[:40])}"
-            notes.append(Diagnostic("info", "perfctl", text))
+            yield Diagnostic("info", "perfctl", text)
         times: dict[int | None, list[int]] = {}
         for sample in self.samples if self.span else ():
             times.setdefault(sample.device_index, []).append(sample.at_ns)
         for device in sorted(times, key=str):
             if text := describe_missing_readings(times[device]):
                 label = f"GPU {device}: " if len(times) > 1 and device is not None else ""
-                notes.append(Diagnostic("warning", SOURCE, label + text))
-        return notes
+                yield Diagnostic("warning", SOURCE, label + text)
 
 
 class RoundCounter:
@@ -256,7 +244,7 @@ class RoundCounter:
         self._number = -1
         self._seen: set[object] = set()
 
-    def count(self, device: object, *, begins: bool = False) -> int:
+    def count_round(self, device: object, *, begins: bool = False) -> int:
         """Return the number of the device's round, from 0; a device that the current round has
         begins another."""
         if begins or not self._seen or device in self._seen:
@@ -334,9 +322,9 @@ class MonitorTextFile(ToolTextFile):
             path=self.path,
             form=form,
             samples=readings.samples,
-            summaries=tuple(readings.summaries()),
-            gaps=(*gaps, *readings.gaps(), *unnamed, *_ONLY_SAMPLES),
-            diagnostics=(*notes, *readings.diagnostics(), *self.diagnostics(), *unknown),
+            summaries=tuple(readings.make_summaries()),
+            gaps=(*gaps, *readings.find_gaps(), *unnamed, *_ONLY_SAMPLES),
+            diagnostics=(*notes, *readings.make_diagnostics(), *self.make_diagnostics(), *unknown),
             started_at=readings.started_at,
             duration_ns=span[1] - span[0] if span else None,
             **fields,

@@ -21,7 +21,7 @@ IRuleResult.rule_message in ncu_report). ncu 2022.3 itself leaves some of them a
 
 
 @lru_cache(maxsize=4096)
-def plain(text: str) -> str:
+def format_rule_text(text: str) -> str:
     """Return a rule's text in one line, its links as ncu prints them."""
     text = " ".join(text.split())
     for link, replacement in _LINKS if "@" in text else ():
@@ -36,10 +36,10 @@ def split_off_speedup(text: str) -> tuple[str, float | None, str | None]:
     if match is None:
         return text, None, None
     scope = "local" if match["local"] else "global" if match["word"] == "Est." else None
-    return text[match.end() :], percent(match["percent"]), scope
+    return text[match.end() :], parse_percent(match["percent"]), scope
 
 
-def percent(printed: str) -> float | None:
+def parse_percent(printed: str) -> float | None:
     """Return 47.2 for "47.2" or "47,2"; None for anything else. Up to 100 no digits are grouped, so
     a comma is a decimal one."""
     try:

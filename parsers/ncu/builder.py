@@ -18,12 +18,13 @@ from perfctl.parsers.common.numbers import (
     AmbiguousNumberError,
     DecimalStyle,
     DecimalStyleEvidence,
+    Number,
     parse_number_fast,
     parse_unit,
     scale_printed_number,
-    to_base,
+    to_int_or_float,
 )
-from perfctl.parsers.ncu.advice import plain
+from perfctl.parsers.ncu.advice import format_rule_text
 from perfctl.parsers.ncu.facts import (
     CYCLES,
     KERNEL_FACTS,
@@ -36,9 +37,9 @@ from perfctl.parsers.ncu.facts import (
     make_device,
     make_kernel_fields,
 )
-from perfctl.parsers.ncu.log import gaps as log_gaps
+from perfctl.parsers.ncu.log import find_gaps as log_gaps
 from perfctl.parsers.ncu.log import make_diagnostics as log_diagnostics
-from perfctl.records.bulk import Metric, NumberedCounters
+from perfctl.records.bulk import ColumnChunks, Metric, NumberedCounters
 from perfctl.records.report import (
     WORKED_OUT,
     Advice,
@@ -90,7 +91,8 @@ class ReportBuilder:
 
     def __init__(self, path: Path, *, is_printed: bool = True) -> None:
         """``is_printed``: values are texts that may be numbers; else they are what they are."""
-        self.path = path
+        self.path, self.log = path, SurroundingLines()
+        """The lines around the values."""
         self.launches: list[LaunchIdentity] = []
         self.advice: list[Advice] = []
         self.is_summary = False
@@ -103,7 +105,7 @@ class ReportBuilder:
         """Launch, metric, and value, by their numbers."""
         self._distinct: defaultdict[Value, int] = defaultdict(count().__next__)
         self._values: list[Value] = []
-        self._numbers: list[int | float | None] = []
+        self._numbers: list[Number | None] = []
         self._states: dict[int, str] = {}
         """Value without a number where one was expected -> state of the gap."""
         self._style = DecimalStyle.POINT
@@ -142,24 +144,22 @@ class ReportBuilder:
     def add_rule_result(self, result: Advice) -> None:
         """Take in the result of a rule, its speedup in percent. One that says nothing is left
         out."""
-        text, speedup = plain(result.text or ""), result.estimated_speedup
+        text, speedup = format_rule_text(result.text or ""), result.estimated_speedup
         if text or speedup is not None:
             share = None
             if speedup is not None and 0 <= speedup <= 100:
                 share = round(speedup / 100, 12)
             self.advice.append(result._replace(text=text or None, estimated_speedup=share))
 
-    def report(
+    def make_report(
         self,
         form: str,
-        log: SurroundingLines,
         gaps: Iterable[Gap] = (),
         notes: Iterable[Diagnostic] = (),
         driver_version: str | None = None,
         **fields: Any,
     ) -> Report:
-        """Return the whole report. ``log``: of the lines around the values; ``fields``: of Report,
-        which the launches do not decide."""
+        """Return the whole report. ``fields``: of Report, which the launches do not decide."""
         self._parse_distinct_values()
         units = {metric: parse_unit(metric[1]) for metric in self._metrics}
         names = [(name, unit.name, section) for (name, _, section), unit in units.items()]
@@ -175,8 +175,8 @@ class ReportBuilder:
                 if device.name or device.compute_capability:
                     devices[index] = device
         fill_in_steps(kernels)
-        diagnostics = log_diagnostics(log)
-        (name, version), *other_gpus = sorted(log.gpus, key=str) or [("", None)]
+        diagnostics = log_diagnostics(self.log)
+        (name, version), *other_gpus = sorted(self.log.gpus, key=str) or [("", None)]
         if name and not other_gpus and len({kernel.device_index for kernel in kernels}) == 1:
             index = kernels[0].device_index or 0
             device = devices.get(index, Device(None, "gpu", index))
@@ -204,7 +204,7 @@ class ReportBuilder:
                 Summary(c.name, c.value, c.unit, c.text)
                 for c in (counters if self.is_summary else ())
             ),
-            gaps=(*self._gaps(kernels, facts), *log_gaps(log), *gaps),
+            gaps=(*self._find_gaps(kernels, facts), *log_gaps(self.log), *gaps),
             diagnostics=(*diagnostics, *notes),
             advice=tuple(self.advice),
             **fields,
@@ -224,12 +224,12 @@ class ReportBuilder:
             if state:
                 self._states[index] = state
 
-    def _parse_value(self, value: Value) -> tuple[int | float | None, str | None]:
+    def _parse_value(self, value: Value) -> tuple[Number | None, str | None]:
         """Return the number of a value, or None and the state of the gap where one was expected."""
         if value is None:
             return None, "not_available"
         if not isinstance(value, str):  # beyond 64 bits a float
-            return value if isinstance(value, float) else to_base(value), None
+            return value if isinstance(value, float) else to_int_or_float(value), None
         if not self._is_printed:
             return None, None
         try:
@@ -242,7 +242,7 @@ class ReportBuilder:
             return None, "not_available"
         return None, None if value.strip("0123456789.,+-") else "unreadable"
 
-    def _scale(self, metric: int, index: int) -> int | float | None:
+    def _scale_to_base_units(self, metric: int, index: int) -> Number | None:
         """Return the number of a metric's value in base units."""
         scale, value, number = self._scales[metric], self._values[index], self._numbers[index]
         if scale == 1 or number is None:
@@ -251,14 +251,15 @@ class ReportBuilder:
             return value * scale
         return scale_printed_number(str(value), number, self._style, scale)
 
-    def _iterate_counter_columns(self) -> Iterator[Sequence[Sequence[Any]]]:
+    def _iterate_counter_columns(self) -> ColumnChunks:
         """Yield the columns of NumberedCounters, in the order of the file."""
         is_scaled = set(self._scales) != {1}
         for first in range(0, len(self._cells[0]), CHUNK):
             launches, metrics, values = (cells[first : first + CHUNK] for cells in self._cells)
-            numbers = list(map(self._numbers.__getitem__, values))
             if is_scaled:
-                numbers = list(map(self._scale, metrics, values))
+                numbers = list(map(self._scale_to_base_units, metrics, values))
+            else:
+                numbers = list(map(self._numbers.__getitem__, values))
             texts: list[Value] = [None] * len(numbers)
             if None in numbers:
                 texts = [
@@ -278,7 +279,7 @@ class ReportBuilder:
         facts = [launch.identity.copy() for launch in self.launches]
         for launch, metric, value in zip(*self._cells, strict=True):
             if metric in names_of_facts and names_of_facts[metric] not in facts[launch]:
-                number: Value = self._scale(metric, value)
+                number: Value = self._scale_to_base_units(metric, value)
                 if number is None and value not in self._states:
                     number = self._values[value]
                 facts[launch][names_of_facts[metric]] = number
@@ -286,7 +287,7 @@ class ReportBuilder:
 
     def _make_kernel(self, number: int, facts: Facts) -> Kernel:
         launch = self.launches[number]
-        location = find_labels_of_launch(launch.push_pop, launch.start_end)
+        label = find_labels_of_launch(launch.push_pop, launch.start_end)
         is_counted = any(
             is_flop_counter(name) and isinstance(value, int | float)
             for name, value in facts.items()
@@ -295,13 +296,13 @@ class ReportBuilder:
             number,
             launch.name,
             launch.short_name,
-            *location,
-            layer_source=None if location.layer is None else "range",
+            *label[:3],
+            layer_source=None if label.layer is None else "range",
             source="counted" if is_counted else None,
             **make_kernel_fields(facts),  # type: ignore[arg-type]
         )
 
-    def _gaps(self, kernels: list[Kernel], facts: list[Facts]) -> Iterator[Gap]:
+    def _find_gaps(self, kernels: list[Kernel], facts: list[Facts]) -> Iterator[Gap]:
         """Yield values without a number where one was expected, and what the launches lack."""
         _, metrics, values = self._cells
         names = [name for name, *_ in self._metrics]

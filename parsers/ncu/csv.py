@@ -10,18 +10,25 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from perfctl.parsers.common.doubts import list_unknown_names, several, warn_not_understood
+from perfctl.parsers.common.doubts import (
+    list_unknown_names,
+    make_several_runs_error,
+    warn_not_understood,
+)
 from perfctl.parsers.common.lines import (
     LineReader,
     SurroundingLines,
-    convert_os_errors,
     open_text,
     read_beginning_and_end,
 )
 from perfctl.parsers.common.tables import split_csv_line
-from perfctl.parsers.ncu.advice import percent
+from perfctl.parsers.ncu.advice import parse_percent
 from perfctl.parsers.ncu.builder import FIGURES, LaunchIdentity, ReportBuilder
-from perfctl.parsers.ncu.facts import is_whole, parse_launch_identity, parse_range_names
+from perfctl.parsers.ncu.facts import (
+    is_storable_integer_text,
+    parse_launch_identity,
+    parse_range_names,
+)
 from perfctl.parsers.ncu.log import (
     CONNECTED,
     EXPORT,
@@ -83,8 +90,9 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of ncu."""
-    log, builder = SurroundingLines(), ReportBuilder(path)
-    with convert_os_errors(path, "ncu"), open_text(path) as read:
+    builder = ReportBuilder(path)
+    log = builder.log
+    with open_text(path) as read:
         lines = LineReader(read, log)
         first = read_to_header_line(lines, log)
         if first is None:
@@ -96,14 +104,14 @@ def parse(path: Path) -> Report:
                 f"the CSV has no column {column} (it is truncated, or from another page of ncu)"
             )
             raise ReportError(path, "ncu", reason, EXPORT)
-        rows = CsvRows(path, lines, log, columns, quoted=first.startswith('"'))
+        rows = CsvRows(builder, lines, columns, quoted=first.startswith('"'))
         if columns.form == "long":
-            _LongPageReader(builder, rows).read()
+            _LongPageReader(rows).read_page()
         elif columns.form == "wide":
-            _read_wide_table(builder, rows)
+            _read_wide_table(rows)
         else:
             for row in rows:
-                if cells := rows.split(row):
+                if cells := rows.split_cells(row):
                     builder.add_summary_row(dict(zip(columns.header, cells, strict=False)))
     if not builder.launches and not builder.is_summary:
         reason, remedy = "the CSV ends after its header", "Profile again"
@@ -118,7 +126,7 @@ def parse(path: Path) -> Report:
     if columns.ids and (count := max(columns.ids) + 1 - len(columns.ids)):
         reason = f"{count:,} IDs of launches are not in the file: excluded from the export"
         missing.append(Gap("kernel", "not_collected", f"{reason}, or lost"))
-    return builder.report(form, log, missing, warn_not_understood({"columns": columns.unknown}))
+    return builder.make_report(form, missing, warn_not_understood({"columns": columns.unknown}))
 
 
 def _find_starts_of_outputs(path: Path) -> list[int]:
@@ -170,7 +178,7 @@ class HeaderColumns(dict[str, int]):
     def __missing__(self, name: str) -> int:
         return -1
 
-    def launch(self, cells: list[str]) -> LaunchIdentity:
+    def read_launch(self, cells: list[str]) -> LaunchIdentity:
         """Return the launch of a row, and keep its ID. A row of a rule has the stream of the rule
         engine ("1") instead of the launch's (seen in 2022.3)."""
         identity = {fact: cells[self[name]] for name, fact in _LAUNCH.items()}
@@ -196,38 +204,37 @@ def read_to_header_line(lines: Iterator[str], log: SurroundingLines) -> str | No
 class CsvRows:
     """Whole CSV rows as text, header rows of further tables included; everything else goes to the
     log. A reader that knows a line for a whole row may take it from ``lines`` itself, and give the
-    others to ``feed``."""
+    others to ``complete_row``."""
 
     def __init__(
-        self,
-        path: Path,
-        lines: LineReader,
-        log: SurroundingLines,
-        columns: HeaderColumns,
-        *,
-        quoted: bool,
+        self, builder: ReportBuilder, lines: LineReader, columns: HeaderColumns, *, quoted: bool
     ) -> None:
         """``quoted`` says that cells are quoted, as ncu writes them; a table that was saved again
         by another program may have bare cells, and then every line with a comma counts as a row."""
-        self.lines, self.log, self.columns = lines, log, columns
+        self.builder, self.lines, self.columns = builder, lines, columns
+        self.log = builder.log
         self.pending: list[str] = []
         """The lines so far of a row whose last cell goes on in the next line."""
         self._pending_size = 0
-        self._path, self._quoted = path, quoted
+        self._quoted = quoted
 
     def __iter__(self) -> Iterator[str]:
         for line in self.lines:
-            if row := self.feed(line):
+            if row := self.complete_row(line):
                 yield row
         self._discard_pending_row()
 
-    def feed(self, line: str) -> str:
+    def complete_row(self, line: str) -> str:
         """Return the row that this line completes, "" when it completes none."""
         if self.pending and (_ROW_START.match(line) or self._pending_size > ROW_LIMIT):
             self._discard_pending_row()
         is_row = self.pending or line.startswith('"')
         if not is_row and (self._quoted or "," not in line or line.startswith("==")):
-            line = self._find_row_in_line(line)
+            # a row may begin within a line of program output
+            match = _ROW_INSIDE.search(line)
+            start = match.start() if match else len(line)
+            self.log.add(line[:start])
+            line = line[start:]
         self.pending.append(line)
         self._pending_size += len(line)
         if line.count('"') % 2 != (len(self.pending) > 1):
@@ -236,24 +243,19 @@ class CsvRows:
         self.pending, self._pending_size = [], 0
         return row
 
-    def _find_row_in_line(self, line: str) -> str:
-        """Return the CSV row that begins within a line of program output, or "" ."""
-        match = _ROW_INSIDE.search(line)
-        self.log.add(line[: match.start()] if match else line)
-        return line[match.start() :] if match else ""
-
     def _discard_pending_row(self) -> None:
         self.log.cut_rows += bool(self.pending)
         self.pending, self._pending_size = [], 0
 
-    def split(self, row: str) -> list[str]:
+    def split_cells(self, row: str) -> list[str]:
         """Return the cells of a row, and further empty ones up to one more than the header has:
         that is the cell of a missing column. Return none, and count it, for a row that is cut off.
         Raises Joined if the row is the header of a further table, as in a file to which several
         runs were appended."""
         cells = split_csv_row(row)
         if cells[:2] in (["ID", "Process ID"], ["Process ID", "Process Name"]):
-            raise several(self._path, "ncu", _find_starts_of_outputs(self._path))
+            path = self.builder.path
+            raise make_several_runs_error(path, "ncu", _find_starts_of_outputs(path))
         if len(cells) <= self.columns.last:
             self.log.cut_rows += 1
             return []
@@ -278,12 +280,13 @@ def split_csv_row(row: str) -> list[str]:
 
 class _LongPageReader:
     """Reads a long page. Files of a million rows are common: the rows of a launch begin with the
-    same identity cells, so what follows these comes many rows at a time (``Lines.run``), and rows
-    whose metric has been seen before are not split into cells. Metric rows of a header with rule
+    same identity cells, so what follows these comes many rows at a time
+    (``LineReader.take_lines_with_prefix``), and rows whose metric has been seen before are not
+    split into cells. Metric rows of a header with rule
     columns end after the value and one comma; rows of rules have no metric."""
 
-    def __init__(self, builder: ReportBuilder, rows: CsvRows) -> None:
-        self._builder, self._rows, columns = builder, rows, rows.columns
+    def __init__(self, rows: CsvRows) -> None:
+        self._builder, self._rows, columns = rows.builder, rows, rows.columns
         self._identity = min(columns[name] for name in _VARYING if name in columns)
         """Columns before those of the metric: at least ID and process, with which a header
         begins."""
@@ -295,15 +298,15 @@ class _LongPageReader:
         self._known: dict[str, int] = {}
         """Text of a row between ``_start`` and the value -> number of the metric."""
 
-    def read(self) -> None:
+    def read_page(self) -> None:
         """Read the page to its end."""
         rows = self._rows
         for row in rows:
             self._add_row(row)
-            while not rows.pending and (rests := rows.lines.run(self._start)):
+            while not rows.pending and (rests := rows.lines.take_lines_with_prefix(self._start)):
                 if not self._add_known_metric_rows(rests):
                     for ending in rests:
-                        if row_text := rows.feed(f"{self._start}{ending}\n"):
+                        if row_text := rows.complete_row(f"{self._start}{ending}\n"):
                             self._add_row(row_text)
 
     def _add_known_metric_rows(self, rests: list[str]) -> bool:
@@ -319,15 +322,15 @@ class _LongPageReader:
 
     def _add_row(self, row: str) -> None:
         columns, builder, log = self._rows.columns, self._builder, self._rows.log
-        cells = self._rows.split(row)
+        cells = self._rows.split_cells(row)
         if not cells:
             return
-        if not is_whole(cells[columns["ID"]]):
+        if not is_storable_integer_text(cells[columns["ID"]]):
             log.cut_rows += 1
             return
         name, unit, value = (cells[columns[column]] for column in _METRIC)
         if not row.startswith(self._start):
-            launch = columns.launch(cells)
+            launch = columns.read_launch(cells)
             identity = (cells[columns["Process ID"]], cells[columns["ID"]])
             if identity not in self._launches:
                 self._launches[identity] = builder.add_launch(launch)
@@ -338,7 +341,7 @@ class _LongPageReader:
         if not name:
             rule, kind, text, scope = (cells[columns[column]] or None for column in _RULE)
             if rule and "Rule Description" in columns:
-                speedup = percent(cells[columns["Estimated Speedup"]])
+                speedup = parse_percent(cells[columns["Estimated Speedup"]])
                 builder.add_rule_result(Advice(self._launch, rule, kind, text, speedup, scope))
             return
         section = cells[columns["Section Name"]] if "Section Name" in columns else None
@@ -351,15 +354,15 @@ class _LongPageReader:
             self._known[row[len(self._start) :].rpartition('","')[0]] = metric
 
 
-def _read_wide_table(builder: ReportBuilder, rows: CsvRows) -> None:
+def _read_wide_table(rows: CsvRows) -> None:
     """Read one wide table to its end. A file that another program stripped of its units row is read
     with unknown units (as ncu prints a report of a version it does not know)."""
-    columns, metrics = rows.columns, list[int]()
+    builder, columns, metrics = rows.builder, rows.columns, list[int]()
     for row in rows:
-        cells = rows.split(row)
+        cells = rows.split_cells(row)
         if not cells:
             continue
-        is_launch = is_whole(cells[columns["ID"]])
+        is_launch = is_storable_integer_text(cells[columns["ID"]])
         if not metrics:
             rows.log.has_no_units = is_launch
             units = [""] * len(cells) if is_launch else cells
@@ -368,5 +371,5 @@ def _read_wide_table(builder: ReportBuilder, rows: CsvRows) -> None:
         elif not is_launch:
             rows.log.cut_rows += 1
         if is_launch:
-            launch = builder.add_launch(columns.launch(cells))
+            launch = builder.add_launch(columns.read_launch(cells))
             builder.add_values(launch, metrics, [cells[index] for index in columns.metrics])

@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import chain
-from typing import NamedTuple
 
-from perfctl.records.ranges import parse_range_name
+from perfctl.records.ranges import RangeName, parse_range_name
 from perfctl.records.report import Device, Kernel
 
 Value = int | float | str | None
@@ -96,7 +95,7 @@ def is_fact_or_flop_counter(metric: str, unit: str | None) -> bool:
     return metric in FACT_NAMES or is_flop_counter(metric)
 
 
-def is_whole(text: str) -> bool:
+def is_storable_integer_text(text: str) -> bool:
     """Return whether a cell is a whole number of a size that fits the store."""
     return text.isascii() and text.isdigit() and len(text) <= ID_DIGITS
 
@@ -109,9 +108,9 @@ def parse_launch_identity(cells: Mapping[str, str]) -> Facts:
         sizes = [size.strip() for size in text.strip().strip("()").split(",")]
         if name == "capability":
             facts[name] = text
-        elif len(sizes) == 3 and all(map(is_whole, sizes)):
+        elif len(sizes) == 3 and all(map(is_storable_integer_text, sizes)):
             facts |= {f"{name}_{axis}": int(sizes[index]) for index, axis in enumerate("xyz")}
-        elif is_whole(text):
+        elif is_storable_integer_text(text):
             facts[name] = int(text)
     return facts
 
@@ -165,15 +164,6 @@ def make_device(index: int, facts: Facts, driver_version: str | None) -> Device:
     )
 
 
-class LaunchLabels(NamedTuple):
-    """Layer, direction and step of a launch; all None when no perfctl range encloses it. Optimizer
-    work has no layer."""
-
-    layer: str | None = None
-    direction: str | None = None
-    step: int | None = None
-
-
 @lru_cache(maxsize=4096)
 def parse_range_names(cell: str) -> tuple[str, ...]:
     """Return names of the ranges in one cell of the CSV, outermost first, without domains:
@@ -190,34 +180,29 @@ def parse_range_names(cell: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def find_labels_in_ranges(names: tuple[str, ...]) -> LaunchLabels:
-    """Return layer and step of the innermost perfctl ranges among ``names`` (outermost first). In
-    the optimizer phase there is no layer, only the direction."""
-    location, phase = LaunchLabels(), None
-    for name in names:
-        label = parse_range_name(name)
+def find_labels_in_ranges(names: tuple[str, ...]) -> RangeName:
+    """Return layer, direction and step of the innermost perfctl ranges among ``names`` (outermost
+    first). In the optimizer phase there is no layer, only the direction."""
+    layer = direction = step = phase = None
+    for label in map(parse_range_name, names):
         if label.layer is not None:
-            location = location._replace(layer=label.layer, direction=label.direction)
-        if label.step is not None:
-            location = location._replace(step=label.step)
+            layer, direction = label.layer, label.direction
+        step = step if label.step is None else label.step
         phase = label.phase or phase
-    if location.layer is None and phase == "optimizer":
-        location = location._replace(direction=phase)
-    return location
+    is_optimizer = layer is None and phase == "optimizer"
+    return RangeName(layer, phase if is_optimizer else direction, step)
 
 
 @lru_cache(maxsize=4096)
-def find_labels_of_launch(push_pop: tuple[str, ...], start_end: tuple[str, ...]) -> LaunchLabels:
-    """Return layer, direction and step of a launch within these ranges. Start/end ranges do not
-    nest, so they count only if no push/pop range names a layer, and all of them name the same."""
-    location = find_labels_in_ranges(push_pop)
+def find_labels_of_launch(push_pop: tuple[str, ...], start_end: tuple[str, ...]) -> RangeName:
+    """Return layer, direction and step of a launch within these ranges; no layer if no perfctl
+    range encloses it. Start/end ranges do not nest, so they count only if no push/pop range names a
+    layer, and all of them name the same."""
+    label = find_labels_in_ranges(push_pop)
     unnested = {find_labels_in_ranges((name,))[:2] for name in start_end}
-    layers = [layer for layer in unnested if layer[0] is not None]
-    return (
-        LaunchLabels(*layers[0], location.step)
-        if location.layer is None and len(layers) == 1
-        else location
-    )
+    layers = [pair for pair in unnested if pair[0] is not None]
+    is_unnested = label.layer is None and len(layers) == 1
+    return RangeName(*layers[0], label.step) if is_unnested else label
 
 
 def fill_in_steps(kernels: list[Kernel]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from perfctl.parsers.common.lines import SurroundingLines
 from perfctl.records.report import Diagnostic, Gap
@@ -121,19 +122,17 @@ def make_diagnostics(log: SurroundingLines) -> list[Diagnostic]:
     ]
 
 
-def gaps(log: SurroundingLines) -> list[Gap]:
-    """Return kernels that ncu failed to profile, and rows that are cut off."""
-    missing = []
+def find_gaps(log: SurroundingLines) -> Iterator[Gap]:
+    """Yield kernels that ncu failed to profile, and rows that are cut off."""
     for (kind, text), count in log.tool_lines.items():
         if kind == "ERROR" and (match := _FAILED.match(text)):
             reason = f"ncu failed to profile this kernel ({count} launches)"
-            missing.append(Gap("kernel", "not_collected", reason, scope=match[1] or match[2]))
+            yield Gap("kernel", "not_collected", reason, scope=match[1] or match[2])
     if log.has_no_units:
         reason = "a table has no row of units below its header"
-        missing.append(Gap("counter.unit", "not_available", reason))
+        yield Gap("counter.unit", "not_available", reason)
     if log.cut_rows:
         reason = f"{log.cut_rows} rows are truncated or broken"
-        missing.append(Gap("counter", "unreadable", reason))
+        yield Gap("counter", "unreadable", reason)
     if holes := log.describe_nul_lines():
-        missing.append(Gap("counter", "unreadable", holes))
-    return missing
+        yield Gap("counter", "unreadable", holes)

@@ -20,7 +20,6 @@ from subprocess import DEVNULL, PIPE
 from typing import Any, BinaryIO, NamedTuple
 
 from perfctl.parsers.common.doubts import note_newer_version
-from perfctl.parsers.common.lines import SurroundingLines, convert_os_errors
 from perfctl.parsers.ncu.builder import LaunchIdentity, ReportBuilder
 from perfctl.parsers.ncu.facts import Facts
 from perfctl.records.errors import ReportError
@@ -48,7 +47,7 @@ class _ProtobufMessage(NamedTuple):
     texts: defaultdict[int, list[bytes]]
     """Texts, and messages inside this one. A message in several parts is the sum of them."""
 
-    def text(self, field: int) -> bytes:
+    def join_field(self, field: int) -> bytes:
         """Return the value of a field; nothing if there is none."""
         return b"".join(self.texts[field])
 
@@ -103,17 +102,17 @@ def _read_next_message(file: BinaryIO, size: int) -> _ProtobufMessage:
 
 def _add_block_to_outline(header: _ProtobufMessage, shape: ReportOutline) -> int:
     """Add what the header of a block says; return the bytes of its payload."""
-    session = _parse_message_fields(header.text(3))
+    session = _parse_message_fields(header.join_field(3))
     if 0 < (seconds := session.numbers.get(2, 0)) < _CREATED_MAX:
         shape.created_at = datetime.fromtimestamp(seconds, UTC).isoformat()
     for provider in map(_parse_message_fields, session.texts[8]):
-        name, version = (provider.text(field).decode("utf-8", "replace") for field in (1, 2))
+        name, version = (provider.join_field(field).decode("utf-8", "replace") for field in (1, 2))
         shape.versions[name] = version
         if name.startswith("Nsight Compute") and shape.tool_version is None:
             shape.tool_version = version.split(" ", 1)[0]
     if results := header.numbers.get(2, 0):
         shape.results += results
-        process = _parse_message_fields(header.text(6)).numbers.get(1)
+        process = _parse_message_fields(header.join_field(6)).numbers.get(1)
         if process is not None:
             shape.processes.add(process)
     return header.numbers.get(5, 0)
@@ -157,8 +156,7 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path, *, source: bool = False) -> Report:
     """Read the report; ``source``: with counters of each instruction. Raises ReportError when it is
     damaged, holds nothing, or ``ncu_report`` is not installed."""
-    with convert_os_errors(path, "ncu"):
-        shape = read_outline(path)
+    shape = read_outline(path)
     export = _EXPORT.format(path=path)
     if shape.known and shape.cut_at is not None:
         reason = f"the report is truncated: its structure breaks at byte {shape.cut_at}"
@@ -169,7 +167,7 @@ def parse(path: Path, *, source: bool = False) -> Report:
         raise ReportError(path, "ncu", reason, remedy)
     results = _ResultCollector(path, shape)
     for record in _read_results_in_process(path, source=source):
-        results.add(record)
+        results.add_result(record)
     if not results.builder.launches:
         reason = f"the report ({shape.results} results) is damaged and could not be read"
         if not shape.known:
@@ -179,10 +177,9 @@ def parse(path: Path, *, source: bool = False) -> Report:
             export = "Check ncu's filters and --target-processes, and profile again"
         raise ReportError(path, "ncu", reason, export)
     cuda = shape.versions.get("CUDA Version")
-    return results.builder.report(
+    return results.builder.make_report(
         "ncu report",
-        SurroundingLines(),
-        results.gaps(source=source),
+        results.find_gaps(source=source),
         (*results.diagnostics, *note_newer_version("ncu", shape.tool_version, NEWEST)),
         driver_version=shape.versions.get("Display Driver Version"),  # of the profiled machine
         tool_version=shape.tool_version,
@@ -232,7 +229,7 @@ class _ResultCollector:
         self._series: dict[str, None] = {}
         """Metrics with a curve or a series of samples."""
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add_result(self, record: dict[str, Any]) -> None:
         """Take in one result, as ``rep_worker`` writes it."""
         self._results += 1
         if not record["metrics"]:  # so the package returns a damaged one
@@ -257,7 +254,7 @@ class _ResultCollector:
             )
             self.diagnostics.append(Diagnostic("warning", "ncu", text))
 
-    def gaps(self, *, source: bool) -> Iterator[Gap]:
+    def find_gaps(self, *, source: bool) -> Iterator[Gap]:
         """Yield what the report holds besides, and what it lacks."""
         shape = self._shape
         results = max(shape.results, self._results)

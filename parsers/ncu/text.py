@@ -9,11 +9,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfctl.parsers.common.doubts import joined, several, warn_not_understood
+from perfctl.parsers.common.doubts import (
+    make_several_runs_error,
+    warn_joined_parts,
+    warn_not_understood,
+)
 from perfctl.parsers.common.lines import (
     LineReader,
-    SurroundingLines,
-    convert_os_errors,
     open_text,
     read_beginning_and_end,
 )
@@ -74,47 +76,44 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no launch and no summary of ncu."""
-    log, builder = SurroundingLines(), ReportBuilder(path)
-    with convert_os_errors(path, "ncu"), open_text(path) as read:
-        reader = _TextReader(builder, LineReader(read, log), log)
-        reader.read()
+    builder = ReportBuilder(path)
+    with open_text(path) as read:
+        reader = _TextReader(builder, LineReader(read, builder.log))
+        reader.read_text()
     if reader.starts:
-        raise several(path, "ncu", reader.starts)
+        raise make_several_runs_error(path, "ncu", reader.starts)
     if not builder.launches:
-        if log.tool_lines:
-            raise ReportError(path, "ncu", *explain_missing_csv(log))
+        if builder.log.tool_lines:
+            raise ReportError(path, "ncu", *explain_missing_csv(builder.log))
         reason = "ncu's console text has no launch (it is truncated, a summary, or the source page)"
         raise ReportError(path, "ncu", reason, EXPORT)
-    kind = (
-        "with grids"
-        if any("grid_x" in launch.identity for launch in builder.launches)
-        else "up to 2022.3"
-    )
+    has_grids = any("grid_x" in launch.identity for launch in builder.launches)
+    kind = "with grids" if has_grids else "up to 2022.3"
     notes = (
         *warn_not_understood({"parts": reader.unknown}),
-        *joined("the launches of further processes", [*reader.processes.values()][1:]),
+        *warn_joined_parts("the launches of further processes", [*reader.processes.values()][1:]),
     )
-    return builder.report(f"ncu console text, {kind}", log, notes=notes)
+    return builder.make_report(f"ncu console text, {kind}", notes=notes)
 
 
 class _TextReader:
     """Reads a text part by part: launches, sections, tables, rules and ranges go to the builder,
     other lines to the log."""
 
-    def __init__(self, builder: ReportBuilder, lines: LineReader, log: SurroundingLines) -> None:
+    def __init__(self, builder: ReportBuilder, lines: LineReader) -> None:
         self.processes: dict[str, int] = {}
         """Line that names a process before its launches -> its number in the file."""
         self.starts: list[int] = []
         """Lines at which ncu began again, after the launches of an output."""
         self.unknown: list[str] = []
-        self._builder, self._lines, self._log = builder, lines, log
+        self._builder, self._lines, self._log = builder, lines, builder.log
         self._line, self._number = "", 0
         """The next line, with its line end ("" when the text has ended), and its number."""
         self._process = ""
         self._launch = -1
         self._section: str | None = None
 
-    def read(self) -> None:
+    def read_text(self) -> None:
         """Read the text to its end."""
         above = self._advance_line()
         while self._line:
@@ -143,7 +142,7 @@ class _TextReader:
         elif match := _SECTION.fullmatch(text):
             self._section = match[1].strip()
         elif (match := _STACK.fullmatch(text)) and is_below:
-            self._read_ranges(is_nested=bool(match[1]))
+            self._read_range_stack(is_nested=bool(match[1]))
         elif (match := _RULE.fullmatch(text)) and is_below:
             self._read_rule(*match.groups())
         elif is_whole and ", Context " in text and (match := _LAUNCH.fullmatch(text)):
@@ -179,7 +178,7 @@ class _TextReader:
         advice = split_off_speedup(" ".join(texts))
         self._builder.add_rule_result(Advice(self._launch, self._section or "", kind, *advice))
 
-    def _read_ranges(self, *, is_nested: bool) -> None:
+    def _read_range_stack(self, *, is_nested: bool) -> None:
         """Read the NVTX ranges around the launch: push/pop ranges if they nest, else start/end."""
         names = []
         while _OF_STACK.match(self._line) and not _SECTION.match(self._line):

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from perfctl.parsers.common.sqlite import Database, sql_integer
 from perfctl.parsers.nsys.columns import NULL, iterate_integer_columns
 from perfctl.parsers.nsys.ranges import MARK, PROCESS_BITS, RangeTable, list_with_blanks
 from perfctl.parsers.nsys.tables import OSRT, RUNTIME, STRINGS, SYNC, StringTable, open_export
-from perfctl.records.bulk import ColumnRecords
+from perfctl.records.bulk import ColumnChunks, ColumnRecords
 from perfctl.records.report import WAITS, ApiCall, OpCall
 
 NO_NAME = "(no name)"
@@ -66,7 +65,7 @@ def sum_api_calls(database: Database, ranges: RangeTable) -> list[ApiCall]:
         table: "nameId" if database.has(table, "nameId") else "textId" for table in OF_MPI
     }
     calls += _sum_calls_in_tables(database, "mpi", name_columns, strings.__getitem__)
-    rows = database.rows("ENUM_CUPTI_SYNC_TYPE", "id", "label")
+    rows = database.read_rows("ENUM_CUPTI_SYNC_TYPE", "id", "label")
     labels: dict[object, str] = {**SYNCS} | {number: str(label).lower() for number, label in rows}
 
     def name_sync_kind(number: object) -> str:
@@ -85,8 +84,8 @@ def _sum_calls_in_tables(
     """Sum the calls in these tables by name, longest first. ``tables``: table -> its column of
     numbers of names."""
     rows = " UNION ALL ".join(
-        f"SELECT {sql_integer(database.column(table, name))} AS name, "
-        f"{sql_integer(database.column(table, 'end'))} - {sql_integer('start')} AS length "
+        f"SELECT {sql_integer(database.column_or_null(table, name))} AS name, "
+        f"{sql_integer(database.column_or_null(table, 'end'))} - {sql_integer('start')} AS length "
         f"FROM {table} WHERE {condition}"
         for table, name in tables.items()
         if database.has(table, "start")
@@ -124,9 +123,7 @@ def read_wait_calls(
     )
 
 
-def _iterate_wait_columns(
-    path: Path, names: dict[int, str], ranges: RangeTable
-) -> Iterator[Sequence[Sequence[Any]]]:
+def _iterate_wait_columns(path: Path, names: dict[int, str], ranges: RangeTable) -> ColumnChunks:
     numbers = ranges.get_step_numbers()
     is_wait = f"nameId IN ({', '.join(map(str, names))})"
     columns = ("nameId", "start", "end", "globalTid")

@@ -5,16 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfctl.parsers.attribution import Integers
 from perfctl.parsers.common.sqlite import Database
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from perfctl.parsers.attribution import Integers
 
 NULL = -(2**63)
 """Stands for NULL, for a value that is no integer, and for a column that this version lacks."""
@@ -35,11 +30,11 @@ def read_integer_columns(
 
 def iterate_integer_columns(
     database: Database, table: str, *names: str, condition: str = "TRUE"
-) -> Iterator[npt.NDArray[np.int64]]:
+) -> Iterator[Integers]:
     """Yield the columns some rows at a time, in the order of the table; nothing without it."""
     if table not in database.tables:
         return
-    columns = [database.column(table, name) for name in names]
+    columns = [database.column_or_null(table, name) for name in names]
     values = ", ".join(
         f"CASE WHEN typeof({column}) = 'integer' THEN {column} ELSE {NULL} END"
         for column in columns

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from perfctl.parsers.attribution import NOBODY
+from perfctl.parsers.attribution import NOBODY, Integers
 from perfctl.parsers.common.sqlite import COPY_KINDS, Database, sql_integer
 from perfctl.parsers.nsys import calls, gaps, machine
 from perfctl.parsers.nsys import kernels as nsys_kernels
@@ -37,9 +36,6 @@ from perfctl.parsers.operators import OperatorShapes
 from perfctl.records.bulk import ColumnRecords
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Range, Report, Sample, Summary
-
-if TYPE_CHECKING:
-    from perfctl.parsers.nsys.kernels import Indices
 
 SAMPLES = f"""
 SELECT timestamp,
@@ -94,10 +90,8 @@ def read_export(path: Path) -> Report:
         api_calls = calls.sum_api_calls(database, ranges)
         copied = sum(map(len, copies.values()))
         threads = work.threads | nsys_kernels.find_distinct_values(ranges.spans.thread)
-        gpu_times = work.gpu.times(is_known=database.is_nonempty_table(RUNTIME))
-        has_metrics = database.is_nonempty_table(GPU_METRICS) and database.is_nonempty_table(
-            METRIC_NAMES
-        )
+        gpu_times = work.gpu.compute_sums_and_spans(is_known=database.has_values(RUNTIME))
+        has_metrics = database.has_values(GPU_METRICS) and database.has_values(METRIC_NAMES)
         return Report(
             tool=TOOL,
             path=path,
@@ -106,14 +100,14 @@ def read_export(path: Path) -> Report:
             else "nsys SQLite, without a schema version (up to 2021.3)",
             tool_version=version,
             devices=devices,
-            environment={**machine.environment(database), **operators.environment},
+            environment={**machine.read_environment(database), **operators.environment},
             kernels=nsys_kernels.read_kernels(path, database, kernels, ranges),
             copies=_read_copies(path, copies, ranges),
             ranges=ColumnRecords(Range, partial(ranges.iterate_range_columns, gpu_times)),
             samples=_read_samples(path) if has_metrics else (),
             summaries=tuple(_summarize_metrics_and_events(database, has_metrics=has_metrics)),
             api_calls=api_calls,
-            threads=machine.threads(database, threads),
+            threads=machine.read_thread_names(database, threads),
             ops=operators.ops,
             op_calls=calls.read_wait_calls(path, database, ranges),
             graph_launches=kernels.graphs,
@@ -121,7 +115,7 @@ def read_export(path: Path) -> Report:
                 *damage,
                 *device_gaps,
                 *gaps.find_gaps(database, ranges, kernels),
-                *gaps.find_lost_work(kernels, copied, api_calls, database.is_nonempty_table(GRAPH)),
+                *gaps.find_lost_work(kernels, copied, api_calls, database.has_values(GRAPH)),
                 *gaps.find_unread_tables(database),
                 *operators.gaps,
             ),
@@ -130,7 +124,7 @@ def read_export(path: Path) -> Report:
                 *gaps.warn_unknown_tables_and_schema(database),
             ),
             started_at=machine.read_session_start(database),
-            duration_ns=machine.duration_ns(database),
+            duration_ns=machine.read_capture_duration_ns(database),
         )
 
 
@@ -152,13 +146,13 @@ def _summarize_metrics_and_events(database: Database, *, has_metrics: bool) -> I
         yield Summary(f"{device} metric: {name}, mean", mean, unit)
         yield Summary(f"{device} metric: {name}, highest", highest, unit)
     for table, name in COUNTED.items():
-        if database.is_nonempty_table(table):
+        if database.has_values(table):
             if database.has(table, "numberOfPageFaults"):
                 (faults,) = query(f"SELECT sum(numberOfPageFaults) FROM {table}").fetchone()
                 yield Summary(name, faults, None)
                 name += ", groups"
-            yield Summary(name, database.count(table), None)
-    if database.is_nonempty_table(GRAPH):
+            yield Summary(name, database.count_rows(table), None)
+    if database.has_values(GRAPH):
         launches, time = query(f"SELECT count(*), sum(end - start) FROM {GRAPH}").fetchone()
         yield Summary("CUDA graphs: launches recorded as one unit", launches, None)
         yield Summary("CUDA graphs: GPU time of these", time, "ns")
@@ -168,67 +162,48 @@ def _read_operators(ranges: RangeTable, kernels: TableLaunches) -> OperatorShape
     if ranges.operators is not None:
         innermost = kernels.around.innermost
         launchers = innermost[innermost != NOBODY].tolist() if len(innermost) else None
-        return ranges.operators.collect(launchers)
+        return ranges.operators.collect_operators(launchers)
     has_layers = any(label.layer for label in ranges.labels)
     return OperatorShapes(
         gaps=() if has_layers else nsys_operators.find_missing_shapes(ranges.names)
     )
 
 
-def _read_copies(path: Path, layers: Mapping[str, Indices], ranges: RangeTable) -> Iterator[Copy]:
+def _read_copies(path: Path, layers: Mapping[str, Integers], ranges: RangeTable) -> Iterator[Copy]:
     """Yield copies, then memsets. ``layers``: for each row of a table, the range of its layer."""
     names = ranges.get_label_field("layer")
     with open_export(path) as database:
         kind_names: dict[object, str] = {"memset": "memset", **COPY_KINDS}
-        for number, label in database.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label"):  # since 3.0.0
+        # since 3.0.0
+        for number, label in database.read_rows("ENUM_CUDA_MEMCPY_OPER", "id", "label"):
             kind_names[number] = COPY_LABELS.get(str(label), str(label))
         # numbered in this order before 3.0.0, too
-        labels = database.rows("ENUM_CUDA_MEM_KIND", "id", "label") or enumerate(MEMORY_KINDS)
+        labels = database.read_rows("ENUM_CUDA_MEM_KIND", "id", "label") or enumerate(MEMORY_KINDS)
         kinds = {number: MEMORY_KINDS.get(str(label).lower()) for number, label in labels}
-        for table in (MEMCPY, MEMSET):
+        for table, target in ((MEMCPY, "dstKind"), (MEMSET, "memKind")):
             if table not in database.tables:
                 continue
-            target = "dstKind" if table == MEMCPY else "memKind"
-            names_of_columns = (
-                "start",
-                "end",
-                "bytes",
-                "srcKind",
-                target,
-                "srcDeviceId",
-                "dstDeviceId",
-            )
-            start, end, *more_columns = (
-                sql_integer(name) if database.has(table, name) else "NULL"
-                for name in (*names_of_columns, "deviceId", "streamId")
+            times, devices = ("start", "end"), ("srcDeviceId", "dstDeviceId", "deviceId")
+            start, end, *columns = (
+                sql_integer(database.column_or_null(table, name))
+                for name in (*times, "bytes", "srcKind", target, *devices, "streamId")
             )
             kind = "copyKind" if database.has(table, "copyKind") else "'memset'"
-            columns = ", ".join([kind, start, f"{end} - {start}", *more_columns])
-            rows = database.connection.execute(f"SELECT {columns} FROM {table} NOT INDEXED")
+            selected = ", ".join([kind, start, f"{end} - {start}", *columns])
+            rows = database.connection.execute(f"SELECT {selected} FROM {table} NOT INDEXED")
             for row, layer in zip(rows, names[layers[table]].tolist(), strict=True):
-                (
-                    code,
-                    begin,
-                    length,
-                    size,
-                    source_kind,
-                    target_kind,
-                    source,
-                    destination,
-                    device,
-                    stream,
-                ) = row
-                is_peer = None not in (source, destination) and source != destination
-                other_end = destination if device == source else source
+                code, begin, length, size, from_kind, to_kind, from_gpu, to_gpu, gpu, stream = row
+                is_peer = None not in (from_gpu, to_gpu) and from_gpu != to_gpu
+                other_gpu = to_gpu if gpu == from_gpu else from_gpu
                 yield Copy(
                     kind_names.get(code, str(code)),
                     size,
                     begin,
                     length,
                     layer,
-                    device,
+                    gpu,
                     stream,
-                    kinds.get(source_kind),
-                    kinds.get(target_kind),
-                    other_end if is_peer else None,
+                    kinds.get(from_kind),
+                    kinds.get(to_kind),
+                    other_gpu if is_peer else None,
                 )

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from perfctl.parsers.attribution import NEVER, NOBODY
 from perfctl.parsers.common.doubts import (
-    list_unknown_names,
     note_newer_version,
     split_words,
     warn_not_understood,
 )
-from perfctl.parsers.common.sqlite import Database, check
+from perfctl.parsers.common.sqlite import Database, find_unreadable_columns
 from perfctl.parsers.nsys import calls, tables
 from perfctl.parsers.nsys.kernels import TableLaunches
 from perfctl.parsers.nsys.machine import read_nsys_and_schema_versions
@@ -93,7 +92,7 @@ def find_unreadable_parts(database: Database) -> tuple[Gap, ...]:
     """Return a gap for each column and table that cannot be read whole. Raises sqlite3.Error."""
     # nsys leaves out tables without rows, but for that of the strings
     always = {name: ALWAYS[name] for name in ALWAYS if name in {STRINGS, *database.tables}}
-    return tuple(check(database, CHECKED, always))
+    return tuple(find_unreadable_columns(database, CHECKED, always))
 
 
 def find_gaps(database: Database, ranges: RangeTable, kernels: TableLaunches) -> Iterator[Gap]:
@@ -116,15 +115,13 @@ def find_gaps(database: Database, ranges: RangeTable, kernels: TableLaunches) ->
         yield Gap("range:duration", "not_available", reason)
     if count:
         yield from _find_layer_gaps(database, ranges, kernels)
-    if database.has(tables.NVTX, "binaryData") and database.has_row_or_value(
-        tables.NVTX, "binaryData"
-    ):
+    if database.has_values(tables.NVTX, "binaryData"):
         reason = (
             "the program passed values in a binary form (NVTX_PAYLOAD_SCHEMAS), which perfctl "
             "does not read"
         )
         yield Gap("range:payload", "not_available", reason)
-    if len(ranges.kind) and not database.is_nonempty_table(RUNTIME):
+    if len(ranges.kind) and not database.has_values(RUNTIME):
         reason = "the report has no CUDA calls, so perfctl cannot assign GPU time to ranges"
         yield Gap("range:gpu_ns", "not_collected", reason)
 
@@ -134,29 +131,28 @@ def find_lost_work(
 ) -> Iterator[Gap]:
     """Yield a gap where calls launched kernels or, though all kernels are there, started copies
     that the report does not have."""
+    if has_graphs:
+        return
     count = len(kernels.around.innermost) - kernels.unlaunched
-    launches = sum(
-        call.calls or 0 for call in calls if call.domain == "cuda" and _LAUNCH.match(call.name)
+    launches, moved = (
+        sum(call.calls or 0 for call in calls if call.domain == "cuda" and name.match(call.name))
+        for name in (_LAUNCH, _COPY)
     )
-    if count and launches > count and not has_graphs:
+    if count and launches > count:
         which = f"{launches - count:,} of {launches:,} launch calls"
         reason = f"{which} have no kernel in the report: it ended after the capture, or was lost"
         yield Gap("kernel", "not_available", reason)
-        return
-    moved = sum(
-        call.calls or 0 for call in calls if call.domain == "cuda" and _COPY.match(call.name)
-    )
-    if launches == count and 0 < copies < moved and not has_graphs:
+    elif launches == count and 0 < copies < moved:
         reason = (
             f"{moved - copies:,} of {moved:,} calls that copy or set memory have no matching "
-            "operation in the report"
+            "operation in the report: it had no bytes, or was lost"
         )
-        yield Gap("copy", "not_available", f"{reason}: it had no bytes, or was lost")
+        yield Gap("copy", "not_available", reason)
 
 
 def _find_missing_kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
-    traced, reason = database.is_nonempty_table(RUNTIME), ""
-    if database.is_nonempty_table(GRAPH):
+    traced, reason = database.has_values(RUNTIME), ""
+    if database.has_values(GRAPH):
         reason = (
             "CUDA graphs were recorded as one unit, without their kernels. Record with "
             "--cuda-graph-trace=node"
@@ -166,14 +162,11 @@ def _find_missing_kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
     elif not count:
         reason = (
             "no CUDA activity was recorded: the program did not use a GPU, CUDA was not traced, or "
-            "the tracing failed"
+            "the tracing failed (see the messages of nsys)"
         )
-        reason += " (see the messages of nsys)"
     if reason:
         yield Gap("kernel", "not_collected", reason)
-    if not (
-        count or traced or database.is_nonempty_table(MEMCPY) or database.is_nonempty_table(MEMSET)
-    ):
+    if not (count or any(map(database.has_values, (RUNTIME, MEMCPY, MEMSET)))):
         yield Gap("copy", "not_collected", "no CUDA activity was recorded, and therefore no copies")
 
 
@@ -204,7 +197,7 @@ def _find_layer_gaps(
     database: Database, ranges: RangeTable, kernels: TableLaunches
 ) -> Iterator[Gap]:
     count, unlaunched = len(kernels.around.innermost), kernels.unlaunched
-    if not database.is_nonempty_table(RUNTIME):
+    if not database.has_values(RUNTIME):
         reason = (
             "the report has no CUDA calls, so perfctl cannot assign kernels to ranges (nsys "
             "profile --trace=cuda,nvtx)"
@@ -256,33 +249,15 @@ def _describe_uncaptured_graphs(database: Database, kernels: TableLaunches) -> s
 
 
 def warn_unknown_tables_and_schema(database: Database) -> tuple[Diagnostic, ...]:
-    """Diagnostics for unknown tables and columns that hold data, and for a newer schema."""
-    of_no_list = list_unknown_names(database.tables, COLUMNS, OTHER_TABLES)
-    new = [
-        table
-        for table in of_no_list
-        if not table.startswith(OTHER_FAMILIES) and database.has_row_or_value(table)
-    ]
-    columns = [
-        f"{table}.{column}"
-        for table, names in COLUMNS.items()
-        for column in list_unknown_names(sorted(database.tables.get(table, ())), names)
-        if database.has_row_or_value(table, column)
-    ]
+    """Return diagnostics for unknown tables and columns that hold data, and for a newer schema."""
     version, schema = read_nsys_and_schema_versions(database)
-    unknown_schema = (
-        [schema]
-        if schema and re.match(r"\d+\.", schema) and not schema.startswith(_LAYOUTS)
-        else []
-    )
-    warned = warn_not_understood(
-        {"schema version": unknown_schema, "tables": new, "columns": columns}
-    )
+    schemas = [schema] if schema and re.match(r"\d+\.", schema) else []
+    schemas = [schema for schema in schemas if not schema.startswith(_LAYOUTS)]
+    unknown = database.find_unknown_parts(COLUMNS, OTHER_TABLES, OTHER_FAMILIES)
+    warnings = warn_not_understood({"schema version": schemas, **unknown})
     product = f"nsys {version}, schema" if version else "nsys schema"
-    return (
-        *warned,
-        *(() if unknown_schema else note_newer_version(product, schema, NEWEST_SCHEMA)),
-    )
+    notes = () if schemas else note_newer_version(product, schema, NEWEST_SCHEMA)
+    return (*warnings, *notes)
 
 
 def find_unread_tables(database: Database) -> Iterator[Gap]:
@@ -291,7 +266,7 @@ def find_unread_tables(database: Database) -> Iterator[Gap]:
         if (
             table in BOOKKEEPING
             or table.startswith(BOOKKEEPING_FAMILIES)
-            or not (count := database.count(table))
+            or not (count := database.count_rows(table))
         ):
             continue
         rows = "1 row is" if count == 1 else f"{count:,} rows are"

@@ -14,11 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfctl.parsers.attribution import NOBODY, FirstIdIndex, LaunchCallIndex, SpanArrays
+from perfctl.parsers.attribution import (
+    NOBODY,
+    EnclosingRanges,
+    FirstIdIndex,
+    Flags,
+    Integers,
+    LaunchCallIndex,
+    SpanArrays,
+)
 from perfctl.parsers.common.sqlite import Database, sql_integer
 from perfctl.parsers.nsys.columns import (
     NULL,
@@ -43,16 +51,9 @@ from perfctl.parsers.nsys.tables import (
     StringTable,
     open_export,
 )
-from perfctl.records.bulk import NO_NAME, ColumnRecords, SqlKernels
+from perfctl.records.bulk import NO_NAME, ColumnChunks, ColumnRecords, SqlKernels
 from perfctl.records.report import Kernel
 from perfctl.records.serving import GraphLaunch
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from perfctl.parsers.attribution import Flags, Integers
-
-    Indices = npt.NDArray[np.int32]
 
 CHUNK = 512
 """Rows converted to columns at a time: few enough for the processor's cache (2048 takes a
@@ -91,20 +92,12 @@ _GENERATIONS = 16
 """Copies of copies that are followed."""
 
 
-class RangesAround(NamedTuple):
-    """For every row of a table of GPU work: indices of the ranges around its launch call, NOBODY
-    where there is none. They are int32, half the width of other arrays: for millions of rows these
-    are all that is kept."""
-
-    innermost: Indices
-    layer: Indices
-    step: Indices
-
-
 class TableLaunches(NamedTuple):
     """Launches of one table of GPU work."""
 
-    around: RangesAround
+    around: EnclosingRanges
+    """Of the call of each row. Its numbers are int32, half the width of other arrays: for millions
+    of rows these are all that is kept."""
     unlaunched: int
     """Rows that no launch call in the report belongs to."""
     captured: Flags | None
@@ -140,7 +133,7 @@ class _LaunchCalls(NamedTuple):
     """Calls that launched GPU work, and what all calls of the report are."""
 
     calls: LaunchCallIndex
-    around: RangesAround
+    around: EnclosingRanges
     only_process: int | None
     """The process that made all calls of the report, if it is a single one."""
     spans: SpanArrays | None
@@ -198,10 +191,7 @@ def _read_work_columns(database: Database, table: str, *, has_nodes: bool) -> _W
 
 
 def _read_launch_calls(
-    database: Database,
-    correlations: FirstIdIndex,
-    ranges: RangeTable,
-    keeps_spans: bool,
+    database: Database, correlations: FirstIdIndex, ranges: RangeTable, keeps_spans: bool
 ) -> _LaunchCalls:
     """Read all calls of the CUDA API, and keep those that launched the work with these ids; none if
     they were not traced."""
@@ -221,17 +211,14 @@ def _read_launch_calls(
         caller, begins = thread[rows], start[rows]
         ends = np.where(end[rows] == NULL, begins, end[rows])
         calls = SpanArrays(caller & PROCESS_BITS, caller, begins, ends)
-        ranges_around = ranges.attribution.find_ranges_around_calls(calls)
-        indices = (
-            column.astype(np.int32)
-            for column in (ranges_around.innermost, ranges_around.layer, ranges_around.step)
-        )
-        spans = (caller, begins, ends) if keeps_spans else ()
+        enclosing = ranges.attribution.find_ranges_around_calls(calls)
+        indices = (column.astype(np.int32) for column in enclosing)
+        spans = calls[1:] if keeps_spans else ()
         pieces.append([calls.process, correlation[rows], *indices, *spans])
     process, ids, innermost, layer, step, *spans_of = map(np.concatenate, zip(*pieces, strict=True))
     return _LaunchCalls(
         LaunchCallIndex(process, ids),
-        RangesAround(innermost, layer, step),
+        EnclosingRanges(innermost, layer, step),
         callers.pop() if len(callers) == 1 else None,
         SpanArrays(process, *spans_of) if keeps_spans else None,
         threads,
@@ -244,14 +231,14 @@ def _match_work_with_calls(
     process = work.process
     if calls.only_process is not None:  # then it can only be that one
         process = np.where(process == NULL, calls.only_process, process)
-    call = calls.calls.find(process, work.correlation)
-    enclosing = RangesAround(
+    call = calls.calls.find_call_index(process, work.correlation)
+    enclosing = EnclosingRanges(
         *(np.append(values, np.int32(NOBODY))[call] for values in calls.around)
     )
     captured = np.zeros(len(call), bool)
     gpu.add(enclosing.innermost, call, calls.spans, work.start, work.length)
     if created is not None:
-        layer = np.append(created.layers, NOBODY)[created.nodes.find(process, work.node)]
+        layer = np.append(created.layers, NOBODY)[created.nodes.find_call_index(process, work.node)]
         captured = layer != NOBODY
         of_layer = np.where(captured, layer, enclosing.layer).astype(np.int32)
         enclosing = enclosing._replace(layer=of_layer)
@@ -269,10 +256,10 @@ def find_distinct_values(values: Integers) -> set[int]:
 def _find_created_graph_nodes(database: Database, ranges: RangeTable) -> _CreatedNodes | None:
     """Return the nodes; None if the report has no creation of one."""
     names = ("start", "globalTid", "graphNodeId", "originalGraphNodeId")
-    if not database.has(NODES, *names[:3]) or not database.is_nonempty_table(NODES):
-        return None
     events = read_integer_columns(database, NODES, *names)
     events = events[:, (events[:3] != NULL).all(axis=0)]
+    if not events.size:
+        return None
     # of several events of a node, the first is its creation
     begins, threads, ids, copied = events[:, np.argsort(events[0], kind="stable")]
     copied = np.where(copied == NULL, 0, copied)
@@ -283,7 +270,7 @@ def _find_created_graph_nodes(database: Database, ranges: RangeTable) -> _Create
         copies = (first != NOBODY) & (copied[first] != 0)
         if not copies.any():
             break
-        above = nodes.find(processes[first[copies]], copied[first[copies]])
+        above = nodes.find_call_index(processes[first[copies]], copied[first[copies]])
         first[copies] = np.where(above == first[copies], NOBODY, above)
     else:
         first[copies] = NOBODY  # a circle
@@ -294,7 +281,7 @@ def _find_created_graph_nodes(database: Database, ranges: RangeTable) -> _Create
 
 
 def _find_graph_launches(
-    work: _WorkColumns, enclosing: RangesAround, ranges: RangeTable, created: _CreatedNodes
+    work: _WorkColumns, enclosing: EnclosingRanges, ranges: RangeTable, created: _CreatedNodes
 ) -> Iterator[GraphLaunch]:
     """Yield one record per launch of a graph, in the order of its first kernel."""
     rows = np.flatnonzero(work.node != NULL)
@@ -306,7 +293,7 @@ def _find_graph_launches(
     keys = np.stack([process, correlation])
     _, first, group = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     group = group.reshape(-1)
-    node = created.nodes.find(process, work.node[rows])
+    node = created.nodes.find_call_index(process, work.node[rows])
     matched = np.bincount(group, np.append(created.is_captured, False)[node]).astype(np.int64)
     kernels, untimed = np.bincount(group), np.bincount(group, length < 0) > 0
     steps = ranges.get_step_numbers()[enclosing.step[rows]]
@@ -419,7 +406,7 @@ def _find_rows_with_equal_labels(
 
 def _iterate_kernel_columns(
     path: Path, launched: TableLaunches, ranges: RangeTable
-) -> Iterator[Sequence[Sequence[Any]]]:
+) -> ColumnChunks:
     enclosing = launched.around
     layers, directions, steps = (
         ranges.get_label_field(field) for field in ("layer", "direction", "step")
@@ -428,7 +415,7 @@ def _iterate_kernel_columns(
     with open_export(path) as database:
         long_names, short_names = StringTable(database, NO_NAME), StringTable(database)
         known_fields = _build_sql_of_kernel_fields(database, sql_integer)
-        names = [sql_integer(name) if database.has(KERNEL, name) else "NULL" for name in NAMES]
+        names = [sql_integer(database.column_or_null(KERNEL, name)) for name in NAMES]
         first_field = Kernel._fields.index("device_index")
         fields = [known_fields.get(field, "NULL") for field in Kernel._fields[first_field:]]
         query = f"SELECT {', '.join([*names, *fields])} FROM {KERNEL} NOT INDEXED"

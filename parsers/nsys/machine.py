@@ -26,11 +26,13 @@ HOST_FACTS = {
 
 def read_nsys_and_schema_versions(database: Database) -> tuple[str | None, str | None]:
     """Return (nsys version, schema version); None up to 2021.3, which wrote no version."""
-    facts = database.pairs("EXPORT_META_DATA") | database.pairs("META_DATA_EXPORT")
+    facts = database.read_name_value_table("EXPORT_META_DATA") | database.read_name_value_table(
+        "META_DATA_EXPORT"
+    )
     return facts.get("EXPORT_PRODUCT_VERSION"), facts.get("EXPORT_SCHEMA_VERSION")
 
 
-def environment(database: Database) -> dict[str, str]:
+def read_environment(database: Database) -> dict[str, str]:
     """Return facts about versions and the host, from the keys named here only."""
     version, schema = read_nsys_and_schema_versions(database)
     facts = {"nsys": version, "nsys_schema": schema, **_read_host_facts(database)}
@@ -53,14 +55,14 @@ def _read_host_facts(database: Database) -> dict[str, str | None]:
     return facts
 
 
-def threads(database: Database, numbers: set[int]) -> tuple[Thread, ...]:
+def read_thread_names(database: Database, numbers: set[int]) -> tuple[Thread, ...]:
     """Names of these threads (globalTid); the file holds those of all other programs, too."""
     if not database.has("ThreadNames", "nameId", "globalTid"):
         return ()
     strings = StringTable(database)
     names = {
         number: strings[name]
-        for name, number in database.rows("ThreadNames", "nameId", "globalTid")
+        for name, number in database.read_rows("ThreadNames", "nameId", "globalTid")
         if isinstance(number, int) and number in numbers
     }
     return tuple(
@@ -72,14 +74,14 @@ def threads(database: Database, numbers: set[int]) -> tuple[Thread, ...]:
 
 def read_session_start(database: Database) -> str | None:
     """Return the start of the session, UTC, ISO 8601."""
-    rows = database.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
+    rows = database.read_rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
     starts = [epoch for (epoch,) in rows if isinstance(epoch, int) and epoch > 0]
     return format_utc_iso(starts[0]) if starts else None
 
 
-def duration_ns(database: Database) -> int | None:
+def read_capture_duration_ns(database: Database) -> int | None:
     """Return the length of the capture; None up to 2021.3."""
-    rows = database.rows("ANALYSIS_DETAILS", "duration")
+    rows = database.read_rows("ANALYSIS_DETAILS", "duration")
     return max((value for (value,) in rows if isinstance(value, int)), default=0) or None
 
 
@@ -87,9 +89,9 @@ def read_nsys_messages(database: Database) -> tuple[Diagnostic, ...]:
     """nsys's messages about the capture, in its order; the table exists since 2024.2."""
     severities = {2: "warning", 3: "error"}
     sources = {
-        row[0]: row[1] for row in database.rows("ENUM_DIAGNOSTIC_SOURCE_TYPE", "id", "label")
+        row[0]: row[1] for row in database.read_rows("ENUM_DIAGNOSTIC_SOURCE_TYPE", "id", "label")
     }
-    rows = database.rows("DIAGNOSTIC_EVENT", "severity", "source", "text")
+    rows = database.read_rows("DIAGNOSTIC_EVENT", "severity", "source", "text")
     return tuple(
         Diagnostic(
             severities.get(severity, "info"),
@@ -105,7 +107,7 @@ def read_devices(database: Database) -> tuple[tuple[Device, ...], tuple[Gap, ...
     """Return the GPUs, those that ran kernels first, then by CUDA ordinal; and a gap if there are
     none or ordinals differ."""
     driver = _read_host_facts(database).get("driver")
-    rows = database.rows("TARGET_INFO_CUDA_DEVICE", "pid", "gpuId", "cudaId")  # since 2025.1
+    rows = database.read_rows("TARGET_INFO_CUDA_DEVICE", "pid", "gpuId", "cudaId")  # since 2025.1
     rows.sort(key=lambda row: row[0] if isinstance(row[0], int) else 0)
     devices: dict[int, Device] = {}
     for device in (*_read_target_info_gpu(database, rows), *_read_target_info_cuda_gpu(database)):
@@ -136,13 +138,13 @@ def _read_target_info_gpu(
     ordinals. ``cuda_devices``: process, GPU, ordinal."""
     table = "TARGET_INFO_GPU"
     if not database.has(table, "id"):  # 2020.x names the GPUs and no more
-        if not database.is_nonempty_table("TARGET_INFO_CUDA_GPU"):
-            for index, name in database.rows(table, "deviceId", "name"):
+        if not database.has_values("TARGET_INFO_CUDA_GPU"):
+            for index, name in database.read_rows(table, "deviceId", "name"):
                 if isinstance(index, int):
                     yield Device(_text_or_none(name), "gpu", index)
         return
     columns = ("id", "cuDevice", "name", "smCount", "computeMajor", "computeMinor")
-    rows = database.rows(table, *columns, "totalMemory", "memoryBandwidth", "clockRate")
+    rows = database.read_rows(table, *columns, "totalMemory", "memoryBandwidth", "clockRate")
     by_gpu = {gpu: ordinal for _, gpu, ordinal in reversed(cuda_devices)}
     if not by_gpu:  # before 2025.1
         by_gpu = {row[0]: row[1] for row in rows if row[1] is not None}
@@ -166,7 +168,7 @@ def _read_target_info_cuda_gpu(database: Database) -> Iterator[Device]:
         "computeCapabilityMinor",
     )
     rates = ("globalMemorySize", "globalMemoryBandwidth", "coreClockRate")
-    for index, *facts, memory, speed, clock in database.rows(
+    for index, *facts, memory, speed, clock in database.read_rows(
         "TARGET_INFO_CUDA_GPU", *columns, *rates
     ):
         size = _positive_int_or_none(memory)

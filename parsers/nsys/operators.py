@@ -18,7 +18,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from perfctl.parsers.operators import (
@@ -58,8 +57,7 @@ class _OperatorText(NamedTuple):
     is_function: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorRanges:
+class OperatorRanges(NamedTuple):
     """Which ranges name a row, and what the operators are."""
 
     rows: OperatorRows
@@ -68,13 +66,13 @@ class OperatorRanges:
     owners: Mapping[int, OperatorRow]
     """Operator that counts -> its row."""
 
-    def collect(self, launchers: Iterable[int] | None) -> OperatorShapes:
+    def collect_operators(self, launchers: Iterable[int] | None) -> OperatorShapes:
         """``launchers``: the innermost range around each launch of a kernel; None where no kernel
         was recorded."""
-        return self.rows.collect(lambda index: (self.owners[index], None), (), launchers)
+        return self.rows.collect_operators(lambda index: (self.owners[index], None), (), launchers)
 
 
-def read(
+def read_operator_ranges(
     texts: Sequence[str], name: Sequence[int], process: Sequence[int], parents: Sequence[int]
 ) -> OperatorRanges:
     """``name``: which of ``texts`` each range has; all other arrays have one element a range, in
@@ -88,7 +86,7 @@ def read(
         if operator.operator in _OPERATORS
     }
     inputs = {
-        index: operator.call.shape(0)
+        index: operator.call.shape_of_argument(0)
         for index, operator in enumerate(ranges)
         if operator.is_function and operator.call is not None
     }

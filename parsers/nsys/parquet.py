@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.sqlite import quoted
+from perfctl.parsers.common.sqlite import quote_sql_name
 from perfctl.parsers.nsys.tables import STRINGS, TOOL
 from perfctl.records.errors import ReportError
 
@@ -52,12 +52,17 @@ def _load_table_into_sqlite(connection: sqlite3.Connection, file: Path) -> None:
     schema, batches = _open_schema_and_batches(file)
     if not schema.names:
         return
-    table = quoted(file.stem)
-    columns = ", ".join(f"{quoted(field.name)} {_sql_type(field.type)}" for field in schema)
+    table = quote_sql_name(file.stem)
+    columns = ", ".join(f"{quote_sql_name(field.name)} {_sql_type(field.type)}" for field in schema)
     connection.execute(f"CREATE TABLE {table} ({columns})")
     insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(schema.names))})"
     for batch in batches:
-        values = (_cast_to_signed(column).to_pylist() for column in batch.columns)
+        # SQLite has numbers beyond 63 bits as negative ones
+        columns_of_batch = (
+            column.cast("int64", safe=False) if str(column.type) == "uint64" else column
+            for column in batch.columns
+        )
+        values = (column.to_pylist() for column in columns_of_batch)
         connection.executemany(insert, zip(*values, strict=True))
 
 
@@ -70,14 +75,8 @@ def _open_schema_and_batches(file: Path) -> tuple[Any, Iterable[Any]]:
     is_stream = data.read(6) != b"ARROW1"
     data.seek(0)
     reader = (ipc.open_stream if is_stream else ipc.open_file)(data)
-    return reader.schema, _read_batches(reader, is_stream=is_stream)
-
-
-def _read_batches(reader: Any, *, is_stream: bool) -> Iterator[Any]:
-    if is_stream:
-        yield from reader
-    else:
-        yield from map(reader.get_batch, range(reader.num_record_batches))
+    indices = () if is_stream else range(reader.num_record_batches)
+    return reader.schema, reader if is_stream else map(reader.get_batch, indices)
 
 
 def _sql_type(kind: Any) -> str:
@@ -88,8 +87,3 @@ def _sql_type(kind: Any) -> str:
     if types.is_floating(kind):
         return "REAL"
     return "BLOB" if types.is_binary(kind) else "TEXT"
-
-
-def _cast_to_signed(column: Any) -> Any:
-    """Return a column of numbers beyond 63 bits as SQLite has it."""
-    return column.cast("int64", safe=False) if str(column.type) == "uint64" else column

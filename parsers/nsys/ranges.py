@@ -8,28 +8,32 @@ call lies inside the range on the range's own thread.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from perfctl.parsers.attribution import NEVER, NOBODY, IntervalNest, RangeAttribution, SpanArrays
+from perfctl.parsers.attribution import (
+    NEVER,
+    NOBODY,
+    Flags,
+    Integers,
+    IntervalNest,
+    RangeAttribution,
+    SpanArrays,
+)
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import operators as nsys_operators
 from perfctl.parsers.nsys.columns import NULL, read_integer_columns, refuse_null_values
 from perfctl.parsers.nsys.operators import OperatorRanges
 from perfctl.parsers.nsys.tables import NVTX, STRINGS
+from perfctl.records.bulk import ColumnChunks
 from perfctl.records.ranges import RangeName, parse_range_name
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from perfctl.parsers.attribution import Flags, Integers
-
-    Objects = npt.NDArray[np.object_]
-    Times = tuple[list[int | None], list[int | None]]
+Objects = npt.NDArray[np.object_]
+Times = tuple[list[int | None], list[int | None]]
 
 MARK, PUSH_POP, START_END, DOMAIN_CREATE = 34, 59, 60, 75
 KINDS = {MARK: "mark", PUSH_POP: "push_pop", START_END: "start_end"}
@@ -39,8 +43,7 @@ PROCESS_BITS = ~0xFFFFFF
 CHUNK = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class RangeTable:
+class RangeTable(NamedTuple):
     """All ranges and marks in order of start, outer before inner; arrays of one element a range."""
 
     spans: SpanArrays
@@ -69,10 +72,10 @@ class RangeTable:
         steps = [NOBODY if label.step is None else label.step for label in self.labels]
         return np.append(np.array(steps, np.int64)[self.name], NOBODY)
 
-    def iterate_range_columns(self, gpu: Times) -> Iterator[Sequence[Sequence[Any]]]:
+    def iterate_range_columns(self, gpu: Times) -> ColumnChunks:
         """Yield the columns of one Range per range, numbered from 0 in this order; a parent comes
         before its children. ``gpu``: GPU time and span of each."""
-        parent, depth = self.attribution.tree()
+        parent, depth = self.attribution.parents_and_depths
         step_range, phase_range = self.attribution.find_steps_and_phases()
         layers, directions = self.get_label_field("layer"), self.get_label_field("direction")
         steps, phases = (
@@ -137,8 +140,10 @@ def load_range_table(database: Database) -> RangeTable:
     if not any(label.layer for label in labels) and any(
         map(nsys_operators.has_operator_shapes, names)
     ):
-        parents, _ = attribution.tree()
-        operators = nsys_operators.read(names, name.tolist(), process.tolist(), parents.tolist())
+        parents, _ = attribution.parents_and_depths
+        operators = nsys_operators.read_operator_ranges(
+            names, name.tolist(), process.tolist(), parents.tolist()
+        )
         name = _relabel_operator_ranges(name, names, labels, operators.labels)
         attribution = attribute_ranges()
     return RangeTable(
@@ -161,10 +166,12 @@ def _read_range_texts(database: Database) -> tuple[Integers, list[str]]:
         return np.empty(0, np.int64), []
     codes: defaultdict[bytes, int] = defaultdict()
     codes.default_factory = codes.__len__
-    query = f"SELECT {_sql_text(database)} FROM {NVTX} NOT INDEXED WHERE {_IS_RANGE} ORDER BY rowid"
-    with database.return_texts_as_bytes() as connection:  # each text is decoded once, below
-        texts = chain.from_iterable(connection.execute(query))
-        name = np.fromiter(map(codes.__getitem__, texts), np.int64)
+    # each text is decoded once, below
+    texts = database.connection.execute(
+        f"SELECT CAST({_sql_text(database)} AS BLOB) FROM {NVTX} NOT INDEXED WHERE {_IS_RANGE} "
+        "ORDER BY rowid"
+    )
+    name = np.fromiter(map(codes.__getitem__, chain.from_iterable(texts)), np.int64)
     return name, [text.decode("utf-8", "replace") for text in codes]
 
 
@@ -187,7 +194,7 @@ def _sql_text(database: Database) -> str:
     registered = "NULL"
     if database.has(NVTX, "textId") and database.has(STRINGS, "id", "value"):
         registered = f"(SELECT value FROM {STRINGS} WHERE id = textId)"
-    return f"CAST(coalesce({database.column(NVTX, 'text')}, {registered}, '') AS TEXT)"
+    return f"CAST(coalesce({database.column_or_null(NVTX, 'text')}, {registered}, '') AS TEXT)"
 
 
 def _read_domain_names(database: Database) -> dict[tuple[int, int], str]:
@@ -217,14 +224,14 @@ def list_with_blanks(values: npt.NDArray[Any], blank: Flags) -> list[int | None]
 
 class GpuTimeByRange:
     """Sums and extremes of the GPU operations of every range; ``add`` all of them,
-    then ``times``."""
+    then ``compute_sums_and_spans``."""
 
     def __init__(self, ranges: RangeTable) -> None:
         count, spans = len(ranges.kind), ranges.spans
         # the last of each is for operations outside of every range
         self._sum = np.zeros(count + 1, np.int64)
         self._first, self._last = np.full(count + 1, NEVER), np.full(count + 1, -NEVER)
-        self._parent, self._depth = ranges.attribution.tree()
+        self._parent, self._depth = ranges.attribution.parents_and_depths
         self._is_timed = (ranges.kind == PUSH_POP) | ranges.on_one_thread
         self._is_timed &= spans.thread != NOBODY
         chosen = np.flatnonzero(self._is_timed)
@@ -255,8 +262,10 @@ class GpuTimeByRange:
         levels: Iterable[Integers] = [innermost]
         if self._nest is not None and calls is not None:
             spans = calls.take(call)
-            places = self._nest.places(spans.thread, spans.start)
-            levels = (self._numbers[numbers] for numbers in self._nest.around(places, spans.end))
+            places = self._nest.locate_starts(spans.thread, spans.start)
+            levels = (
+                self._numbers[numbers] for numbers in self._nest.iterate_outwards(places, spans.end)
+            )
         for level in levels:
             index = np.where(length < 0, NOBODY, level)
             self._accumulate(index, length, start, start + length)
@@ -268,7 +277,7 @@ class GpuTimeByRange:
         np.minimum.at(self._first, index, first)
         np.maximum.at(self._last, index, last)
 
-    def times(self, is_known: bool) -> Times:
+    def compute_sums_and_spans(self, is_known: bool) -> Times:
         """(time of its operations added up, from the first start to the last end) of every range.
         Call it once, last."""
         if self._nest is None:  # give each range's operations to the ranges around it

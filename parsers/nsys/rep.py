@@ -20,10 +20,9 @@ from pathlib import Path
 from subprocess import DEVNULL, STDOUT
 from typing import Any
 
-from perfctl.parsers.common.lines import convert_os_errors
 from perfctl.parsers.nsys import parquet, sqlite
 from perfctl.records.bulk import ColumnRecords, SqlKernels
-from perfctl.records.errors import ReportError
+from perfctl.records.errors import ReportError, convert_os_errors
 from perfctl.records.report import Report
 
 TOOL = "nsys"

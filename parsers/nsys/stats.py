@@ -13,12 +13,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.common.doubts import note_newer_version, repeated, several, warn_not_understood
-from perfctl.parsers.common.lines import SurroundingLines, convert_os_errors, read_beginning_and_end
+from perfctl.parsers.common.doubts import (
+    make_repeated_part_error,
+    make_several_runs_error,
+    note_newer_version,
+    warn_not_understood,
+)
+from perfctl.parsers.common.lines import SurroundingLines, read_beginning_and_end
 from perfctl.parsers.common.numbers import (
     AmbiguousNumberError,
     DecimalStyle,
     DecimalStyleEvidence,
+    Number,
     Unit,
     parse_number_fast,
     scale_printed_number,
@@ -48,13 +54,12 @@ from perfctl.parsers.nsys.stats_tables import (
     ReportNote,
     StatsColumn,
     TableStart,
-    UnreadParts,
     read_file_events,
     scan_tables_and_notes,
 )
 from perfctl.parsers.nsys.tables import COPY_LABELS, TOOL
-from perfctl.records.bulk import ColumnRecords
-from perfctl.records.errors import ReportError
+from perfctl.records.bulk import ColumnChunks, ColumnRecords
+from perfctl.records.errors import ReportError, convert_os_errors
 from perfctl.records.ranges import parse_range_name
 from perfctl.records.report import (
     Copy,
@@ -132,7 +137,7 @@ class ReportSection:
 class StatsSurvey:
     """Results of the first pass over the file."""
 
-    trouble: UnreadParts = field(default_factory=UnreadParts)
+    log: SurroundingLines = field(default_factory=SurroundingLines)
     evidence: DecimalStyleEvidence = field(default_factory=DecimalStyleEvidence)
     sections: list[ReportSection] = field(default_factory=list)
     notes: dict[ReportNote, None] = field(default_factory=dict)
@@ -178,9 +183,7 @@ def sniff(path: Path, head: bytes) -> bool:
     output, at the end."""
     for text in read_beginning_and_end(path, head):
         lines = io.StringIO(text.replace("\r", "\n").lstrip("\ufeff"))
-        for event in scan_tables_and_notes(
-            LineSource(lines, SurroundingLines()), "", UnreadParts()
-        ):
+        for event in scan_tables_and_notes(LineSource(lines, SurroundingLines()), ""):
             # other tools write CSV with such columns, but without units
             if isinstance(event, TableStart):
                 is_sure = event.form != "CSV" or any(column.unit.name for column in event.columns)
@@ -194,20 +197,16 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of nsys stats and no line that says
     why there is none, and, naming the lines, when it holds several runs."""
-    with convert_os_errors(path, TOOL):
-        survey = _survey_file(path)
-    has_reason = any(note.kind in ("skipped", "empty") for note in survey.notes)
-    if not survey.tables and not has_reason:
-        errors = (note.text for note in survey.notes if note.kind == "error")
-        error = next(errors, None)
-        reason = f"nsys stats stopped with an error: {error}" if error is not None else None
-        command = "nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT"
-        raise ReportError(
-            path,
-            TOOL,
-            reason or "it contains no complete table of nsys stats",
-            f"Run '{command}' again, or pass the report itself",
+    survey = _survey_file(path)
+    if not survey.tables and not any(note.kind in ("skipped", "empty") for note in survey.notes):
+        errors = (
+            f"nsys stats stopped with an error: {note.text}"
+            for note in survey.notes
+            if note.kind == "error"
         )
+        reason = next(errors, "it contains no complete table of nsys stats")
+        command = "nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT"
+        raise ReportError(path, TOOL, reason, f"Run '{command}' again, or pass the report itself")
     operations, summaries = _read_operations_and_summaries(survey)
     _refuse_several_runs(path, survey)
     style = survey.style
@@ -222,7 +221,7 @@ def parse(path: Path) -> Report:
         if report is None:
             return ()
 
-        def read_columns() -> Iterator[Sequence[Sequence[Any]]]:
+        def read_columns() -> ColumnChunks:
             records = make(_iterate_trace_rows(path, report, fields, style))
             while rows := list(islice(records, CHUNK)):
                 yield list(zip(*rows, strict=True))
@@ -230,7 +229,11 @@ def parse(path: Path) -> Report:
         return ColumnRecords(record, read_columns)
 
     if API_TRACE in survey.reports and "cuda_api_sum" not in survey.reports:
-        operations += sum_calls_by_name(_iterate_trace_rows(path, API_TRACE, CALL, style))
+        rows = _iterate_trace_rows(path, API_TRACE, CALL, style)
+        operations += merge_operations(
+            Operation(row["name"], API_TRACE, 1, row["cpu_ns"], None, None, None, None)
+            for row in rows
+        )
     return Report(
         tool=TOOL,
         path=path,
@@ -253,7 +256,7 @@ def _survey_file(path: Path) -> StatsSurvey:
     section = ReportSection(0, None)
     figures: list[int] = []
     device_at, source = 0, ""
-    for event in read_file_events(path, survey.trouble):
+    for event in read_file_events(path, survey.log):
         if isinstance(event, list):
             for index in figures:
                 survey.evidence.add(event[index])
@@ -309,7 +312,7 @@ def _read_operations_and_summaries(survey: StatsSurvey) -> tuple[list[Operation]
                 if is_kernel_sum and None not in (row["mean_ns"], row["calls"]):
                     row["time_ns"] = round(row["mean_ns"] * row["calls"])
                 if min(row["calls"] or 0, row["time_ns"] or 0) < 0:
-                    survey.trouble.rows += 1
+                    survey.log.broken_rows += 1
                     continue
                 operation = make_summed_operation(KERNEL_SUM if is_kernel_sum else report, row)
             operations += [operation] if operation else []
@@ -323,7 +326,7 @@ def _iterate_trace_rows(
     """Yield the rows of one trace."""
     table: RowReader | None = None
     with convert_os_errors(path, TOOL, reason="it is no longer readable"):
-        for event in read_file_events(path, UnreadParts()):
+        for event in read_file_events(path, SurroundingLines()):
             if isinstance(event, TableStart):
                 has_names = any(column.label in NAMES for column in event.columns)
                 is_it = event.report == report and has_names
@@ -354,9 +357,11 @@ def _refuse_several_runs(path: Path, survey: StatsSurvey) -> None:
         lines_and_names[section.report] = section.line, names | earlier_names
         recorded = 0
     if repeated_report:
-        raise repeated(path, TOOL, f"the report {repeated_report}", starts[0], starts)
+        raise make_repeated_part_error(
+            path, TOOL, f"the report {repeated_report}", starts[0], starts
+        )
     if starts:
-        raise several(path, TOOL, starts)
+        raise make_several_runs_error(path, TOOL, starts)
 
 
 def _find_gaps(survey: StatsSurvey, summaries: Sequence[Summary]) -> Iterator[Gap]:
@@ -394,11 +399,11 @@ def _find_gaps(survey: StatsSurvey, summaries: Sequence[Summary]) -> Iterator[Ga
         if report == UNKNOWN or report not in REPORTS:
             consequence = "so perfctl stores its values as summaries"
             yield Gap("operation", "not_available", f"{reason}, {consequence}")
-    if broken := survey.trouble.rows + survey.trouble.log.cut_rows:
+    if broken := survey.log.broken_rows + survey.log.cut_rows:
         yield Gap("operation", "unreadable", f"{broken} rows of the tables are truncated or broken")
-    if holes := survey.trouble.log.describe_nul_lines():
+    if holes := survey.log.describe_nul_lines():
         yield Gap("operation", "unreadable", holes)
-    if survey.trouble.unended:
+    if survey.log.unended:
         reason = "the last line has no line end, so the last name may be truncated"
         yield Gap("operation.name", "ambiguous", reason)
 
@@ -416,8 +421,8 @@ def _find_unread_figures(survey: StatsSurvey, summaries: Sequence[Summary]) -> I
         reason = "nsys stats rounds sizes to MB by default: use '--format csv:mem=B'"
         few = f"sizes with fewer than three digits were skipped; {reason}"
         yield Gap("copy.bytes", "not_available", few)
-        yield Gap("kernel.static_shared_bytes", "not_available", reason)
-        yield Gap("kernel.dynamic_shared_bytes", "not_available", reason)
+        for name in ("static", "dynamic"):
+            yield Gap(f"kernel.{name}_shared_bytes", "not_available", reason)
     texts = [summary.text for summary in summaries if summary.value is None and summary.text]
     clipped = sum(text.endswith("…") for text in texts)
     rounded = sum(not text.strip("0.,") for text in texts)
@@ -473,7 +478,7 @@ class PrintedFormat(NamedTuple):
     style: DecimalStyle
 
 
-def parse_figure(printed: PrintedFormat, text: str) -> int | float | None:
+def parse_figure(printed: PrintedFormat, text: str) -> Number | None:
     """Return a figure in its base unit; None where it is empty, no number, ambiguous, or rounded
     away to 0."""
     try:
@@ -650,13 +655,6 @@ def make_row_summaries(
             yield Summary(
                 f"{report}:{name}{about}:{column.label}", value, column.unit.name, printed
             )
-
-
-def sum_calls_by_name(rows: Iterator[dict[str, Any]]) -> list[Operation]:
-    """Return the calls of an API trace, added up by name."""
-    return merge_operations(
-        Operation(row["name"], API_TRACE, 1, row["cpu_ns"], None, None, None, None) for row in rows
-    )
 
 
 def make_kernels(rows: Iterator[dict[str, Any]]) -> Iterator[Kernel]:

@@ -9,7 +9,6 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -68,6 +67,8 @@ _RULER = re.compile(r" ?-{2,}(?: +-{2,})+|\+(?:-{2,}\+){2,}")
 _FIGURE = re.compile(
     r"(?:[+-]?[0-9][0-9.,\u00a0\u202f' ]*(?:[eE][+-]?[0-9]+)?%?|None|0x.*|.*…)?", re.DOTALL
 )
+_ARRAY_BEGIN = re.compile(r"\s*\ufeff*\[\s*(?:\{|\Z)")
+"""What a line begins with that may begin an array of objects."""
 _LONGEST_RULER = 20_000
 _LONGEST_NAME = 100_000
 _LONGEST_OBJECT = 1 << 20
@@ -168,17 +169,6 @@ class ReportNote(NamedTuple):
     line: int = 0
 
 
-@dataclass(slots=True)
-class UnreadParts:
-    """Parts of the file that could not be read."""
-
-    log: SurroundingLines = field(default_factory=SurroundingLines)
-    rows: int = 0
-    """Rows that do not fit their table."""
-    unended: int = 0
-    """Tables at whose last row the file ends without a line end."""
-
-
 Event = TableStart | ReportNote | list[str]
 
 
@@ -206,6 +196,7 @@ def parse_header(cells: Sequence[str], unit: str = "") -> list[StatsColumn] | No
     if sum(map(len, cells)) > _LONGEST_HEADER:
         return None
     columns = []
+    # "MB" is 10**6 byte, "MBi" and "MiB" are 2**20 [nsys stats --help-formats]
     for cell in cells:
         match = _WITH_UNIT.fullmatch(cell.strip())
         label, stated = match.groups() if match else (cell.strip(), "")
@@ -214,19 +205,13 @@ def parse_header(cells: Sequence[str], unit: str = "") -> list[StatsColumn] | No
             unit = stated = stated or unit
         elif label in _STATISTICS:  # without a unit up to 2021.1: that of the total
             stated = stated or unit
-        columns.append(StatsColumn(label, parse_nsys_unit(stated)))
+        columns.append(StatsColumn(label, parse_unit(_KNOWN["units"].get(stated, stated))))
     labels = [column.label for column in columns]
     known_labels = sum(label in LABELS for label in labels)
     has_figures = not _FIGURES.isdisjoint(labels)
     is_of_ncu = labels[:1] == ["Metric Name"]
     is_known = known_labels >= max(_LEAST_KNOWN, len(labels) / 2) and has_figures and not is_of_ncu
     return columns if is_known else None
-
-
-def parse_nsys_unit(text: str) -> Unit:
-    """Return the base unit of a unit as nsys spells it: "MB" is 10**6 byte, "MBi" and "MiB" are
-    2**20 [nsys stats --help-formats]."""
-    return parse_unit(_KNOWN["units"].get(text, text))
 
 
 def guess_report(columns: Sequence[StatsColumn], file_name: str) -> str:
@@ -244,13 +229,13 @@ class LineSource:
     """The lines of a file, one after another; the last one can be given back."""
 
     def __init__(self, lines: Iterator[str], log: SurroundingLines) -> None:
-        self._lines, self._log = lines, log
+        self._lines, self.log = lines, log
         self.line, self._count, self._is_back = "", 0, False
 
     @property
     def number(self) -> int:
         """Number of the last line in the file, from 1; lines that were too long count too."""
-        return self._count + self._log.cut_rows
+        return self._count + self.log.cut_rows
 
     def read(self) -> str:
         """Return the next line; "" at the end."""
@@ -265,25 +250,21 @@ class LineSource:
         self._is_back = True
 
 
-def read_file_events(path: Path, trouble: UnreadParts) -> Iterator[Event]:
+def read_file_events(path: Path, log: SurroundingLines) -> Iterator[Event]:
     """Yield tables and notes in the order of the file; a list is a row of the table that started
     last. Raises OSError."""
     with open_text(path) as read:
-        yield from scan_tables_and_notes(
-            LineSource(LineReader(read, trouble.log), trouble.log), path.name, trouble
-        )
+        yield from scan_tables_and_notes(LineSource(LineReader(read, log), log), path.name)
 
 
-def scan_tables_and_notes(
-    source: LineSource, file_name: str, trouble: UnreadParts
-) -> Iterator[Event]:
+def scan_tables_and_notes(source: LineSource, file_name: str) -> Iterator[Event]:
     """Tell tables and notes from everything else."""
     report: str | None = None  # announced, and its table not seen yet
     begin = 0  # the line that announced it
     unit = before = ""
     while line := source.read():
         # a row of a console table that was cut at the blanks before it
-        trouble.unended += line.isspace() and not line.endswith(("\n", "\r"))
+        source.log.unended += line.isspace() and not line.endswith(("\n", "\r"))
         if report is None:
             begin = source.number
         if table := recognize_table(line, before, unit):
@@ -296,10 +277,10 @@ def scan_tables_and_notes(
             )
             report, unit, before = None, "", ""
             yield start
-            yield from read_table_rows(source, start, split, trouble)
-        elif is_start_of_json_array(line):
+            yield from read_table_rows(source, start, split)
+        elif _ARRAY_BEGIN.match(line):
             keys: list[str] = []
-            for row in read_json_rows(source, trouble):
+            for row in read_json_rows(source):
                 if list(row) != keys and (header := parse_header(list(row), unit)):
                     keys = list(row)
                     yield TableStart(
@@ -317,7 +298,7 @@ def scan_tables_and_notes(
                 yield ReportNote("unknown", report, before)
                 report = None
             for piece in filter(str.strip, line.rstrip("\r\n").split("\r")):
-                trouble.rows += _ROW.match(piece) is not None
+                source.log.broken_rows += _ROW.match(piece) is not None
                 note, before = parse_note(piece), piece
                 if note is None or (note.kind == "unknown" and not report):
                     continue
@@ -367,9 +348,7 @@ def recognize_table(
     return columns, split, form
 
 
-def read_table_rows(
-    source: LineSource, start: TableStart, split: Split, trouble: UnreadParts
-) -> Iterator[list[str]]:
+def read_table_rows(source: LineSource, start: TableStart, split: Split) -> Iterator[list[str]]:
     """Yield the rows of a table, up to a line that ends it; count those that do not fit."""
     figures = [index for index, column in enumerate(start.columns) if column.is_figure]
     has_name = start.columns[-1].label in NAMES
@@ -387,7 +366,7 @@ def read_table_rows(
                 yield _restore_name(row, start)
             lost_rows = in_name.findall(_QUOTED.sub('""', cells[-1])) if has_name else []
             row = [] if lost_rows else cells
-            trouble.rows += 1 + len(lost_rows) if lost_rows else 0
+            source.log.broken_rows += 1 + len(lost_rows) if lost_rows else 0
         elif (
             may_go_on
             and row
@@ -396,13 +375,13 @@ def read_table_rows(
         ):
             row[-1] += "\n" + line.rstrip()
         else:
-            trouble.rows += 1
+            source.log.broken_rows += 1
             continue
         is_ended = line.endswith("\n")
     source.unread_line()
-    trouble.unended += not is_ended
+    source.log.unended += not is_ended
     if row and not is_ended and _is_truncated_name(row[-1]):
-        trouble.rows += 1
+        source.log.broken_rows += 1
     elif row:
         yield _restore_name(row, start)
 
@@ -433,13 +412,7 @@ def _restore_name(row: list[str], start: TableStart) -> list[str]:
     return [*row[:-1], name]
 
 
-def is_start_of_json_array(line: str) -> bool:
-    """Return whether an array of objects may begin with this line."""
-    text = line.strip().lstrip("\ufeff")
-    return text.startswith("[") and text[1:].lstrip()[:1] in ("", "{")
-
-
-def read_json_rows(source: LineSource, trouble: UnreadParts) -> Iterator[dict[str, str]]:
+def read_json_rows(source: LineSource) -> Iterator[dict[str, str]]:
     """Yield the objects of the array that begins with the last line, values as the CSV prints
     them."""
     line, count = source.line, 0
@@ -458,7 +431,7 @@ def read_json_rows(source: LineSource, trouble: UnreadParts) -> Iterator[dict[st
         may_go_on = text[:1] in ("", "{") and len(text) < _LONGEST_OBJECT
         line = source.read() if may_go_on else ""
         if not line or line.startswith(_BEGIN_NOTES):
-            trouble.rows += count > 0
+            source.log.broken_rows += count > 0
             if line:
                 source.unread_line()
             return

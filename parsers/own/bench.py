@@ -52,7 +52,7 @@ def _read_point(
     )
 
 
-def as_json(points: list[BenchPoint]) -> str:
+def format_bench_file(points: list[BenchPoint]) -> str:
     """Return the text of the file: one point per line."""
     machines = list(dict.fromkeys(point.machine for point in points))
     layers: dict[str, list[str]] = {}

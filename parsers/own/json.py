@@ -29,7 +29,7 @@ def read_versioned_json(
     return content
 
 
-def typed(kind: type[R], row: Mapping[str, Any]) -> R:
+def make_checked_record(kind: type[R], row: Mapping[str, Any]) -> R:
     """Return a record of ``kind``, a NamedTuple or dataclass. Raises TypeError, or OverflowError
     beyond 64 bits."""
     record = kind(**row)

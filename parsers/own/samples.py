@@ -52,13 +52,9 @@ def parse(path: Path) -> Report:
     or of a newer perfctl."""
     try:
         *lines, last_line = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ReportError(path, TOOL, f"it cannot be read ({error})", AGAIN) from error
-    facts = dict[str, str]()
-    for line in lines:
-        if line.startswith("#"):
-            key, _, value = line[1:].strip().partition(": ")
-            facts[key] = value
+    facts = dict(line[1:].strip().partition(": ")[::2] for line in lines if line.startswith("#"))
     if not lines:
         raise ReportError(path, TOOL, "the file is empty", AGAIN)
     if (version := lines[0].removeprefix(MARK).strip()) != str(VERSION):

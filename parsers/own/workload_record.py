@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfctl.parsers.common.doubts import list_unknown_names, split_words, warn_not_understood
-from perfctl.parsers.own.json import get_field_types, read_versioned_json, typed
+from perfctl.parsers.own.json import get_field_types, make_checked_record, read_versioned_json
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import OpShape, parse_op_shape
 from perfctl.records.report import (
@@ -70,11 +70,13 @@ def parse(path: Path) -> Report:
             tool="workload",
             path=path,
             form=f"perfctl workload record, version {record[KEY]}",
-            devices=(typed(Device, record["device"]),) if record.get("device") else (),
+            devices=(make_checked_record(Device, record["device"]),)
+            if record.get("device")
+            else (),
             environment=_read_environment(record),
             **rows,
             diagnostics=warn_not_understood({"fields": unknown}),
-            **typed(_RunFields, run)._asdict(),
+            **make_checked_record(_RunFields, run)._asdict(),
         )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         reason = f"a field is missing or wrong ({error})"
@@ -85,7 +87,7 @@ def _read_field_rows(record: dict[str, Any], name: str, unknown: list[str]) -> t
     """Return the rows of one field without their unknown fields, which are added to ``unknown``."""
     rows = record.get(name, []) if name in _LATER else record[name]
     types = get_field_types(_ROWS[name])
-    read = parse_op_shape if name == "ops" else partial(typed, _ROWS[name])
+    read = parse_op_shape if name == "ops" else partial(make_checked_record, _ROWS[name])
     strange = list_unknown_names(dict.fromkeys(key for row in rows for key in row), types)
     unknown += [f"{name}.{key}" for key in strange]
     return tuple(read({key: row[key] for key in row if key in types}) for row in rows)

@@ -19,7 +19,7 @@ from typing import Any
 from perfctl.parsers.common.doubts import (
     SOURCE,
     SeveralRunsError,
-    repeated,
+    make_repeated_part_error,
     split_words,
     warn_missing_numbers,
 )
@@ -134,7 +134,7 @@ def find_kind_by_header(header: Iterable[str]) -> str | None:
     return next((kind for kind, columns in KINDS.items() if columns <= names), None)
 
 
-def leader(path: Path) -> Path:
+def find_leading_file(path: Path) -> Path:
     """Return the file from which the report is read that ``path`` is part of."""
     files = _find_files_of_report(path)
     return next((file for kind in KINDS for file in files[kind]), path)
@@ -181,7 +181,7 @@ def iterate_fields(
             reason = f"line {line} has {len(cells)} of {len(header)} columns: the file is truncated"
             raise ReportError(path, ROCPROFV3, reason, AGAIN)
         if cells == header:
-            raise repeated(path, ROCPROFV3, "the header", line)
+            raise make_repeated_part_error(path, ROCPROFV3, "the header", line)
         yield line, table.read(cells)
 
 
@@ -221,11 +221,11 @@ class _AgentOrdinals:
             numbers = sorted(int(match["number"]) for match in map(_AGENT.match, agents) if match)
             self._ordinals = {number: index for index, number in enumerate(numbers)}
         for agent in agents:
-            if (index := self.find(agent)) is not None:
+            if (index := self.find_gpu_ordinal(agent)) is not None:
                 self._recording.devices.setdefault(index, Device(None, "gpu", index))
                 self._recording.used.add(index)
 
-    def find(self, agent: str | None) -> int | None:
+    def find_gpu_ordinal(self, agent: str | None) -> int | None:
         """Return the ordinal of "Agent 1", "1" or "GPU 0"."""
         match = _AGENT.match((agent or "").strip())
         if match is None:
@@ -248,7 +248,7 @@ class _LaunchFiles:
         self.start = self.end = 0
         """First start and last end in ns."""
         used = set[str]()
-        for row in self._rows():
+        for row in self._iterate_launch_rows():
             start, duration = read_start_and_duration(row)
             if start is not None:
                 self.start = min(self.start or start, start)
@@ -263,33 +263,33 @@ class _LaunchFiles:
         self._counters_of = Tally(number for number, _ in self._iterate_counter_rows())
         """Launch -> number of its counters; None for rows of no launch."""
 
-    def _key(self, row: dict[str, Any]) -> object:
+    def _key_of_row(self, row: dict[str, Any]) -> object:
         return row["dispatch"], row["name" if self._trace else "process"]
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
+    def _iterate_launch_rows(self) -> Iterator[dict[str, Any]]:
         """Yield one row per launch."""
         launch = 0
         for file in self._trace or self._counts:
             for _, row in iterate_fields(file, _COUNTED):
                 number = launch
                 if self._counts:
-                    number = self._numbers.setdefault(self._key(row), launch)
+                    number = self._numbers.setdefault(self._key_of_row(row), launch)
                 if self._trace or number == launch:
                     launch += 1
                     yield row
 
     def read_kernels(self) -> Iterator[Kernel]:
-        for launch, row in enumerate(self._rows()):
-            yield make_kernel(launch, self._agents.find(row["agent"]), row)
+        for launch, row in enumerate(self._iterate_launch_rows()):
+            yield make_kernel(launch, self._agents.find_gpu_ordinal(row["agent"]), row)
 
     def _iterate_counter_rows(self) -> Iterator[tuple[int | None, dict[str, Any]]]:
         """Yield the launch of each row of counters; None if the trace does not have it."""
         for file in self._counts:
             for _, row in iterate_fields(file, _COUNTED):
-                yield self._numbers.get(self._key(row)), row
+                yield self._numbers.get(self._key_of_row(row)), row
 
     def read_counters(self) -> Iterator[Counter]:
-        for launch, row in enumerate(self._rows()) if self._has_scratch else ():
+        for launch, row in enumerate(self._iterate_launch_rows()) if self._has_scratch else ():
             yield from make_scratch_counter(launch, row)
         for number, row in self._iterate_counter_rows():
             if number is not None:
@@ -329,7 +329,9 @@ class _LaunchFiles:
 def parse(path: Path) -> Report:
     """Read the file and those of its prefix beside it. Raises ReportError when one is cut off
     or malformed."""
-    files = _find_files_of_report(path) if leader(path) == path else _group_by_kind([path])
+    files = (
+        _find_files_of_report(path) if find_leading_file(path) == path else _group_by_kind([path])
+    )
     prefix = _find_prefix_of_name(path) or ""
     names = [file.stem.removeprefix(prefix) for group in files.values() for file in group]
     if not names:
@@ -342,7 +344,7 @@ def parse(path: Path) -> Report:
     recording.has_counters = bool(files["counter_collection"])
     recording.times.append((launches.start, launches.end))
     recording.copies = [
-        make_copy(row, agents.find)
+        make_copy(row, agents.find_gpu_ordinal)
         for file in files["memory_copy_trace"]
         for row in _iterate_fields_or_gap(file, COPY, recording)
     ]

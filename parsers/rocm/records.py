@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.common.doubts import split_words
-from perfctl.parsers.common.numbers import parse_finite_decimal, parse_integer, parse_real
+from perfctl.parsers.common.numbers import Number, parse_finite_decimal, parse_integer, parse_real
 from perfctl.parsers.common.tables import FieldColumn, text_or_none
 from perfctl.records.report import (
     Copy,
@@ -148,7 +148,7 @@ COPY = (
 )
 
 
-def read_start_and_duration(row: Mapping[str, Any]) -> tuple[int | None, int | float | None]:
+def read_start_and_duration(row: Mapping[str, Any]) -> tuple[int | None, Number | None]:
     """Return (start, duration) in ns of the fields "start" and "end"; 0 is no time."""
     start, end = row["start"], row["end"]
     if not start:

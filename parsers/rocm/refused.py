@@ -33,7 +33,7 @@ def sniff(path: Path, head: bytes) -> bool:
     return not path.is_dir() and _find_refused_tool(path, head) is not None
 
 
-def leader(path: Path) -> Path:
+def find_leading_file(path: Path) -> Path:
     """Return ``pmc_perf.csv`` for the files next to it, so that a folder of rocprof-compute is
     refused once."""
     match = _OF_A_FOLDER.match(path.name)

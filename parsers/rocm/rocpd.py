@@ -19,7 +19,7 @@ from perfctl.parsers.common.doubts import note_newer_version, warn_not_understoo
 from perfctl.parsers.common.sqlite import (
     Database,
     NamedTables,
-    check,
+    find_unreadable_columns,
     has_tables,
     open_database,
     sql_integer,
@@ -38,7 +38,7 @@ from perfctl.parsers.rocm.records import (
     make_counter,
     make_kernel,
 )
-from perfctl.records.report import Copy, Counter, Diagnostic, Gap, Kernel, Report
+from perfctl.records.report import Copy, Counter, Gap, Kernel, Report
 
 DISPATCH = "rocpd_kernel_dispatch"
 AGENT = "rocpd_info_agent"
@@ -136,10 +136,10 @@ def parse(path: Path) -> Report:
         def read_if_rows(
             table: str, read: Callable[[NamedTables, int], Iterator[Any]]
         ) -> RereadRecords | tuple[()]:
-            has_some = any(part.count(table) for part in parts)
+            has_some = any(part.count_rows(table) for part in parts)
             return RereadRecords(partial(_iterate_over_guids, path, read)) if has_some else ()
 
-        tags = dict(row for part in parts for row in part.read("rocpd_metadata"))
+        tags = dict(row for part in parts for row in part.read_table("rocpd_metadata"))
         schema = str(tags.get("schema_version") or "")
         recording = RocmRecording(
             path,
@@ -153,7 +153,12 @@ def parse(path: Path) -> Report:
         for part in parts:
             _add_tables_of_guid(part, recording)
         recording.gaps += _find_unread_tables(database, parts)
-        recording.diagnostics += _warn_unknown_tables(database, parts)
+        known_tables = {
+            name + part.suffix for part in parts for name in (*_READ, *_LEFT_OUT, *_QUIET)
+        }
+        known_tables |= {"sqlite_sequence", "sqlite_stat1"}
+        unknown = database.find_unknown_parts({}, known_tables)
+        recording.diagnostics += warn_not_understood(unknown)
         recording.diagnostics += note_newer_version("rocpd schema", schema, _NEWEST)
         return recording.make_report()
 
@@ -178,12 +183,12 @@ def _iterate_over_guids(
         first = 0
         for part in _find_tables_by_guid(database):
             yield from read(part, first)
-            first += part.count(DISPATCH)
+            first += part.count_rows(DISPATCH)
 
 
 def _number_gpus(part: NamedTables) -> dict[int, int]:
     """Return agent -> ordinal among the GPUs."""
-    gpus = sorted(row[:3] for row in part.read(AGENT) if row[1] == "GPU")
+    gpus = sorted(row[:3] for row in part.read_table(AGENT) if row[1] == "GPU")
     return {
         agent: number if isinstance(number, int) else index
         for index, (agent, _, number) in enumerate(gpus)
@@ -212,7 +217,7 @@ def _add_tables_of_guid(part: NamedTables, recording: RocmRecording) -> None:
     ordinals = _number_gpus(part)
     agents = part.execute("SELECT DISTINCT agent_id FROM {rocpd_kernel_dispatch}")
     recording.used |= {ordinals.get(agent) for (agent,) in agents}
-    for agent, _, _, name, product, text in part.read(AGENT):
+    for agent, _, _, name, product, text in part.read_table(AGENT):
         facts = _parse_json_object(text)
         if text and facts is None:
             reason = "the data of an agent (extdata) are not a JSON object"
@@ -225,7 +230,7 @@ def _add_tables_of_guid(part: NamedTables, recording: RocmRecording) -> None:
     for row in part.query_fields(_RANGE, _RANGES):
         message = text_or_none((_parse_json_object(row["extdata"]) or {}).get("message"))
         recording.add_range(message or row["function"], row, row["tid"])
-    recording.times += [(start, end) for _, start, end in part.read("rocpd_info_process")]
+    recording.times += [(start, end) for _, start, end in part.read_table("rocpd_info_process")]
     nameless = part.execute(
         "SELECT count(*) FROM {rocpd_kernel_dispatch} k LEFT JOIN {rocpd_info_kernel_symbol} s "
         "ON s.id = k.kernel_id WHERE s.id IS NULL"
@@ -234,7 +239,7 @@ def _add_tables_of_guid(part: NamedTables, recording: RocmRecording) -> None:
         reason = f"{nameless:,} dispatches name a kernel that is not in the database"
         recording.gaps.append(Gap("kernel.name", "unreadable", reason))
     columns = {name + part.suffix: names for name, names in _COLUMNS.items()}
-    for gap in check(part.database, columns, columns):
+    for gap in find_unreadable_columns(part.database, columns, columns):
         quantity, reason = (text.replace(part.suffix, "") for text in (gap.quantity, gap.reason))
         recording.gaps.append(Gap(quantity, gap.state, reason))
 
@@ -251,15 +256,6 @@ def _parse_json_object(text: object) -> dict[str, Any] | None:
 def _find_unread_tables(database: Database, parts: list[NamedTables]) -> Iterator[Gap]:
     for table, label in _LEFT_OUT.items():
         names = [table + part.suffix for part in parts]
-        if count := sum(database.count(name) for name in names if name in database.tables):
+        if count := sum(database.count_rows(name) for name in names if name in database.tables):
             reason = f"perfctl does not read {label}: {count:,} rows of {table}"
             yield Gap(table, "not_available", reason)
-
-
-def _warn_unknown_tables(database: Database, parts: list[NamedTables]) -> tuple[Diagnostic, ...]:
-    known_tables = {"sqlite_sequence", "sqlite_stat1"}
-    known_tables |= {name + part.suffix for part in parts for name in (*_READ, *_LEFT_OUT, *_QUIET)}
-    unknown = sorted(database.tables.keys() - known_tables)
-    return warn_not_understood(
-        {"tables": [name for name in unknown if database.has_row_or_value(name)]}
-    )

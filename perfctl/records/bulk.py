@@ -15,6 +15,8 @@ NO_NAME = "(name not available: NULL in the report)"
 """Name of a kernel whose name is NULL: a record always has one."""
 
 R = TypeVar("R", bound=NamedTuple)
+ColumnChunks = Iterator[Sequence[Sequence[Any]]]
+"""Some rows at a time, as columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class ColumnRecords(Generic[R]):
     """Many records made column by column: iterate over records, or take the columns."""
 
     record: type[R]
-    chunks: Callable[[], Iterator[Sequence[Sequence[Any]]]]
+    chunks: Callable[[], ColumnChunks]
     """Yields some rows at a time, one sequence per field of ``record``; last fields may be left out
     and are None then. Raises ReportError where the report is damaged."""
 
@@ -43,7 +45,7 @@ class NumberedCounters:
     """Many counters of few metrics: iterate over records, or take the columns."""
 
     metrics: Sequence[Metric]
-    chunks: Callable[[], Iterator[Sequence[Sequence[Any]]]]
+    chunks: Callable[[], ColumnChunks]
     """Yields some rows at a time, as columns: launch, index in ``metrics``, value, text."""
 
     def __iter__(self) -> Iterator[Counter]:

@@ -33,4 +33,4 @@ def convert_os_errors(
     try:
         yield
     except OSError as error:
-        raise ReportError(path, tool, f"{reason} ({error.strerror})", remedy) from error
+        raise ReportError(path, tool, f"{reason} ({error.strerror or error})", remedy) from error

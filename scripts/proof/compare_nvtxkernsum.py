@@ -54,10 +54,10 @@ def from_sweep(path: Path) -> list[Row]:
             database, KERNEL, "globalPid", "correlationId", "demangledName", "start", "end"
         )
         duration = ended - began
-        names = dict(database.rows(STRINGS, "id", "value"))
+        names = dict(database.read_rows(STRINGS, "id", "value"))
         nest, numbers = _nest_ranges(database, ranges)
     calls = SpanArrays(thread & nsys_ranges.PROCESS_BITS, thread, start, end)
-    call = LaunchCallIndex(calls.process, correlation).find(process, launched_by)
+    call = LaunchCallIndex(calls.process, correlation).find_call_index(process, launched_by)
     launches = calls.take(call)
     groups: defaultdict[tuple[str, str, int, str], list[tuple[int, int, int]]] = defaultdict(list)
     texts = _names(ranges)
@@ -122,8 +122,8 @@ def _nest_ranges(
 
 def _around(nest: IntervalNest, launches: SpanArrays) -> Iterator[np.ndarray]:
     """Never empty: the first says where there is no range at all."""
-    places = nest.places(launches.thread, launches.start)
-    found = list(nest.around(places, launches.end))
+    places = nest.locate_starts(launches.thread, launches.start)
+    found = list(nest.iterate_outwards(places, launches.end))
     yield from found or [np.full(len(launches.start), NOBODY)]
 
 

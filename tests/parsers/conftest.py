@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.make.files import write
 from tests.make.nsys_rep import END, MAGIC
 
 
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
     """A file that looks like a report; synthetic, no nsys could read it."""
-    path = tmp_path / "my run.nsys-rep"
-    path.write_bytes(MAGIC + b"NSIGHT_SYSTEMS_VERSION 2021.3.2.4-027534f" + bytes(70_000) + END)
-    return path
+    return write(
+        tmp_path / "my run.nsys-rep",
+        MAGIC + b"NSIGHT_SYSTEMS_VERSION 2021.3.2.4-027534f" + bytes(70_000) + END,
+    )
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that takes temporary files."""
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder that takes temporary files; after the test it must be empty again."""
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
+    yield folder
+    gc.collect()
+    assert list(folder.iterdir()) == []
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def test_no_ranges_and_no_calls_are_fine():
         NOBODY
     ]
     assert nothing.find_ranges_around_calls(spans([])).step.tolist() == []
-    assert [part.tolist() for part in nothing.tree()] == [[], []]
+    assert [part.tolist() for part in nothing.parents_and_depths] == [[], []]
 
 
 def test_deep_recursion_and_long_rows_of_siblings_take_no_time():
@@ -141,9 +141,9 @@ def test_deep_recursion_and_long_rows_of_siblings_take_no_time():
     deep = IntervalNest(np.zeros(depth, np.int64), start, 10 * depth - start)
     assert deep.compute_depths()[-1] == depth - 1
     flat = IntervalNest(np.zeros(depth, np.int64), 2 * start, 2 * start + 1)
-    assert (flat.parents() == NOBODY).all()
+    assert (flat.find_parents() == NOBODY).all()
     # Past the end of the innermost 19,000 and inside of the rest: the 1,000th range from outside.
-    at = deep.innermost(np.array([depth - 1]), np.array([10 * depth - 999]))
+    at = deep.find_innermost_around(np.array([depth - 1]), np.array([10 * depth - 999]))
     assert at.tolist() == [999]
 
 
@@ -160,5 +160,5 @@ def test_a_launch_matches_on_process_and_correlation_the_first_of_several(work, 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attribution, "SLICE", piece)
-        found = LaunchCallIndex(*columns(calls)).find(*columns(work))
+        found = LaunchCallIndex(*columns(calls)).find_call_index(*columns(work))
     assert found.tolist() == [calls.index(item) if item in calls else NOBODY for item in work]

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.parsers import ReportError, captures, find_report_paths, reports
+from perfctl.parsers import ReportError, find_graph_capture_traces, find_report_paths, reports
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.report import Diagnostic, Gap, Report
 from tests.make.nsys_sqlite import copied
@@ -48,7 +48,9 @@ def values_of_input(path: Path, scratch: Path) -> Any:
     found = find_report_paths(path) if path.is_dir() else [path]
     if found == [path]:
         return values_of_file(path)
-    not_measured = [one for folder in {one.parent for one in found} for one in captures(folder)]
+    not_measured = [
+        one for folder in {one.parent for one in found} for one in find_graph_capture_traces(folder)
+    ]
     return {one.name: values_of_file(one) for one in found if one not in not_measured}
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-import sqlite3
-from contextlib import closing
+from errno import EACCES
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,8 @@ from perfctl.parsers import (
     sniff,
 )
 from perfctl.parsers.monitors import nvidia_smi
+from tests.make.files import write
+from tests.make.stored import execute
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
 SMI = "utilization.gpu [%], index\n5 %, 0\n"
@@ -27,11 +28,8 @@ NO_REPORT = "it is not a profiler report. 'perfctl ingest --help' lists the form
 
 def database(path: Path, page: int, pages: int = 2) -> bytes:
     """A real SQLite file of that many pages, or a few more."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA page_size = {page}")
-        connection.execute("CREATE TABLE a (b)")
-        connection.execute("INSERT INTO a VALUES (zeroblob(?))", (page * (pages - 2) + 1,))
-        connection.commit()
+    filling = f"INSERT INTO a VALUES (zeroblob({page * (pages - 2) + 1}))"
+    execute(path, f"PRAGMA page_size = {page}", "CREATE TABLE a (b)", filling)
     data = path.read_bytes()
     assert pages * page <= len(data) <= (pages + 3) * page
     return data
@@ -142,8 +140,7 @@ def test_a_kind_is_told_from_the_first_65536_bytes_and_no_further(tmp_path):
 
 @pytest.mark.parametrize("text", [SMI, "utilization.gpu [%], index\n"])
 def test_the_collector_is_as_it_was_after_a_report_whole_or_broken(tmp_path, text):
-    path = tmp_path / "smi.csv"
-    path.write_text(text)
+    path = write(tmp_path / "smi.csv", text)
     for is_on in (True, False):
         (gc.enable if is_on else gc.disable)()
         try:
@@ -186,3 +183,14 @@ def test_every_kind_has_a_name_of_its_own_and_a_module_that_tells_it():
     for values in zip(*((parser.name, parser.module) for parser in PARSERS), strict=True):
         assert len(set(values)) == len(PARSERS)
     assert not [parser.name for parser in PARSERS if parser.sniff(Path("absent"), b"Epoch 1\n")]
+
+
+def test_a_file_that_may_not_be_read_is_refused_whatever_it_is(tmp_path, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(EACCES, "Permission denied")
+
+    path = write(tmp_path / "report", SMI)
+    monkeypatch.setattr(Path, "open", refuse)
+    assert refusal(path) == (
+        "it cannot be read (Permission denied). Check the path and its permissions"
+    )

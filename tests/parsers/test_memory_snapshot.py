@@ -7,7 +7,6 @@ import io
 import json
 import os
 import pickle
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,15 @@ from perfctl.parsers.allocator import AllocatorReading, keep_peak_readings
 from perfctl.parsers.common.plain_pickle import read_plain_pickle
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
+from tests.make.files import read, write
+from tests.make.memory import measure_peak
 
 JSON = Path(__file__).resolve().parents[1] / "data" / "memory_snapshot" / "snapshot.json"
 SNAPSHOT = json.loads(JSON.read_text())
 
 
 def parse(folder: Path, content: object, protocol: int = 4) -> Report:
-    path = folder / "snapshot.pickle"
-    path.write_bytes(pickle.dumps(content, protocol))
-    return parsers.parse(path)
+    return read(folder, pickle.dumps(content, protocol))
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
@@ -87,8 +86,7 @@ def test_plain_data_of_every_kind_comes_out_as_pickle_gives_it(tmp_path):
         "many": {str(number): number for number in range(2000)},
     }
     for protocol in range(6):
-        path = tmp_path / f"{protocol}.pickle"
-        path.write_bytes(pickle.dumps(content, protocol))
+        path = write(tmp_path / f"{protocol}.pickle", pickle.dumps(content, protocol))
         found, steps = read_plain_pickle(path, "torch", "")
         assert found == content == pickle.load(io.BytesIO(path.read_bytes()))
         assert steps > 100
@@ -119,10 +117,8 @@ def test_a_file_cut_anywhere_is_an_error_in_one_line(tmp_path):
     ],
 )
 def test_a_nonsensical_program_never_ends_in_a_traceback(tmp_path, program):
-    path = tmp_path / "odd.pickle"
-    path.write_bytes(program)
     try:
-        read_plain_pickle(path, "torch", "")
+        read_plain_pickle(write(tmp_path / "odd.pickle", program), "torch", "")
     except ReportError as error:
         assert "plain data" in str(error) or "damaged" in str(error)
 
@@ -147,12 +143,13 @@ def test_a_long_curve_is_thinned_and_keeps_its_peaks():
 
 
 def test_a_pickle_that_states_a_text_of_two_gigabytes_takes_no_memory_for_it(tmp_path):
-    path = tmp_path / "s.pickle"
-    path.write_bytes(b"\x80\x04}\x8d" + (2 << 30).to_bytes(8, "little") + b"segments total_size")
-    tracemalloc.start()
-    try:
+    path = write(
+        tmp_path / "s.pickle",
+        b"\x80\x04}\x8d" + (2 << 30).to_bytes(8, "little") + b"segments total_size",
+    )
+
+    def refuse() -> None:
         with pytest.raises(ReportError, match="damaged or truncated"):
             parsers.parse(path)
-        assert tracemalloc.get_traced_memory()[1] < 64 << 20
-    finally:
-        tracemalloc.stop()
+
+    assert measure_peak(refuse)[1] < 64 << 20

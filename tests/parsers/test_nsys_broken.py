@@ -47,16 +47,6 @@ def big_export(path: Path) -> Path:
     return builder.write(path)
 
 
-@pytest.mark.parametrize("kept", [0.02, 0.3, 0.7, 0.999])
-def test_a_file_that_was_cut_off_is_refused_with_what_to_do(kept, tmp_path):
-    whole = big_export(tmp_path / "whole.sqlite").read_bytes()
-    path = tmp_path / "cut.sqlite"
-    path.write_bytes(whole[: int(len(whole) * kept)])
-    with pytest.raises(ReportError, match=r"truncated: .* of .* bytes .*nsys export --type sqlite"):
-        sqlite.parse(path)
-    assert sniff(path) is not None
-
-
 def test_damage_further_in_is_a_report_error_whenever_it_is_met(tmp_path):
     whole = big_export(tmp_path / "whole.sqlite").read_bytes()
     path = tmp_path / "damaged.sqlite"

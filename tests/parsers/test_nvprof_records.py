@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, nvprof, parse, sniff
-from perfctl.records.report import Report
+from perfctl.parsers import ReportError, sniff
+from tests.make.files import read
 
 PROCESS = "==5== Profiling result:\n"
 TRACE_HEAD = "   Start  Duration  Grid Size  Device  Name\n"
@@ -15,16 +15,6 @@ SUM_HEAD = "Time(%)      Time     Calls       Avg       Min       Max  Name\n"
 TYPED_HEAD = "            Type  " + SUM_HEAD
 CSV_SUM = '"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n,%,us,,us,us,us,\n'
 CSV_TRACE = '"Start","Duration","Grid X","Grid Y","Grid Z","Size","Device","Stream","Name"'
-
-
-def read(folder: Path, text: str) -> Report:
-    path = folder / "prof.txt"
-    path.write_text(text)
-    return parse(path)
-
-
-def launch(name: str, duration: str = "2.0us") -> str:
-    return f"1.0us  {duration}  (1 1 1)  T4 (0)  {name}\n"
 
 
 @pytest.mark.parametrize(
@@ -54,15 +44,11 @@ def test_nvprof_is_told_by_its_own_lines_and_headers(tmp_path, line, is_nvprof):
 
 def test_a_table_that_stands_twice_in_one_process_is_refused_with_the_line(tmp_path):
     row = "100.0%  2.0us  2  1.0us  1.0us  1.0us  {}\n"
-    first = PROCESS + SUM_HEAD + row.format("k")
-    trace = PROCESS + TRACE_HEAD + launch("a")
-    for table in (first, trace):
-        with pytest.raises(
-            ReportError, match=r"a table of one process appears twice \(again at line"
-        ):
-            read(tmp_path, table + table)
-        read(tmp_path, table + table.replace("==5==", "==6=="))
-    read(tmp_path, first + PROCESS + SUM_HEAD + row.format("m"))
+    table = PROCESS + SUM_HEAD + row.format("k")
+    with pytest.raises(ReportError, match=r"a table of one process appears twice \(again at line"):
+        read(tmp_path, table * 2)
+    for other in (table.replace("==5==", "==6=="), PROCESS + SUM_HEAD + row.format("m")):
+        read(tmp_path, table + other)
 
 
 @pytest.mark.parametrize(
@@ -88,21 +74,6 @@ def test_a_run_without_a_table_is_refused_with_nvprofs_own_words(tmp_path, text,
 
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "nvprof-synthetic"
-
-
-@pytest.mark.parametrize("name", ["trace.txt", "trace.csv"])
-def test_a_cut_trace_gives_the_first_launches_or_an_error(tmp_path, name):
-    whole = (DATA / name).read_bytes()
-    kernels, copies = list(parse(DATA / name).kernels), list(parse(DATA / name).copies)
-    path = tmp_path / name
-    for size in range(0, len(whole), 3):
-        path.write_bytes(whole[:size])
-        try:
-            report = nvprof.parse(path)
-        except ReportError:
-            continue
-        assert list(report.kernels) == kernels[: len(list(report.kernels))], size
-        assert list(report.copies) == copies[: len(list(report.copies))], size
 
 
 def test_broken_rows_between_good_ones_are_counted_and_left_out(tmp_path):

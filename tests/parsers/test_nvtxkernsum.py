@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,8 @@ from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.make.scripts import load
+
 REAL = (
     "nsys/sqlite/lowertri_la.sqlite",
     "nsys/sqlite/memfusion_report1.sqlite",
@@ -22,16 +22,9 @@ REAL = (
 
 @pytest.fixture(scope="module")
 def comparison() -> ModuleType:
-    """scripts/proof/compare_nvtxkernsum.py, where nsys is installed."""
     if shutil.which("nsys") is None:
         pytest.skip("nsys is not installed")
-    spec = importlib.util.spec_from_file_location(
-        "compare_nvtxkernsum", ROOT / "scripts/proof/compare_nvtxkernsum.py"
-    )
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("proof/compare_nvtxkernsum.py")
 
 
 def same(comparison: ModuleType, path: Path) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.predict.bench import convert_bench_point, keep_fastest_points
-from perfctl.parsers.own.bench import as_json, read_bench_points
+from perfctl.parsers.own.bench import format_bench_file, read_bench_points
 from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.errors import ReportError
 from perfctl.workloads.models.plan import plan_model
@@ -35,7 +35,7 @@ POINT = BenchPoint(
 def test_points_come_back_as_they_were_written(tmp_path):
     bare = replace(POINT, model="mlp", batch=1, forward_ns={}, backward_ns={}, memory_bytes={})
     path = tmp_path / "bench.json"
-    path.write_text(as_json([POINT, bare]))
+    path.write_text(format_bench_file([POINT, bare]))
 
     assert read_bench_points(path) == (POINT, bare)
 
@@ -110,7 +110,7 @@ def test_a_file_of_several_points_is_one_line_a_point_with_machines_and_layers_o
         features={"x": 0.5},
     )
     path = tmp_path / "bench.json"
-    path.write_text(as_json([POINT, later, replace(POINT, model="mlp")]))
+    path.write_text(format_bench_file([POINT, later, replace(POINT, model="mlp")]))
 
     content = json.loads(path.read_text())
     assert content["perfctl_bench"] == 1
@@ -138,7 +138,7 @@ def test_a_file_of_several_points_is_one_line_a_point_with_machines_and_layers_o
     "broken", ['"forward_us":[1.0]', '"machine":7', '"step_ns":[1,2]', '"batch":"many"']
 )
 def test_a_point_that_does_not_fit_its_file_is_refused(tmp_path, broken):
-    text = as_json([replace(POINT, forward_ns={}, backward_ns={})])
+    text = format_bench_file([replace(POINT, forward_ns={}, backward_ns={})])
     text = text.replace('"mlp:depth=2":[]', '"mlp:depth=2":["fc1","fc2"]')
     name = broken.partition(":")[0]
     start = text.index(name, text.index('"points"'))

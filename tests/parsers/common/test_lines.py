@@ -26,6 +26,7 @@ from perfctl.parsers.common.lines import (
 )
 from perfctl.parsers.common.pasted import find_unwrap_steps
 from perfctl.records.report import Report
+from tests.make.files import write
 from tests.make.texts import ONCE
 
 
@@ -122,16 +123,16 @@ def test_lines_with_one_beginning_are_taken_together_and_no_other_is(parts, bloc
         source = LineReader(io.StringIO(text, newline="\n").read, SurroundingLines())
         for line in source:
             found.append(line)
-            found += [f"a,{rest}\n" for rest in source.run("a,")]
-            assert not source.run("a,"), "all that are read are taken"
+            found += [f"a,{rest}\n" for rest in source.take_lines_with_prefix("a,")]
+            assert not source.take_lines_with_prefix("a,"), "all that are read are taken"
     assert "".join(found) == text
 
 
 def test_a_run_ends_at_the_first_line_that_begins_otherwise():
     source = LineReader(io.StringIO("a,1\na,2\na,\nb\na,3\na,4").read, SurroundingLines())
-    assert (next(source), source.run("a,")) == ("a,1\n", ["2", ""])
-    assert (source.run("a,"), next(source)) == ([], "b\n")
-    assert source.run("a,") == ["3"], "the last has no end, and may be cut off"
+    assert (next(source), source.take_lines_with_prefix("a,")) == ("a,1\n", ["2", ""])
+    assert (source.take_lines_with_prefix("a,"), next(source)) == ([], "b\n")
+    assert source.take_lines_with_prefix("a,") == ["3"], "the last has no end, and may be cut off"
     assert list(source) == ["a,4"]
 
 
@@ -184,8 +185,7 @@ def test_a_file_is_opened_in_its_encoding_and_keeps_its_line_ends(tmp_path):
 def test_blocks_of_text_are_those_of_the_file_wherever_a_character_is_parted(
     tmp_path_factory, head, parts, block
 ):
-    path = tmp_path_factory.getbasetemp() / "blocks.txt"
-    path.write_bytes(head + b"".join(parts))
+    path = write(tmp_path_factory.getbasetemp() / "blocks.txt", head + b"".join(parts))
     with open_text(path) as read:
         found = list(iter(lambda: read(block), ""))
         assert read(block) == "", "at the end it stays there"
@@ -277,8 +277,7 @@ def test_json_is_left_as_it_is(text):
 
 def test_a_file_too_long_to_be_read_at_once_is_refused_before_it_is_read(tmp_path, monkeypatch):
     assert text_json.LIMIT == 64 * 1024 * 1024
-    path = tmp_path / "record.json"
-    path.write_text('{"steps": [1, 2, NaN]}'.replace(" ", "", 2))
+    path = write(tmp_path / "record.json", '{"steps": [1, 2, NaN]}'.replace(" ", "", 2))
     monkeypatch.setattr(text_json, "LIMIT", 20)
     assert read_json_file(path, "workload", "Run it again") == {"steps": [1, 2, "NaN"]}, (
         "numbers that are none stay texts"
@@ -307,8 +306,7 @@ def test_what_cannot_be_read_is_named_with_what_to_do(tmp_path, content, reason)
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_json_is_read_in_its_encoding(encoding, tmp_path):
-    path = tmp_path / "record.json"
-    path.write_bytes('{"network": "plain"}'.encode(encoding))
+    path = write(tmp_path / "record.json", '{"network": "plain"}'.encode(encoding))
     assert read_json_file(path, "workload", "Run it again") == {"network": "plain"}
     path.write_bytes(b'{"network": "\xff"}')
     assert read_json_file(path, "workload", "Run it again") == {"network": "\ufffd"}

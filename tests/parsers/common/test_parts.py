@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import parse, reports
+from perfctl.parsers import reports
 from perfctl.parsers.common.doubts import SeveralRunsError
 from perfctl.records.report import Report
+from tests.make.files import read, write
 from tests.make.texts import NVPROF_CHILD
 
 SUMS = (
@@ -45,14 +46,8 @@ def recording(run: int, *tables: str) -> str:
     )
 
 
-def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
-    path = folder / "job.log"
-    path.write_text(text, encoding=encoding, newline="")
-    return path
-
-
-def found(path: Path) -> list[Report]:
-    parts = list(reports(path))
+def found(folder: Path, text: str, encoding: str = "utf-8") -> list[Report]:
+    parts = list(reports(write(folder / "job.log", text, encoding)))
     assert [part.number for part in parts] == list(range(1, len(parts) + 1))
     return [part.report for part in parts if part.report is not None]
 
@@ -64,7 +59,7 @@ def test_each_recording_of_a_job_log_is_a_run_with_its_own_tables(tmp_path, enco
         recording(run, "osrt_sum", *(["cuda_gpu_kern_sum"] if run % 2 else []))
         for run in range(1, runs + 1)
     ]
-    read = found(written(tmp_path, "".join(texts), encoding))
+    read = found(tmp_path, "".join(texts), encoding)
     assert len(read) == runs
     for run, report in enumerate(read, 1):
         expected = {f"osrt_sum_{run}": run} | ({f"cuda_gpu_kern_sum_{run}": run} if run % 2 else {})
@@ -91,9 +86,7 @@ def test_a_table_that_comes_again_begins_a_run_where_nothing_says_that_nsys_reco
         system + f"   100.0  {1000 + run:15}          1  {1000 + run:7}  poll\n\n\n"
         for run in range(4)
     ]
-    read = found(
-        written(tmp_path, "\n".join(["started", rows[0], rows[1], rows[2] + kernels, rows[3]]))
-    )
+    read = found(tmp_path, "\n".join(["started", rows[0], rows[1], rows[2] + kernels, rows[3]]))
     assert [
         [(one.name, one.cpu_ns or one.device_ns) for one in report.operations] for report in read
     ] == [
@@ -110,13 +103,13 @@ def test_runs_under_nvprof_are_runs_and_a_process_with_its_children_is_one(tmp_p
         one + NVPROF_CHILD,
         other + NVPROF_CHILD.replace("==77==", "==78==").replace("3500.0", "3600.0"),
     )
-    read = found(written(tmp_path, first + ">>>\ncommit: 1\n<<<\n" + second))
+    read = found(tmp_path, first + ">>>\ncommit: 1\n<<<\n" + second)
     assert [next(kernel.duration_ns for kernel in report.kernels) for report in read] == [
         3_500_000,
         3_600_000,
     ]
     silent = NVPROF_CHILD.replace("==77==", "==78==")
-    assert len(found(written(tmp_path, one + other + silent + NVPROF_CHILD))) == 1
+    assert len(found(tmp_path, one + other + silent + NVPROF_CHILD)) == 1
 
 
 def test_an_output_that_stands_there_twice_is_one_run_and_one_that_is_broken_is_named(tmp_path):
@@ -124,7 +117,7 @@ def test_an_output_that_stands_there_twice_is_one_run_and_one_that_is_broken_is_
         recording(1, "osrt_sum"),
         "Generating '/tmp/a.qdstrm'\n[3/8] Executing 'osrt_sum' stats report\nERROR: no room\n",
     )
-    parts = list(reports(written(tmp_path, one + recording(2, "osrt_sum") + one + cut)))
+    parts = list(reports(write(tmp_path / "job.log", one + recording(2, "osrt_sum") + one + cut)))
     assert [(part.report is not None, part.twin) for part in parts] == [
         (True, None),
         (True, None),
@@ -141,6 +134,6 @@ def test_an_output_that_stands_there_twice_is_one_run_and_one_that_is_broken_is_
 
 def test_the_error_of_a_joined_file_goes_from_one_process_to_another(tmp_path):
     with pytest.raises(SeveralRunsError) as refused:
-        parse(written(tmp_path, recording(1, "osrt_sum") + recording(2, "osrt_sum")))
+        read(tmp_path, recording(1, "osrt_sum") + recording(2, "osrt_sum"))
     copied = pickle.loads(pickle.dumps(refused.value))
     assert (copied.starts, str(copied)) == (refused.value.starts, str(refused.value))

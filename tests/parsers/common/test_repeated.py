@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, parse
-from perfctl.parsers.common.doubts import SOURCE, SeveralRunsError, joined, repeated
+from perfctl.parsers import ReportError
+from perfctl.parsers.common.doubts import (
+    SOURCE,
+    SeveralRunsError,
+    make_repeated_part_error,
+    warn_joined_parts,
+)
 from perfctl.records.report import Diagnostic
+from tests.make.files import read
 from tests.make.texts import (
     CONSOLE,
     NVPROF_CHILD,
@@ -17,13 +23,6 @@ from tests.make.texts import (
     ROWS,
     TRACE,
 )
-
-
-def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
-    path = folder / "report.txt"
-    path.write_text(text, encoding=encoding, newline="")
-    return path
-
 
 BY_ITSELF = ("DLProf", "nsys stats JSON")
 """No program prints into these files."""
@@ -40,16 +39,16 @@ def test_a_report_twice_in_a_file_is_refused_and_both_parts_of_the_split_are_rea
     tmp_path, form, before
 ):
     text = ONCE[form]
-    parse(written(tmp_path, before + text))
+    read(tmp_path, before + text)
     with pytest.raises(
         SeveralRunsError, match=r"(?:twice|it holds 2 runs).*at line \d+"
     ) as refused:
-        parse(written(tmp_path, before + text + text))
+        read(tmp_path, before + text + text)
     (line,) = refused.value.starts
     assert (before + text).count("\n") < line <= (before + text + text).count("\n")
     lines = (before + text + text).splitlines(keepends=True)
     for part in (lines[: line - 1], lines[line - 1 :]):
-        parse(written(tmp_path, "".join(part)))
+        read(tmp_path, "".join(part))
 
 
 def test_reports_of_other_names_and_calls_of_other_interfaces_are_no_repetition(tmp_path):
@@ -60,15 +59,15 @@ def test_reports_of_other_names_and_calls_of_other_interfaces_are_no_repetition(
         calls + f"100.0,300,2,150.0,150.0,100,200,70.7,{name}\n\n"
         for name in ("cudaFree", "ioctl", "MPI_Send")
     ]
-    found = parse(written(tmp_path, ONCE["nsys stats CSV"] + TRACE + "".join(other)))
+    found = read(tmp_path, ONCE["nsys stats CSV"] + TRACE + "".join(other))
     assert [one.name for one in found.operations] == ["gemm", "cudaFree", "ioctl", "MPI_Send"]
     with pytest.raises(ReportError, match=r"osrt_sum appears twice \(again at line 7"):
-        parse(written(tmp_path, other[1] + other[2] + other[1]))
+        read(tmp_path, other[1] + other[2] + other[1])
 
 
 def test_objects_of_one_array_with_other_keys_are_no_repetition(tmp_path):
     rows = [*ROWS, {**ROWS[0], "Name": "relu", "Med (ns)": 1.0}]
-    assert [one.name for one in parse(written(tmp_path, json.dumps(rows) + "\n")).operations] == [
+    assert [one.name for one in read(tmp_path, json.dumps(rows) + "\n").operations] == [
         "gemm",
         "relu",
     ]
@@ -82,7 +81,7 @@ def test_objects_of_one_array_with_other_keys_are_no_repetition(tmp_path):
     ],
 )
 def test_what_other_processes_printed_is_one_run_and_a_warning_says_so(tmp_path, text, other, line):
-    once, both = parse(written(tmp_path, text)), parse(written(tmp_path, text + other))
+    once, both = read(tmp_path, text), read(tmp_path, text + other)
     (said,) = [said.text for said in both.diagnostics if said.source == SOURCE]
     assert f"begin at line {line or ''}" in said
     assert said.endswith("If they are separate runs, split the file there")
@@ -90,7 +89,7 @@ def test_what_other_processes_printed_is_one_run_and_a_warning_says_so(tmp_path,
 
 
 def test_the_place_to_split_at_is_told_in_the_commands_that_do_it():
-    error = repeated(Path("r.csv"), "nsys", "the table", 40)
+    error = make_repeated_part_error(Path("r.csv"), "nsys", "the table", 40)
     assert (
         error.reason
         == "the table appears twice (again at line 40); both together would double the totals"
@@ -111,5 +110,5 @@ def test_five_places_where_parts_begin_are_shown(lines, shown):
         f"tables begin at line {shown} and were read as one run. If they are separate runs, split "
         "the file there"
     )
-    assert joined("tables", lines) == (Diagnostic("warning", SOURCE, text),)
-    assert joined("tables", []) == ()
+    assert warn_joined_parts("tables", lines) == (Diagnostic("warning", SOURCE, text),)
+    assert warn_joined_parts("tables", []) == ()

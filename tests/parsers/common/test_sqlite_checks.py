@@ -3,7 +3,6 @@ databases say nothing."""
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -11,8 +10,9 @@ import pytest
 
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common import sqlite
-from perfctl.parsers.common.sqlite import check
+from perfctl.parsers.common.sqlite import find_unreadable_columns
 from tests.make.nsys_sqlite import NsysBuilder, training_step
+from tests.make.stored import execute, rows
 
 SCHEMA = (
     "CREATE TABLE parent (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL)",
@@ -22,8 +22,9 @@ SCHEMA = (
     ),
     "INSERT INTO parent (name) VALUES ('a'), ('b'), ('c')",
     (
-        "INSERT INTO child (parent_id, share, size) SELECT 1 + value % 3, value / 7.0, value FROM "
-        "generated"
+        "WITH RECURSIVE generated (value) AS (SELECT 0 UNION ALL SELECT value + 1 FROM generated "
+        "WHERE value < 39) INSERT INTO child (parent_id, share, size) SELECT 1 + value % 3, "
+        "value / 7.0, value FROM generated"
     ),
 )
 
@@ -31,15 +32,14 @@ SCHEMA = (
 def said(path: Path, *statements: str) -> list[str]:
     """Reasons of the gaps after the statements; 40 rows of ``child`` and 3 of ``parent`` are
     there before."""
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("CREATE TEMP TABLE generated (value)")
-        db.executemany("INSERT INTO generated VALUES (?)", [(value,) for value in range(40)])
-        for statement in (*SCHEMA, *statements):
-            db.execute(statement)
+    execute(path, *SCHEMA, *statements)
     with closing(sqlite.connect_read_only(path)) as connection:
         always = {"child": ("size", "share"), "parent": ("name",)}
         return [
-            gap.reason for gap in check(sqlite.Database(connection), ("child", "parent"), always)
+            gap.reason
+            for gap in find_unreadable_columns(
+                sqlite.Database(connection), ("child", "parent"), always
+            )
         ]
 
 
@@ -85,14 +85,8 @@ def test_pages_that_do_not_fit_together_refuse_the_file(tmp_path):
     path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
     data = bytearray(path.read_bytes())
     size = int.from_bytes(data[16:18], "big")
-    with closing(sqlite3.connect(path)) as db:
-        roots = [
-            row[0]
-            for row in db.execute(
-                "SELECT rootpage FROM sqlite_master WHERE name IN ('StringIds', 'NVTX_EVENTS')"
-            )
-        ]
-    one, two = ((root - 1) * size for root in roots)
+    roots = "SELECT rootpage FROM sqlite_master WHERE name IN ('StringIds', 'NVTX_EVENTS')"
+    one, two = ((root - 1) * size for (root,) in rows(path, roots))
     page = data[one : one + size]
     data[one : one + size] = data[two : two + size]
     data[two : two + size] = bytes([page[0] ^ 8]) + page[1:]

@@ -17,6 +17,7 @@ from perfctl.parsers.common.tables import (
     text_or_none,
 )
 from perfctl.records.errors import ReportError
+from tests.make.files import write
 
 COLUMNS = (
     FieldColumn("Start", "ns", "start"),
@@ -82,7 +83,7 @@ def test_a_column_that_a_database_lacks_is_null():
         assert list(tables.query_fields(COLUMNS, "SELECT * FROM {t}")) == [
             {"start": 5, "stream": None, "name": "mul", "bytes": None}
         ]
-        assert (tables.count("t"), tables.read("u")) == (1, [])
+        assert (tables.count_rows("t"), tables.read_table("u")) == (1, [])
 
 
 @pytest.mark.parametrize(
@@ -93,16 +94,14 @@ def test_a_column_that_a_database_lacks_is_null():
     ],
 )
 def test_what_is_no_csv_is_refused_with_its_line(tmp_path, text, reason):
-    path = tmp_path / "a.csv"
-    path.write_text(text)
     with pytest.raises(ReportError, match=reason):
-        list(iterate_csv_rows(path, "tool", "Copy it again"))
+        list(iterate_csv_rows(write(tmp_path / "a.csv", text), "tool", "Copy it again"))
 
 
 def test_rows_come_with_their_lines_and_blank_ones_are_left_out(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text('a,b\n\n,\n"1\n2",3\n')
-    assert list(iterate_csv_rows(path, "tool", "")) == [(1, ["a", "b"]), (5, ["1\n2", "3"])]
+    assert list(
+        iterate_csv_rows(write(tmp_path / "a.csv", 'a,b\n\n,\n"1\n2",3\n'), "tool", "")
+    ) == [(1, ["a", "b"]), (5, ["1\n2", "3"])]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from perfctl.parsers.common.numbers import (
     parse_number_fast,
     parse_unit,
     scale_printed_number,
-    to_base,
+    to_int_or_float,
 )
 
 POINT, COMMA, UNDECIDED = DecimalStyle.POINT, DecimalStyle.COMMA, DecimalStyle.UNDECIDED
@@ -169,7 +169,7 @@ def test_what_is_written_in_a_style_is_read_back_in_it(digits, decimals):
     tail = f".{fraction:0{decimals}d}" if decimals else ""
     english = f"{sign}{whole:,}{tail}"
     german = english.translate(str.maketrans(",.", ".,"))
-    expected = to_base(Decimal(digits).scaleb(-decimals))
+    expected = to_int_or_float(Decimal(digits).scaleb(-decimals))
     assert parse_number_fast(english, POINT) == parse_number_fast(german, COMMA) == expected
 
 

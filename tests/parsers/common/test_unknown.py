@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
-from perfctl.parsers import ReportError, parse
+from perfctl.parsers import ReportError
 from perfctl.parsers.common.doubts import (
     SOURCE,
     list_unknown_names,
@@ -19,6 +19,7 @@ from perfctl.parsers.common.doubts import (
     warn_not_understood,
 )
 from perfctl.records.report import Report
+from tests.make.files import read
 from tests.make.texts import SUMS
 from tests.sample import sample
 
@@ -43,12 +44,6 @@ def warning(report: Report) -> str:
 
 def read_data(name: str) -> str:
     return (DATA / name).read_text()
-
-
-def written(folder: Path, name: str, text: str) -> Report:
-    path = folder / name
-    path.write_text(text)
-    return parse(path)
 
 
 def test_eight_names_are_shown_and_long_ones_end_in_dots():
@@ -122,7 +117,7 @@ STRANGE = {name: (text, named) for name, text, named in make_strange()}
 @pytest.mark.parametrize("name", STRANGE)
 def test_what_no_list_has_is_named_and_the_rest_is_read(tmp_path, name):
     text, named = STRANGE[name]
-    report = written(tmp_path, name, text)
+    report = read(tmp_path, text, name)
     assert warning(report).endswith(named)
     rows = (report.kernels, report.operations, report.summaries, report.samples, report.steps)
     assert any(list(part) for part in rows)
@@ -164,54 +159,38 @@ def test_nothing_in_reports_that_are_understood_is_called_unknown(folder, reques
     assert wrong == {}
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (
-            gzip.compress(b"ID,Process ID\n", mtime=0),
-            "it is a gzip-compressed report",
-        ),
-        ("one,two\n1,2\n".encode("utf-16"), "it is UTF-16 text"),
-        (b"one,two\n1,2\n", r"it is not a profiler report\. 'perfctl ingest --help' lists"),
-        (gzip.compress(b'{"ids": [1]}', mtime=0), "it is not a profiler report"),
-        (
-            gzip.compress(b"SQLite format 3\0", mtime=0),
-            "it is not a profiler report",
-        ),
-        (gzip.compress(b"{}", mtime=0)[:12], r"truncated in its first bytes .*\. Copy"),
-        (
-            gzip.compress(b"{}", mtime=0)[:10] + b"\xff" * 40,
-            r"damaged or .* in its first bytes \(Error",
-        ),
-        (b"\x28\xb5\x2f\xfd" + bytes(range(200)), "compressed with zstd, .*zstd -d"),
-        (b"<!DOCTYPE html><html>", "a web page"),
-        (bytes(5000), "it begins with zeros"),
-    ],
-)
-def test_what_is_no_report_is_refused_with_what_stands_in_the_way(tmp_path, data, said):
-    path = tmp_path / "file.csv"
-    path.write_bytes(data)
-    with pytest.raises(ReportError, match=said):
-        parse(path)
-
-
 XPLANE = b"\n\x9a\x01\x08\x01\x12\x09/host:CPU\x1a\x40"
+GZIPPED = gzip.compress(b"{}", mtime=0)
+NOT_READ = "XPlane file of JAX or TensorFlow"
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "reason"),
+    ("name", "data", "said"),
     [
-        ("host.xplane.pb", b"\n\x02\x08\x01", "XPlane file of JAX or TensorFlow.*trace_viewer"),
-        ("host.pb", XPLANE, "XPlane file of JAX or TensorFlow"),
-        ("host.xplane.riegeli", b"\x83\xaf", "XPlane file of JAX or TensorFlow"),
+        *(
+            ("file.csv", data, said)
+            for data, said in (
+                (gzip.compress(b"ID,Process ID\n"), "it is a gzip-compressed report"),
+                ("one,two\n1,2\n".encode("utf-16"), "it is UTF-16 text"),
+                (b"one,two\n1,2\n", r"it is not a profiler report\. 'perfctl ingest --help' lists"),
+                (gzip.compress(b'{"ids": [1]}'), "it is not a profiler report"),
+                (gzip.compress(b"SQLite format 3\0"), "it is not a profiler report"),
+                (GZIPPED[:12], r"truncated in its first bytes .*\. Copy"),
+                (GZIPPED[:10] + b"\xff" * 40, r"damaged or .* in its first bytes \(Error"),
+                (b"\x28\xb5\x2f\xfd" + bytes(range(200)), "compressed with zstd, .*zstd -d"),
+                (b"<!DOCTYPE html><html>", "a web page"),
+                (bytes(5000), "it begins with zeros"),
+            )
+        ),
+        ("host.xplane.pb", b"\n\x02\x08\x01", f"{NOT_READ}.*trace_viewer"),
+        ("host.pb", XPLANE, NOT_READ),
+        ("host.xplane.riegeli", b"\x83\xaf", NOT_READ),
         ("1_results.pftrace", b"\n\x10\x08\x01", "Perfetto trace.*rocprofv3 --output-format rocpd"),
         ("cuda.nsys-analysis", b'{"RecipeName": "x"}', "result of nsys recipe.*reports themselves"),
         ("all_stats.csv", b"Text,Count,Mean,Std,Min\n", "table of nsys recipe"),
         ("StringIds.arrow", b"ARROW1\0\0", "one table in the Parquet or Arrow format"),
     ],
 )
-def test_exports_that_are_not_read_are_named(tmp_path, name, data, reason):
-    path = tmp_path / name
-    path.write_bytes(data)
-    with pytest.raises(ReportError, match=reason):
-        parse(path)
+def test_what_is_no_report_is_refused_with_what_it_is(tmp_path, name, data, said):
+    with pytest.raises(ReportError, match=said):
+        read(tmp_path, data, name)

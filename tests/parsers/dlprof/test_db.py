@@ -20,17 +20,6 @@ def both(reports: Path) -> tuple[Report, Report]:
     return parse(folder / "no_relu"), parse(folder / "no_relu_dlprof_dldb.sqlite")
 
 
-@pytest.mark.parametrize("kept", [0.1, 0.5, 0.9])
-def test_a_cut_database_is_refused_in_one_line(tmp_path, kept):
-    whole = made(tmp_path / "d.sqlite").read_bytes()
-    path = tmp_path / "cut.sqlite"
-    path.write_bytes(whole[: int(len(whole) * kept)])
-    with pytest.raises(ReportError) as caught:
-        parse(path)
-    assert "\n" not in str(caught.value)
-    assert "nsys" not in str(caught.value)
-
-
 def test_a_schema_that_is_no_text_is_refused(tmp_path):
     path = made(tmp_path / "d.sqlite")
     path.write_bytes(

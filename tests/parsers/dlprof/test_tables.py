@@ -18,6 +18,7 @@ from perfctl.parsers.dlprof.csv import (
 )
 from perfctl.parsers.dlprof.records import SummaryBlock, make_tables_report, normalize_column_name
 from perfctl.records.report import Gap, Report, Summary
+from tests.make.files import write
 
 OPS = "Op Type Summary Report\nOp Type,# Ops,# Calls,Total GPU Time (ns)\n"
 SUMMARY = "System Config\nGPU Count,1\n\nSummary Report\nWall Clock Time (ns),5\n"
@@ -43,9 +44,7 @@ def gaps_of(report: Report) -> list[Gap]:
 
 
 def put(folder: Path, text: str, name: str = "a.csv") -> Path:
-    path = folder / name
-    path.write_text(text, newline="")
-    return path
+    return write(folder / name, text)
 
 
 def test_columns_are_spelt_in_small_letters_without_points():

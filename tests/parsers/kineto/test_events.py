@@ -14,6 +14,7 @@ from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.parsers.kineto import xla
 from perfctl.parsers.kineto.stream import parse_int64, parse_microseconds_as_ns
 from perfctl.records.report import Kernel, Report
+from tests.make.files import write
 from tests.make.kineto import (
     collect,
     event,
@@ -63,9 +64,12 @@ FIELD = st.fixed_dictionaries(
 def test_whatever_stands_in_the_fields_every_kernel_is_kept_and_ranges_are_numbered(
     tmp_path_factory, events
 ):
-    path = tmp_path_factory.mktemp("any") / "trace.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    found = kineto_trace.parse(path)
+    found = kineto_trace.parse(
+        write(
+            tmp_path_factory.mktemp("any") / "trace.json",
+            json.dumps({"schemaVersion": 1, "traceEvents": events}),
+        )
+    )
     repeated = sum(
         int(entry.text.split()[0]) for entry in found.diagnostics if "twice" in entry.text
     )
@@ -95,10 +99,13 @@ def test_a_trace_is_recognised_by_content(head, is_one):
 
 
 def test_a_chrome_trace_of_another_program_is_refused(tmp_path):
-    path = tmp_path / "other.json"
-    path.write_text('{"traceEvents": [{"ph": "X", "cat": "v8", "ts": 1, "dur": 1}]}')
     with pytest.raises(ReportError, match=r"without torch\.profiler events"):
-        kineto_trace.parse(path)
+        kineto_trace.parse(
+            write(
+                tmp_path / "other.json",
+                '{"traceEvents": [{"ph": "X", "cat": "v8", "ts": 1, "dur": 1}]}',
+            )
+        )
 
 
 # What one pass over the events of a trace leaves: spans, calls, device work, memory, and what

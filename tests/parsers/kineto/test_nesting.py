@@ -13,7 +13,8 @@ from perfctl.parsers.kineto.nesting import NOWHERE, SpanContext, SpanNesting
 def step_and_phase(
     nesting: SpanNesting, context: SpanContext, place: ThreadTime
 ) -> tuple[int | None, str | None]:
-    return nesting.find_step_at(context, place), nesting.find_phase_at(context, place)
+    step, phase = (nesting.find_value_at(mark, context, place) for mark in ("step", "phase"))
+    return step, phase
 
 
 def span(
@@ -44,7 +45,7 @@ def test_a_span_without_an_end_or_without_length_encloses_nothing():
         span(20, 21),
     )
     assert found.parents == [-1, 2, 0, 4, 0]
-    assert [found.find(0, at) for at in (9, 10, 20)] == [0, 2, 4]
+    assert [found.find_innermost_span(0, at) for at in (9, 10, 20)] == [0, 2, 4]
 
 
 @pytest.mark.parametrize(

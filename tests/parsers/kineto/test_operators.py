@@ -82,39 +82,40 @@ def test_arguments_that_do_not_fit_are_a_gap_and_never_a_number(tmp_path, dims):
 
 
 B, M, COLUMNS, DEPTH = 3, 48, 40, 24
+WORK = 2 * M * COLUMNS * DEPTH
 
 
 @pytest.mark.parametrize(
     ("name", "shapes", "work"),
     [
         ("mm", [(6, 6), (6, 6), (6, 6), (6, 6)], 2 * 6**3),  # two pairs, one product
-        ("mm", [(M, DEPTH), (DEPTH, COLUMNS), (M, COLUMNS)], 2 * M * COLUMNS * DEPTH),
+        ("mm", [(M, DEPTH), (DEPTH, COLUMNS), (M, COLUMNS)], WORK),
         (
             "mm",
             [(M, DEPTH), (COLUMNS, DEPTH), (M, COLUMNS)],
-            2 * M * COLUMNS * DEPTH,
+            WORK,
         ),  # a weight as it lies in memory
         (
             "addmm_gelu",
             [(COLUMNS,), (M, DEPTH), (COLUMNS, DEPTH), (M, COLUMNS)],
-            2 * M * COLUMNS * DEPTH,
+            WORK,
         ),  # the bias comes first
         # a residual behind them
         (
             "add_addmm",
             [(COLUMNS,), (M, DEPTH), (COLUMNS, DEPTH), (M, COLUMNS), (M, COLUMNS)],
-            2 * M * COLUMNS * DEPTH,
+            WORK,
         ),
         # rows in two dimensions
         (
             "addmm",
             [(COLUMNS,), (4, M // 4, DEPTH), (COLUMNS, DEPTH), (4, M // 4, COLUMNS)],
-            2 * M * COLUMNS * DEPTH,
+            WORK,
         ),
         (
             "t_mm",
             [(M, 2, DEPTH // 2), (DEPTH, COLUMNS), (M, COLUMNS)],
-            2 * M * COLUMNS * DEPTH,
+            WORK,
         ),  # heads and their width
         (
             "bmm",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perfctl import parsers
-from perfctl.records.report import Report
 from tests.sample import sample
 
 TRACES = (
@@ -34,12 +33,6 @@ MODULE = "nn.Module: "
 KERNELS = ("kernel", "Kernel")
 COPIES = ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset")
 Event = dict[str, Any]
-
-
-@cache
-def parse(path: Path) -> Report:
-    """Each trace is read once for all tests."""
-    return parsers.parse(path)
 
 
 @lru_cache(maxsize=1)
@@ -65,15 +58,10 @@ def ns(microseconds: float) -> int:
     return round(microseconds * 1000)
 
 
-@pytest.fixture(params=sample(TRACES, 2), scope="module")
-def trace(request: pytest.FixtureRequest, reports: Path) -> Path:
-    return reports / "kineto" / str(request.param)
-
-
 @pytest.mark.parametrize("name", sample((*TRACES, *SERVERS), 4))
 def test_every_kernel_copy_range_and_device_of_the_trace_is_there(name, reports):
     path = reports / "kineto" / name
-    found, events = parse(path), events_of(path)
+    found, events = parsers.parse(path), events_of(path)
     kernels, copies = events_of(path, *KERNELS), events_of(path, *COPIES)
     ranges = [event for event in events if event.get("ph") == "X" and is_range(event)]
     assert [(k.name, k.duration_ns, k.grid_x, k.registers) for k in found.kernels] == [

@@ -6,7 +6,6 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ from perfctl.parsers import ReportError
 from perfctl.parsers.common.json import decode_head
 from perfctl.parsers.kineto import stream as kineto_stream
 from perfctl.parsers.kineto.stream import TraceStream
+from tests.make.files import write
+from tests.make.memory import measure_peak
 
 LAYOUTS = {
     "one line": {},
@@ -33,16 +34,11 @@ def read(path: Path) -> tuple[list[Any], dict[str, Any]]:
     stream = TraceStream(path)
     events = [
         (event.name, msgspec.json.decode(event.args))
-        for block in stream.blocks()
+        for block in stream.iterate_event_blocks()
         for event in block
     ]
     others = {key: value for key, value in stream.metadata.items() if key != "traceEvents"}
     return events, others
-
-
-def put(path: Path, text: str | bytes) -> Path:
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return path
 
 
 def event(number: int, **args: object) -> dict[str, Any]:
@@ -83,7 +79,7 @@ def test_every_event_and_member_comes_out_wherever_the_blocks_are_cut(
     whole = {**others, "traceEvents": events} if events_last else {"traceEvents": events, **others}
     text = json.dumps(whole, ensure_ascii=False, **LAYOUTS[layout])  # type: ignore[arg-type]
     path = tmp_path_factory.mktemp("json") / "x.json"
-    put(path, text.encode("utf-8", "surrogatepass"))
+    write(path, text.encode("utf-8", "surrogatepass"))
     with pytest.MonkeyPatch.context() as patch:
         cut_small(patch, chunk)
         assert read(path) == (wanted(events), others)
@@ -92,7 +88,9 @@ def test_every_event_and_member_comes_out_wherever_the_blocks_are_cut(
 def test_times_keep_their_nanoseconds_where_floats_do_not(tmp_path):
     times = ("4348661288164.763", "1623143089861123.457", "5", "-0.5", "1e3", "1e999")
     events = ", ".join(f'{{"ts": {time}}}' for time in times)
-    (block,) = TraceStream(put(tmp_path / "x.json", f'{{"traceEvents": [{events}]}}')).blocks()
+    (block,) = TraceStream(
+        write(tmp_path / "x.json", f'{{"traceEvents": [{events}]}}')
+    ).iterate_event_blocks()
     assert [kineto_stream.parse_microseconds_as_ns(event.ts) for event in block] == [
         4348661288164763,
         1623143089861123457,
@@ -107,20 +105,22 @@ def test_times_keep_their_nanoseconds_where_floats_do_not(tmp_path):
 def test_a_trace_in_another_encoding_is_read(encoding, tmp_path):
     events = [event(number) for number in range(3)]
     text = json.dumps({"traceEvents": events}, ensure_ascii=False)
-    assert read(put(tmp_path / "x.json", text.encode(encoding)))[0] == wanted(events)
+    assert read(write(tmp_path / "x.json", text.encode(encoding)))[0] == wanted(events)
 
 
 def test_a_large_file_needs_little_memory(tmp_path, monkeypatch):
     cut_small(monkeypatch, 1 << 16)
     text = json.dumps({"traceEvents": [event(number) for number in range(15_000)]})
-    path = put(tmp_path / "x.json", text)
-    tracemalloc.start()
-    count = 0
-    for block in TraceStream(path).blocks():
-        count += len(block)
-        block.clear()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    path = write(tmp_path / "x.json", text)
+
+    def count_events() -> int:
+        count = 0
+        for block in TraceStream(path).iterate_event_blocks():
+            count += len(block)
+            block.clear()
+        return count
+
+    count, peak = measure_peak(count_events)
     assert count == 15_000
     assert peak < len(text) / 2
 
@@ -131,7 +131,7 @@ def test_a_file_cut_anywhere_is_reported_as_cut_with_its_byte(tmp_path):
     )
     for size in range(1, len(whole)):
         with pytest.raises(ReportError, match="truncated") as error:
-            read(put(tmp_path / "x.json", whole[:size]))
+            read(write(tmp_path / "x.json", whole[:size]))
         assert f"at byte {size} " in error.value.reason
         assert "stopped while it wrote" in error.value.remedy
 
@@ -153,7 +153,7 @@ PACKED = gzip.compress(b'{"traceEvents": [{}, {}]}')
 )
 def test_a_cut_or_damaged_gzip_is_refused_as_that(packed, reason, tmp_path):
     with pytest.raises(ReportError, match=reason):
-        read(put(tmp_path / "x.json.gz", packed))
+        read(write(tmp_path / "x.json.gz", packed))
 
 
 def test_gzip_members_and_the_zeros_between_and_behind_them_may_be_cut_anywhere(
@@ -163,7 +163,7 @@ def test_gzip_members_and_the_zeros_between_and_behind_them_may_be_cut_anywhere(
     events = [event(number) for number in range(8)]
     text = json.dumps({"traceEvents": events}).encode()
     first, second = gzip.compress(text[:300]), gzip.compress(text[300:])
-    path = put(tmp_path / "x.json.gz", first + b"\0" * 10 + second + b"\0" * 40)
+    path = write(tmp_path / "x.json.gz", first + b"\0" * 10 + second + b"\0" * 40)
     whole = len(first) + 10 + len(second)
     for chunk in (
         2,
@@ -194,18 +194,18 @@ def test_a_gzip_bomb_is_refused_with_its_expansion(tmp_path, monkeypatch):
     first_over = (200 * len(bomb) // chunk + 1) * chunk >> 20
     told = rf"more than 200 times its size \({first_over} MiB from {len(bomb) >> 10} KiB so far\)"
     with pytest.raises(ReportError, match=told):
-        read(put(tmp_path / "x.json.gz", bomb))
+        read(write(tmp_path / "x.json.gz", bomb))
 
 
 def test_what_is_large_or_shrinks_much_but_not_both_is_no_bomb(tmp_path, monkeypatch):
     text = json.dumps({"traceEvents": [{"name": "x" * 400_000}]})
-    even = put(tmp_path / "even.json.gz", gzip.compress(text.encode()))
+    even = write(tmp_path / "even.json.gz", gzip.compress(text.encode()))
     assert even.stat().st_size < 400_000 / 200
     assert read(even)[0] == [("x" * 400_000, {})]
     monkeypatch.setattr(kineto_stream, "MIN_BOMB_BYTES", 10)
     block = random.Random(0).randbytes(2000).hex()
     text = json.dumps({"traceEvents": [{"name": block}]})
-    uneven = put(tmp_path / "uneven.json.gz", gzip.compress(text.encode()))
+    uneven = write(tmp_path / "uneven.json.gz", gzip.compress(text.encode()))
     assert read(uneven)[0] == [(block, {})]
 
 
@@ -217,7 +217,7 @@ def test_the_byte_of_a_fault_is_told_wherever_the_blocks_are_cut(chunk, tmp_path
     with pytest.raises(
         ReportError, match=f"broken JSON at byte {byte}: expected ',' or '}}'"
     ) as error:
-        read(put(tmp_path / "x.json", text))
+        read(write(tmp_path / "x.json", text))
     assert "lose a bracket" in error.value.remedy
 
 
@@ -240,13 +240,13 @@ def test_the_byte_of_a_fault_is_told_wherever_the_blocks_are_cut(chunk, tmp_path
 )
 def test_what_is_no_json_object_with_one_array_of_events_is_broken(tmp_path, text):
     with pytest.raises(ReportError, match="broken JSON"):
-        read(put(tmp_path / "x.json", text))
+        read(write(tmp_path / "x.json", text))
 
 
 def test_an_event_without_end_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(kineto_stream, "MAX_VALUE_BYTES", 1 << 20)
     with pytest.raises(ReportError, match="broken JSON"):
-        read(put(tmp_path / "x.json", '{"traceEvents": ["' + "x" * (20 << 20) + '"]}'))
+        read(write(tmp_path / "x.json", '{"traceEvents": ["' + "x" * (20 << 20) + '"]}'))
 
 
 def test_what_old_traces_need_is_put_right_wherever_the_blocks_are_cut(tmp_path, monkeypatch):
@@ -257,7 +257,7 @@ def test_what_old_traces_need_is_put_right_wherever_the_blocks_are_cut(tmp_path,
         rf'{{"a": inf, "far": "{far}", "file": "C:\Users\x", "b": -nan, "text": "\u00e9\\ \"inf\" '
         rf'{far}", "c": [inf, 1]}}'
     )
-    path = put(
+    path = write(
         tmp_path / "x.json",
         f'{{"traceEvents": [{{"args": {args}}}, {{"name": "a\x01b\\c"}}], "end": nan}}',
     )
@@ -272,7 +272,7 @@ def test_what_old_traces_need_is_put_right_wherever_the_blocks_are_cut(tmp_path,
     for chunk in range(1, len(args) + 40, 3):
         cut_small(monkeypatch, chunk)
         stream = TraceStream(path)
-        events = [item for block in stream.blocks() for item in block]
+        events = [item for block in stream.iterate_event_blocks() for item in block]
         assert msgspec.json.decode(events[0].args) == right, chunk
         assert (events[1].name, stream.metadata["end"]) == ("a\x01b\\c", None)
         assert stream.repaired
@@ -280,11 +280,13 @@ def test_what_old_traces_need_is_put_right_wherever_the_blocks_are_cut(tmp_path,
 
 def test_a_file_that_needs_nothing_is_not_called_repaired(tmp_path):
     text = r'{"traceEvents": [{"name": "inf, nan \\ \u00e9"}]}'
-    stream = TraceStream(put(tmp_path / "x.json", text))
-    assert [event.name for block in stream.blocks() for event in block] == ["inf, nan \\ \u00e9"]
+    stream = TraceStream(write(tmp_path / "x.json", text))
+    assert [event.name for block in stream.iterate_event_blocks() for event in block] == [
+        "inf, nan \\ \u00e9"
+    ]
     assert not stream.repaired
 
 
 def test_bytes_that_are_no_utf8_become_replacement_marks(tmp_path):
-    path = put(tmp_path / "x.json", b'{"traceEvents": [{"name": "k\xff"}, {}]}')
+    path = write(tmp_path / "x.json", b'{"traceEvents": [{"name": "k\xff"}, {}]}')
     assert read(path)[0] == [("k\ufffd", {}), (None, {})]

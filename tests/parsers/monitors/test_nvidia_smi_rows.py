@@ -9,7 +9,7 @@ import pytest
 
 from perfctl.parsers import ReportError
 from perfctl.parsers.monitors import nvidia_smi
-from perfctl.parsers.monitors.nvidia_smi import has_table_title
+from perfctl.parsers.monitors.nvidia_smi import has_list_header, has_table_title
 from perfctl.parsers.monitors.nvidia_smi_query import (
     infer_layout_without_header,
     is_csv_row,
@@ -17,7 +17,7 @@ from perfctl.parsers.monitors.nvidia_smi_query import (
     warn_unknown_units,
 )
 from perfctl.records.report import Report
-from tests.make.monitors import read
+from tests.make.files import read, write
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,9 @@ def test_a_line_of_more_than_4096_characters_is_no_row(tmp_path):
 
 
 def test_a_file_without_anything_of_nvidia_smi_is_refused(tmp_path):
-    path = tmp_path / "smi.csv"
-    path.write_text("Epoch 1\n")
+    path = write(tmp_path / "smi.csv", "Epoch 1\n")
     with pytest.raises(ReportError, match="it contains no output of nvidia-smi"):
         nvidia_smi.parse(path)
-    with pytest.raises(ReportError, match="it cannot be read"):
-        nvidia_smi.parse(tmp_path / "absent.csv")
     assert not nvidia_smi.sniff(path, b"Epoch 1\n")
     assert nvidia_smi.sniff(path, b"Epoch 1\n# gpu sm\n")
 
@@ -212,3 +209,38 @@ def test_any_other_row_is_refused_with_what_to_do(row):
 )
 def test_a_row_has_two_units_or_nvidia_smi_s_own_timestamp_and_another_cell(line, is_one):
     assert is_csv_row(line) is is_one
+
+
+def test_hostile_cells_stay_data(tmp_path):
+    head = "timestamp, index, name, utilization.gpu [%], memory.used [MiB]\n"
+    nasty = "2024/03/05 10:00:00.500, 0, <b>\"\u202ex\u202c'; DROP TABLE, 40 %, 1 MiB\n"
+    huge = "9999/03/05 10:00:00.500, 99999999999999999999, x, 1e99 %, 99999999999999999999 MiB\n"
+    nul = "2024/03/05 10:00:00.500, 0, a\0b, 40 %, 1 MiB\n"
+    long = "x" * (5 * 2**20) + "\n"
+    report = read(tmp_path, head + nasty + huge + nul + long + nasty)
+    samples = list(report.samples)
+    assert [sample.gpu_utilisation for sample in samples] == [0.4, None, 0.4]
+    assert samples[1].memory_used_bytes is None
+    assert all(sample.at_ns < 2**63 for sample in samples)
+    assert report.devices[-1].name == "<b>\"\u202ex\u202c'; DROP TABLE"
+    assert any("longer than" in entry.text for entry in report.diagnostics)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_one"),
+    [
+        ("# gpu sm", True),
+        ("#Date Time gpu fb", True),
+        ("#Time, gpu, mclk", True),
+        ("  # GPU PWR", True),
+        ("# gpu", False),
+        ("# time sm", False),
+        ("gpu sm", False),
+        ("# gpu name", False),
+        ("# gpus sm", False),
+        ("# gpu sm".ljust(4096), True),
+        ("# gpu sm".ljust(4097), False),
+    ],
+)
+def test_a_header_names_the_gpu_and_a_known_column(line, is_one):
+    assert has_list_header(["0 1", line]) is is_one

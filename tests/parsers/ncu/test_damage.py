@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from perfctl.parsers.ncu import csv as ncu_csv
-from perfctl.records.errors import ReportError
 from perfctl.records.report import Counter, Gap, Report
+from tests.make.memory import measure_peak
 from tests.make.ncu_csv import FFMA, HEADER, line, read, row
-from tests.parsers.cuts import cuts
 
 
 def parse_text(tmp_path: Path, text: str) -> list[int | float | None]:
@@ -24,50 +20,6 @@ def test_a_line_of_nul_bytes_before_the_first_row_of_a_table_with_bare_cells_is_
     report = read(tmp_path, HEADER.replace('"', "") + "\0" + ",x" * 15 + "\n" + row(0, "100"))
     assert [(counter.launch, counter.value) for counter in report.counters] == [(0, 100)]
     assert ("counter", "unreadable") in {gap[:2] for gap in report.gaps}
-
-
-def test_every_cut_of_a_file_gives_a_prefix_of_its_rows_or_an_error(tmp_path):
-    text = (
-        "log\n"
-        + HEADER
-        + row(0, "1234567", name='a "q", b')
-        + row(0, "2", metric="x__y.sum")
-        + row(1, "3")
-    )
-    path = tmp_path / "report.csv"
-    for length in cuts(text):
-        path.write_text(text[:length])
-        try:
-            values = [counter.value for counter in ncu_csv.parse(path).counters]
-        except ReportError:
-            continue
-        assert values == [1234567, 2, 3][: len(values)]
-
-
-@pytest.mark.parametrize(
-    "text", ["", "\n", "x", HEADER, HEADER[:60], HEADER[:-1] + "\n\n", "NUL\0\0\n", '"\n' * 50]
-)
-def test_a_file_without_rows_is_an_error(tmp_path, text):
-    with pytest.raises(ReportError):
-        parse_text(tmp_path, text)
-
-
-@pytest.fixture(scope="module")
-def noise_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("noise")
-
-
-@settings(max_examples=200)
-@given(st.binary(max_size=400), st.booleans())
-def test_random_bytes_never_raise_anything_else(noise_folder, noise, table):
-    path = noise_folder / "report.csv"
-    path.write_bytes((HEADER + row(0, "1")).encode() + noise if table else noise)
-    ncu_csv.sniff(path, path.read_bytes())
-    try:
-        for counter in ncu_csv.parse(path).counters:
-            assert counter.launch >= 0
-    except ReportError as error:
-        assert error.remedy
 
 
 PLAIN = f'1,42,app,127.0.0.1,k,1,7,"(32, 1, 1)","(4, 1, 1)",0,8.0,Metrics,{FFMA},inst,2\n'
@@ -103,13 +55,8 @@ def test_a_line_of_40_megabytes_is_skipped_in_bounded_memory(tmp_path):
         for _ in range(40):
             file.write("x" * 2**20)
         file.write("\n" + row(1, "2"))
-    tracemalloc.start()
-    try:
-        values = [counter.value for counter in ncu_csv.parse(path).counters]
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert values == [1, 2]
+    report, peak = measure_peak(lambda: ncu_csv.parse(path))
+    assert [counter.value for counter in report.counters] == [1, 2]
     assert peak < 16 * 2**20
 
 

@@ -10,8 +10,9 @@ import pytest
 from perfctl.parsers.common.lines import LineReader, SurroundingLines
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import log as ncu_log
+from perfctl.parsers.ncu.builder import ReportBuilder
 from perfctl.parsers.ncu.csv import CsvRows, HeaderColumns, read_to_header_line, split_csv_row
-from perfctl.parsers.ncu.log import explain_missing_csv, gaps, make_diagnostics
+from perfctl.parsers.ncu.log import explain_missing_csv, find_gaps, make_diagnostics
 from perfctl.records.report import Diagnostic, Gap
 
 EXPORT = "Export the report with 'ncu --import FILE --csv --page raw --print-units base'"
@@ -162,9 +163,9 @@ def test_kernels_that_ncu_could_not_profile_and_rows_that_are_cut_are_gaps():
         Gap("kernel", "not_collected", launches.format(1), "relu"),
         Gap("kernel", "not_collected", launches.format(1), "pool"),
     ]
-    assert gaps(log) == failed
+    assert list(find_gaps(log)) == failed
     log.cut_rows = 1
-    assert gaps(log) == [
+    assert list(find_gaps(log)) == [
         *failed,
         Gap("counter", "unreadable", "1 rows are truncated or broken"),
     ]
@@ -206,9 +207,9 @@ def test_what_stands_before_the_header_goes_to_the_log():
 
 
 def rows(*source: str) -> tuple[list[str], SurroundingLines]:
-    log = SurroundingLines()
-    lines = LineReader(io.StringIO("".join(source)).read, log)
-    return list(CsvRows(Path("x"), lines, log, HeaderColumns([]), quoted=True)), log
+    builder = ReportBuilder(Path("x"))
+    lines = LineReader(io.StringIO("".join(source)).read, builder.log)
+    return list(CsvRows(builder, lines, HeaderColumns([]), quoted=True)), builder.log
 
 
 @pytest.mark.parametrize(("limit", "given_up"), [(22, 1), (23, 0)])

@@ -12,6 +12,7 @@ from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import rep as ncu_rep
 from perfctl.parsers.ncu.rep import ReportOutline, read_outline
 from perfctl.records.errors import ReportError
+from tests.make.files import write
 from tests.make.ncu_rep import (
     FILE_HEADER,
     MAGIC,
@@ -31,25 +32,20 @@ def test_a_report_is_recognised_by_its_first_bytes(tmp_path):
 
 def test_without_the_package_the_error_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr(ncu_rep, "find_spec", lambda name: None)
-    path = tmp_path / "a.ncu-rep"
-    path.write_bytes(report_bytes(block(b"", 1)))
     with pytest.raises(ReportError, match=r"perfctl\[ncu\]"):
-        ncu_rep.parse(path)
+        ncu_rep.parse(write(tmp_path / "a.ncu-rep", report_bytes(block(b"", 1))))
 
 
 @pytest.mark.parametrize("kept", [4, 6, 9, 12, 18, 30])
 def test_a_report_that_is_cut_off_is_refused_before_the_package_sees_it(tmp_path, kept):
-    path = tmp_path / "cut.ncu-rep"
-    path.write_bytes(report_bytes(block(b"x" * 20, 1))[:kept])
     with pytest.raises(ReportError, match="truncated"):
-        ncu_rep.parse(path)
+        ncu_rep.parse(write(tmp_path / "cut.ncu-rep", report_bytes(block(b"x" * 20, 1))[:kept]))
 
 
 def test_bytes_without_structure_behind_the_magic_are_an_error(tmp_path):
     pytest.importorskip("ncu_report")
     for filling in (bytes(1000), b"\xff" * 1000, bytes(range(256)) * 4):
-        path = tmp_path / "noise.ncu-rep"
-        path.write_bytes(b"NVR\0" + filling)
+        path = write(tmp_path / "noise.ncu-rep", b"NVR\0" + filling)
         with pytest.raises(ReportError):
             ncu_rep.parse(path)
 
@@ -177,27 +173,19 @@ def test_a_block_header_that_is_no_message_breaks_the_structure_there(header, tm
 
 
 @pytest.mark.parametrize(
-    ("created", "expected"),
+    ("versions", "created", "expected"),
     [
-        (None, None),
-        (0, None),
-        (1, "1970-01-01T00:00:01+00:00"),
-        (2**32 - 1, "2106-02-07T06:28:15+00:00"),
-        (2**32, None),
+        ({}, None, (None, None)),
+        ({}, 0, (None, None)),
+        ({}, 1, (None, "1970-01-01T00:00:01+00:00")),
+        ({}, 2**32 - 1, (None, "2106-02-07T06:28:15+00:00")),
+        ({}, 2**32, (None, None)),
+        ({"CUDA Version": "12.2"}, None, (None, None)),
+        ({"x": "1", "Nsight Compute": "2024.2.1.0"}, None, ("2024.2.1.0", None)),
     ],
 )
-def test_a_date_is_given_where_it_is_one(created, expected, tmp_path):
-    found = read(tmp_path / "r", sized(FILE_HEADER) + block(b"", 1, session({}, created)))
-    assert found.created_at == expected
-
-
-@pytest.mark.parametrize(
-    ("versions", "expected"),
-    [
-        ({"CUDA Version": "12.2"}, None),
-        ({"x": "1", "Nsight Compute": "2024.2.1.0"}, "2024.2.1.0"),
-    ],
-)
-def test_the_version_is_that_of_nsight_compute_and_no_other(versions, expected, tmp_path):
-    found = read(tmp_path / "r", sized(FILE_HEADER) + block(b"", 1, session(versions)))
-    assert found.tool_version == expected
+def test_the_version_is_that_of_nsight_compute_and_a_date_is_given_where_it_is_one(
+    versions, created, expected, tmp_path
+):
+    found = read(tmp_path / "r", sized(FILE_HEADER) + block(b"", 1, session(versions, created)))
+    assert (found.tool_version, found.created_at) == expected

@@ -21,6 +21,7 @@ from perfctl.parsers.ncu import rep, rep_worker
 from perfctl.parsers.ncu import rep as ncu_rep
 from perfctl.records.report import Counter, Device, Diagnostic, Gap, Kernel, Report
 from tests.make import ncu_package
+from tests.make.files import write
 from tests.make.ncu_package import Action, Results
 from tests.make.ncu_rep import MAGIC, block, number, piece, report_bytes, session, sized
 
@@ -181,18 +182,13 @@ def test_a_report_of_which_nothing_could_be_read_says_why(read, records, results
         read(records, results)
 
 
-def test_a_file_that_cannot_be_read_or_is_of_an_unknown_layout_is_refused(read, tmp_path):
-    missing = r"it cannot be read \(No such file or directory\). Check the path and its permissions"
-    with pytest.raises(ReportError, match=missing):
-        ncu_rep.parse(tmp_path / "missing.ncu-rep")
+def test_a_file_of_an_unknown_layout_is_refused(read, tmp_path):
     read([FIRST], 1)
     (tmp_path / "site" / "results.json").write_text("[]")
-    path = tmp_path / "other.ncu-rep"
-    path.write_bytes(MAGIC + sized(b"\x08\x09") + bytes(20))
     with pytest.raises(
         ReportError, match="it begins like an ncu report, but has an unknown structure"
     ):
-        ncu_rep.parse(path)
+        ncu_rep.parse(write(tmp_path / "other.ncu-rep", MAGIC + sized(b"\x08\x09") + bytes(20)))
 
 
 # Values of a report file, its sections, values by instance, and instructions. By a stand-in and by

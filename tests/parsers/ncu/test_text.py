@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from perfctl.parsers import ReportError, sniff
+from perfctl.parsers import sniff
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
-from perfctl.records.report import Counter, Report
-from tests.make.ncu_text import Launch, new_text, old_text, raw_text
+from perfctl.records.report import Counter
+from tests.make.files import read, write
 
-FFMA = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum"
-LONG = "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_atom.sum.pct_of_peak_sustained_elapsed"
-SOL = (
-    "GPU Speed Of Light Throughput",
-    [("Duration", "us", "203.62"), ("Memory [%]", "%", "88.93")],
-)
-COUNTS = (
-    "Command line profiler metrics",
-    [(FFMA, "inst", "5,318,969,728"), (LONG, "%", "2.5"), ("Ratio", "", "0.25")],
-)
-WRITERS = {"old": old_text, "new": new_text, "raw": raw_text}
+TEXT = """\
+[42] app@127.0.0.1
+  k(int) (64, 1, 1)x(256, 1, 1), Context 1, Stream 7, Device 0, CC 8.0
+    Section: GPU Speed Of Light Throughput
+    ----------- ----------- ------------
+    Metric Name Metric Unit Metric Value
+    ----------- ----------- ------------
+    Duration             us       203.62
+    ----------- ----------- ------------
 
-
-def read(tmp_path: Path, text: str) -> Report:
-    path = tmp_path / "ncu.txt"
-    path.write_text(text)
-    return ncu_text.parse(path)
+"""
 
 
 def test_text_is_recognised_also_behind_a_long_log(tmp_path):
-    path = tmp_path / "ncu.txt"
-    path.write_text("step 1\n" * 20000 + new_text([Launch("k(int)", sections=[SOL])]))
-    parser = sniff(path)
+    parser = sniff(write(tmp_path / "ncu.txt", "step 1\n" * 20000 + TEXT))
     assert parser is not None
     assert parser.name == "ncu console text"
 
@@ -69,8 +57,7 @@ def test_text_is_recognised_also_behind_a_long_log(tmp_path):
     ],
 )
 def test_the_gpu_is_named_by_the_program_only_if_nothing_contradicts_it(lines, name, tmp_path):
-    launch = Launch("k(int)", sections=[SOL])
-    report = read(tmp_path, "\n".join([*lines, new_text([launch])]))
+    report = read(tmp_path, "\n".join([*lines, TEXT]))
     (device,) = report.devices
     assert (device.name, device.compute_capability) == (name, "8.0")
     notes = [item.text for item in report.diagnostics if "own output" in item.text]
@@ -97,60 +84,10 @@ def test_the_gpu_is_named_by_the_program_only_if_nothing_contradicts_it(lines, n
 def test_console_text_is_told_by_a_section_with_its_table_or_rule_or_by_a_wide_ruler(
     text, is_ncu, tmp_path
 ):
-    path = tmp_path / "ncu.txt"
-    path.write_text(text)
-    assert ncu_text.sniff(path, text.encode()) is is_ncu
+    assert ncu_text.sniff(write(tmp_path / "ncu.txt", text), text.encode()) is is_ncu
 
 
 # Damage
-
-
-@pytest.mark.parametrize("layout", sorted(WRITERS))
-def test_a_cut_anywhere_gives_right_rows_or_an_error(tmp_path, layout):
-    two_words = (
-        "Words",
-        [("device__attribute_display_name", "", "NVIDIA GeForce RTX 4090 D of Words")],
-    )
-    text = WRITERS[layout](
-        [Launch("k(int)", sections=[SOL, COUNTS, two_words]), Launch("l(int)", sections=[COUNTS])]
-    )
-    path = tmp_path / "ncu.txt"
-    path.write_text(text)
-    whole = list(ncu_text.parse(path).counters)
-    for length in range(0, len(text), 7):
-        path.write_text(text[:length])
-        try:
-            report = ncu_text.parse(path)
-        except ReportError:
-            continue
-        found = list(report.counters)
-        assert found == whole[: len(found)], text[max(0, length - 80) : length]
-        assert [kernel.name for kernel in report.kernels] == ["k(int)", "l(int)"][
-            : len(list(report.kernels))
-        ]
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["\n", "x", "    Section: S\n", "==PROF== Connected\n    Section: S\n", "NUL\0\0\n", "-" * 999],
-)
-def test_a_file_without_a_launch_is_an_error(tmp_path, text):
-    with pytest.raises(ReportError):
-        read(tmp_path, text)
-
-
-TEXT = new_text([Launch("k(int)", sections=[SOL, COUNTS], rules=["INF words"])]).encode()
-
-
-@settings(max_examples=150)
-@given(st.integers(0, len(TEXT)), st.integers(0, 40), st.binary(max_size=40))
-def test_damage_in_the_middle_ends_in_records_or_a_report_error(at, removed, added):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ncu.txt"
-        path.write_bytes(TEXT[:at] + added + TEXT[at + removed :])
-        ncu_text.sniff(path, path.read_bytes())
-        with contextlib.suppress(ReportError):
-            list(ncu_text.parse(path).counters)
 
 
 def _imported(path: Path, tmp_path: Path, *options: str) -> Path:

@@ -3,9 +3,7 @@ the numbers look like."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from perfctl.records.bulk import ColumnRecords, SqlKernels
 from perfctl.records.report import Kernel
 from tests.make.nsys_sqlite import NsysBuilder, gap, read, training_step
 from tests.make.nsys_sqlite import copied as copied_rows
+from tests.make.stored import execute
 
 TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
 
@@ -26,12 +25,6 @@ def copied(path: Path) -> list[Kernel]:
     kernels = parse(path).kernels
     assert isinstance(kernels, SqlKernels)
     return copied_rows(kernels)
-
-
-def changed(path: Path, statement: str) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(statement)
-        connection.commit()
 
 
 @pytest.mark.parametrize("outside", [False, True])
@@ -80,7 +73,7 @@ def test_rows_may_be_numbered_from_anywhere(tmp_path):
     assert [kernel.launch for kernel in before] == [0, 1, 2, 3, 4]
     assert [kernel.range_number for kernel in before] == [3, 2, 1, 5, None]
     for shift in (41, -1000):
-        changed(path, f"UPDATE {TABLE} SET rowid = rowid + {shift}")
+        execute(path, f"UPDATE {TABLE} SET rowid = rowid + {shift}")
         assert copied(path) == before
 
 
@@ -90,20 +83,11 @@ def test_rows_that_were_taken_out_leave_records_alone(taken, tmp_path):
     their layers."""
     path = training_step(NsysBuilder()).write(tmp_path / "r.sqlite")
     before = list(parse(path).kernels)
-    changed(path, f"DELETE FROM {TABLE} WHERE rowid = {taken}")
+    execute(path, f"DELETE FROM {TABLE} WHERE rowid = {taken}")
     kernels = parse(path).kernels
     assert isinstance(kernels, ColumnRecords)
     del before[taken - 1]
     assert list(kernels) == [kernel._replace(launch=at) for at, kernel in enumerate(before)]
-
-
-@pytest.mark.parametrize("size", [1, 2, 5])
-def test_kernels_are_put_together_from_pieces_of_any_size(size, tmp_path, monkeypatch):
-    path = training_step(NsysBuilder()).write(tmp_path / "r.sqlite")
-    whole = copied(path)
-    monkeypatch.setattr(nsys_kernels, "CHUNK", size)
-    monkeypatch.setattr(nsys_kernels, "TOGETHER", size)
-    assert copied(path) == list(parse(path).kernels) == whole
 
 
 # Ranges of an nsys export: kinds, threads and names, and slices of any size
@@ -138,9 +122,16 @@ def test_a_thread_is_the_low_24_bits_of_its_global_number(thread, tmp_path):
     assert [(r.thread, r.depth, r.parent) for r in ranges] == [(thread, 0, None)] * 2
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_ranges_are_put_together_from_pieces_of_any_size(size, tmp_path, monkeypatch):
-    ranges = read(training_step(NsysBuilder()), tmp_path).ranges
-    whole = list(ranges)
-    monkeypatch.setattr(nsys_ranges, "CHUNK", size)
-    assert list(ranges) == whole
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_kernels_and_ranges_are_put_together_from_pieces_of_any_size(size, tmp_path, monkeypatch):
+    path = training_step(NsysBuilder()).write(tmp_path / "r.sqlite")
+    kernels, ranges = copied(path), list(parse(path).ranges)
+    for module, name in (
+        (nsys_kernels, "CHUNK"),
+        (nsys_kernels, "TOGETHER"),
+        (nsys_ranges, "CHUNK"),
+    ):
+        monkeypatch.setattr(module, name, size)
+    report = parse(path)
+    assert copied(path) == list(report.kernels) == kernels
+    assert list(report.ranges) == ranges

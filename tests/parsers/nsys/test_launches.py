@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from perfctl.parsers import attribution, parse
+from perfctl.parsers import attribution
 from perfctl.parsers.attribution import NEVER
 from perfctl.parsers.nsys import columns as nsys_columns
 from perfctl.records.bulk import SqlKernels
@@ -51,26 +51,15 @@ def made_up(random: Random, step: int) -> tuple[NsysBuilder, Expected]:
     return builder, expected
 
 
-@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(("step", "size"), [(1, 10**6), (1000, 10**6), (1, 1), (1, 3)])
 @pytest.mark.parametrize("seed", range(12))
-def test_every_kernel_gets_the_ranges_around_its_own_call(tmp_path, seed, step):
-    builder, expected = made_up(Random(seed), step)
-    path = builder.write(tmp_path / "report.sqlite")
-    kernels = parse(path).kernels
-    assert [(kernel.range_number, kernel.layer) for kernel in kernels] == expected
-    assert isinstance(kernels, SqlKernels)
-    assert [(kernel.range_number, kernel.layer) for kernel in copied(kernels)] == expected
-
-
-@pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize("seed", range(4))
-def test_every_kernel_gets_its_ranges_from_pieces_of_any_size(tmp_path, seed, size, monkeypatch):
+def test_every_kernel_gets_the_ranges_around_its_own_call_from_pieces_of_any_size(
+    tmp_path, seed, step, size, monkeypatch
+):
     monkeypatch.setattr(attribution, "SLICE", size)
     monkeypatch.setattr(nsys_columns, "ROWS_TOGETHER", size + 1)
-    builder, expected = made_up(Random(seed), 1)
-    assert [
-        (kernel.range_number, kernel.layer) for kernel in read(builder, tmp_path).kernels
-    ] == expected
-
-
-# Kernels that CUDA graphs replayed, against a search through all events (synthetic exports)
+    builder, expected = made_up(Random(seed), step)
+    kernels = read(builder, tmp_path).kernels
+    assert isinstance(kernels, SqlKernels)
+    for rows in (kernels, copied(kernels)):
+        assert [(kernel.range_number, kernel.layer) for kernel in rows] == expected

@@ -20,6 +20,7 @@ from perfctl.parsers import ReportError, find_report_paths, parse, sniff
 from perfctl.parsers.nsys.parquet import load_into_sqlite
 from perfctl.records.report import Report
 from tests.make.nsys_sqlite import NsysBuilder, training_step
+from tests.make.stored import rows
 
 
 def write_stream(table: Any, path: str) -> None:
@@ -43,9 +44,9 @@ def convert(database: Path, folder: Path, form: str = "parquet") -> Path:
         names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         for (name,) in names:
             cursor = connection.execute(f'SELECT * FROM "{name}"')
-            rows = cursor.fetchall()
+            found = cursor.fetchall()
             columns = {
-                column: pyarrow.array([row[index] for row in rows])
+                column: pyarrow.array([row[index] for row in found])
                 for index, (column, *_) in enumerate(cursor.description)
             }
             write(pyarrow.table(columns), str(folder / (name + suffix)))
@@ -88,8 +89,7 @@ def test_numbers_beyond_63_bits_are_as_in_sqlite(tmp_path, database):
     large = pyarrow.table({"id": pyarrow.array([2**64 - 1], pyarrow.uint64())})
     parquet.write_table(large, folder / "PROCESSES.parquet")
     load_into_sqlite(folder, tmp_path / "loaded.sqlite")
-    with closing(sqlite3.connect(tmp_path / "loaded.sqlite")) as connection:
-        assert connection.execute("SELECT id FROM PROCESSES").fetchall() == [(-1,)]
+    assert rows(tmp_path / "loaded.sqlite", "SELECT id FROM PROCESSES") == [(-1,)]
 
 
 def test_a_damaged_table_is_named(tmp_path, database):

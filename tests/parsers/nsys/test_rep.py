@@ -17,12 +17,20 @@ from perfctl.parsers import ReportError, sniff
 from perfctl.parsers.nsys import rep as nsys_rep
 from perfctl.parsers.nsys import sqlite
 from perfctl.records.bulk import ColumnRecords, SqlKernels
+from tests.make.files import write
 from tests.make.nsys_rep import END, MAGIC, STREAM, STREAM_WORDS, install
 from tests.make.nsys_sqlite import NsysBuilder, training_step
 
 
 def export_of(tmp_path: Path) -> Path:
     return training_step(NsysBuilder()).write(tmp_path / "export.sqlite")
+
+
+def refuse(path: Path) -> ReportError:
+    """Return why the report is refused."""
+    with pytest.raises(ReportError) as caught:
+        nsys_rep.parse(path)
+    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -43,8 +51,7 @@ def export_of(tmp_path: Path) -> Path:
     ],
 )
 def test_the_first_64_bytes_or_the_suffix_say_what_it_is(tmp_path, name, head, taken):
-    path = tmp_path / name
-    path.write_bytes(head)
+    path = write(tmp_path / name, head)
     parser = sniff(path)
     assert (
         (parser is not None and parser.name == "nsys report") == nsys_rep.sniff(path, head) == taken
@@ -79,9 +86,6 @@ def test_the_whole_command_and_the_records(tmp_path, report, fake_nsys, temporar
     del found
     gc.collect()
     assert len(list(kernels)) > 0  # the export is there as long as any of the records
-    del kernels
-    gc.collect()
-    assert list(temporary.iterdir()) == []
 
 
 def test_what_is_wrong_with_the_export_is_said_of_the_report(
@@ -117,9 +121,7 @@ def test_a_stream_is_imported_first(tmp_path, fake_nsys, temporary, place):
         f'printf "%s\\n" "$@" > {tmp_path}/argv; echo report > "$4"\n',
         "QdstrmImporter",
     )
-    path = tmp_path / "a.qdstrm"
-    path.write_bytes(STREAM)
-    found = nsys_rep.parse(path)
+    found = nsys_rep.parse(write(tmp_path / "a.qdstrm", STREAM))
     (folder,) = temporary.iterdir()
     assert (tmp_path / "argv").read_text().split("\n")[:-1] == [
         "--input-file",
@@ -145,11 +147,9 @@ def test_the_tool_works_in_the_private_folder_and_is_told_nothing(
 
 def test_a_report_that_is_gone_is_named_with_what_to_check(tmp_path, fake_nsys, temporary):
     install(fake_nsys, "exit 0\n")
-    with pytest.raises(ReportError) as caught:
-        nsys_rep.parse(tmp_path / "gone.nsys-rep")
-    assert caught.value.reason == "it cannot be exported (No such file or directory)"
-    assert caught.value.remedy == "Check its permissions and the free space in TMPDIR"
-    assert list(temporary.iterdir()) == []
+    refused = refuse(tmp_path / "gone.nsys-rep")
+    assert refused.reason == "it cannot be exported (No such file or directory)"
+    assert refused.remedy == "Check its permissions and the free space in TMPDIR"
 
 
 def test_an_export_that_is_interrupted_leaves_nothing(report, fake_nsys, temporary):
@@ -163,7 +163,6 @@ def test_an_export_that_is_interrupted_leaves_nothing(report, fake_nsys, tempora
             nsys_rep.parse(report)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -180,11 +179,8 @@ def test_a_stream_without_an_importer_says_what_is_missing(
     install(fake_nsys, "exit 0\n")
     no_importer = "it is a stream .* and the installed nsys has no QdstrmImporter"
     said = no_importer if is_stream else "nsys could not export it .exit code 0"
-    path = tmp_path / name
-    path.write_bytes(head)
     with pytest.raises(ReportError, match=said):
-        nsys_rep.parse(path)
-    assert list(temporary.iterdir()) == []
+        nsys_rep.parse(write(tmp_path / name, head))
 
 
 def test_a_hanging_export_ends_with_all_it_started(
@@ -200,7 +196,6 @@ def test_a_hanging_export_ends_with_all_it_started(
             break
         time.sleep(0.1)
     assert not _runs(child)
-    assert list(temporary.iterdir()) == []
 
 
 def _runs(process: int) -> bool:
@@ -218,11 +213,8 @@ def _runs(process: int) -> bool:
 def test_the_installed_nsys_refuses_damage_in_one_sentence(tmp_path, temporary, rest):
     if shutil.which("nsys") is None:
         pytest.skip("nsys is not installed")
-    path = tmp_path / "cut.nsys-rep"
-    path.write_bytes(MAGIC + rest)
     with pytest.raises(ReportError, match="could not export"):
-        nsys_rep.parse(path)
-    assert list(temporary.iterdir()) == []
+        nsys_rep.parse(write(tmp_path / "cut.nsys-rep", MAGIC + rest))
     assert [one.name for one in tmp_path.iterdir() if one.suffix] == ["cut.nsys-rep"]
 
 
@@ -247,12 +239,11 @@ def test_a_stream_says_at_its_beginning_and_a_report_near_its_end_who_wrote_it(
     path = tmp_path / "a.nsys-rep"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ReportError) as caught:
-        nsys_rep.parse(path)
+    refused = refuse(path)
     by = f"it was written by nsys {version}" if version else "it is an nsys report"
     needed = f"nsys {version} or newer" if version else "an nsys at least as new as the report"
-    assert caught.value.reason == f"{by}, and this machine has no nsys to read it"
-    assert caught.value.remedy == (
+    assert refused.reason == f"{by}, and this machine has no nsys to read it"
+    assert refused.remedy == (
         f"Run 'nsys export --type sqlite FILE' where {needed} is installed and pass the .sqlite "
         "file it writes"
     )
@@ -288,13 +279,10 @@ NEWER = (
 def test_the_last_line_that_is_no_progress_says_why_it_was_refused(
     tmp_path, fake_nsys, temporary, script, reason, remedy
 ):
-    path = tmp_path / "a.nsys-rep"
-    path.write_bytes(MAGIC)
+    path = write(tmp_path / "a.nsys-rep", MAGIC)
     install(fake_nsys, script + "\n")
-    with pytest.raises(ReportError) as caught:
-        nsys_rep.parse(path)
-    assert (caught.value.path, caught.value.reason, caught.value.remedy) == (path, reason, remedy)
-    assert list(temporary.iterdir()) == []
+    refused = refuse(path)
+    assert (refused.path, refused.reason, refused.remedy) == (path, reason, remedy)
 
 
 @pytest.mark.parametrize(
@@ -312,10 +300,8 @@ def test_a_newer_report_is_refused_with_the_version_it_needs(
         '[ "$1" = --version ] && echo "NVIDIA Nsight Systems version 2022.4.2.1-df9881f" && exit '
         f'0\necho "{said}" >&2; exit 1\n',
     )
-    with pytest.raises(ReportError) as caught:
-        nsys_rep.parse(report)
-    assert f"written by nsys {version}" in caught.value.reason
-    assert "(2022.4.2)" in caught.value.reason
-    assert f"nsys {version} or newer" in caught.value.remedy
-    assert caught.value.path == report
-    assert list(temporary.iterdir()) == []
+    refused = refuse(report)
+    assert f"written by nsys {version}" in refused.reason
+    assert "(2022.4.2)" in refused.reason
+    assert f"nsys {version} or newer" in refused.remedy
+    assert refused.path == report

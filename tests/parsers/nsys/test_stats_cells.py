@@ -14,7 +14,6 @@ from perfctl.parsers.nsys.stats_tables import (
     Split,
     StatsColumn,
     TableStart,
-    UnreadParts,
     find_ruler_columns,
     parse_header,
     read_table_rows,
@@ -105,10 +104,10 @@ def read(split: Split, *lines: str) -> tuple[list[list[str]], int]:
     form = forms.get(split.func, "console text")  # type: ignore[attr-defined]
     # names of ranges may go on in the next line
     report = "cuda_gpu_kern_sum" if form == "console text" else "nvtx_sum"
-    trouble, source = UnreadParts(), LineSource(iter(lines), SurroundingLines())
+    source = LineSource(iter(lines), SurroundingLines())
     return list(
-        read_table_rows(source, TableStart(report, columns, form, 1), split, trouble)
-    ), trouble.rows
+        read_table_rows(source, TableStart(report, columns, form, 1), split)
+    ), source.log.broken_rows
 
 
 def test_headers_are_split_as_their_rows():

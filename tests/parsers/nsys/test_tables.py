@@ -4,7 +4,6 @@ the row ids."""
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from perfctl.parsers.nsys import columns
 from perfctl.parsers.nsys.columns import NULL, iterate_integer_columns, read_integer_columns
 from perfctl.parsers.nsys.tables import StringTable, open_export
 from perfctl.records.errors import ReportError
+from tests.make.stored import execute
 
 NUMBERS = st.sampled_from([7, -1, 281546145665170, 2**63 - 1, 1 - 2**63])
 
@@ -75,20 +75,24 @@ def test_columns_and_names_are_found_by_name_alone():
         and not found.has("t", "id", "nowhere")
         and not found.has("u")
     )
-    names = [found.column("t", "start"), found.column("t", "nowhere"), found.column("u", "id")]
+    names = [
+        found.column_or_null("t", "start"),
+        found.column_or_null("t", "nowhere"),
+        found.column_or_null("u", "id"),
+    ]
     assert names == ["start", "NULL", "NULL"]
     assert (
-        found.is_nonempty_table("t"),
-        found.is_nonempty_table("u"),
-        database([]).is_nonempty_table("t"),
+        found.has_values("t"),
+        found.has_values("u"),
+        database([]).has_values("t"),
     ) == (True, False, False)
-    assert [found.has_row_or_value("t", *column) for column in (("text",), ("start",), ())] == [
+    assert [found.has_values("t", *column) for column in (("text",), ("start",), ())] == [
         True,
         False,
         True,
     ]
-    assert found.pairs("u") == {}
-    assert found.rows("t", "start", "nowhere") == [(None, None)] * 2
+    assert found.read_name_value_table("u") == {}
+    assert found.read_rows("t", "start", "nowhere") == [(None, None)] * 2
 
 
 def test_a_string_is_looked_up_by_a_number_and_remembered():
@@ -105,7 +109,7 @@ def test_a_string_is_looked_up_by_a_number_and_remembered():
 
 def test_a_table_that_is_not_there_is_empty():
     assert list(iterate_integer_columns(database([]), "u", "a", "b")) == []
-    assert database([]).rows("u", "a") == []
+    assert database([]).read_rows("u", "a") == []
 
 
 def test_only_rows_that_fulfil_the_condition_are_read():
@@ -115,7 +119,6 @@ def test_only_rows_that_fulfil_the_condition_are_read():
 
 def test_an_error_while_rows_are_read_names_the_file(tmp_path):
     path = tmp_path / "r.sqlite"
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE t (start)")
+    execute(path, "CREATE TABLE t (start)")
     with pytest.raises(ReportError, match=r"r\.sqlite.*damaged"), open_export(path) as found:
         found.connection.execute("SELECT no_such_function(start) FROM t")

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perfctl import parsers
 from perfctl.parsers import ReportError
 from perfctl.parsers.own import samples, workload_record
-from perfctl.parsers.own.json import typed
+from perfctl.parsers.own.json import make_checked_record
 from perfctl.parsers.own.workload_record import parse, sniff
 from perfctl.records.paper import OpShape, parse_op_shape
 from perfctl.records.report import Step
+from tests.make.files import read, write
 
 OP = {"layer": "fc", "kind": "Linear", "op": "aten.addmm", "direction": "forward"}
 OP |= {
@@ -65,12 +64,6 @@ RECORD: dict[str, Any] = {
 }
 
 
-def put(folder: Path, record: object) -> Path:
-    path = folder / "workload.json"
-    path.write_text(json.dumps(record))
-    return path
-
-
 def without(*names: str, **changed: object) -> dict[str, object]:
     return {key: value for key, value in (RECORD | changed).items() if key not in names}
 
@@ -103,14 +96,14 @@ def test_a_row_without_types_and_attributes_has_none():
 )
 def test_a_record_that_is_none_newer_or_broken_is_refused(tmp_path, record, reason):
     with pytest.raises(ReportError) as refused:
-        parse(put(tmp_path, record))
+        parse(write(tmp_path / "workload.json", json.dumps(record)))
     assert reason in refused.value.reason
     assert refused.value.tool == "workload"
 
 
 def test_unknown_fields_of_rows_and_of_the_record_are_left_out_and_named(tmp_path):
     steps = [RECORD["steps"][0], RECORD["steps"][0] | {"mood": 1, "sky": 2}]
-    report = parse(put(tmp_path, without(steps=steps, weather=1)))
+    report = read(tmp_path, json.dumps(without(steps=steps, weather=1)))
     assert report.steps == (Step(0, "step", 1, 2, 1),) * 2
     assert [said.text for said in report.diagnostics] == [
         "not understood and left out: fields weather, steps.mood, steps.sky"
@@ -118,9 +111,9 @@ def test_unknown_fields_of_rows_and_of_the_record_are_left_out_and_named(tmp_pat
 
 
 def test_the_checksum_that_perfctl_1_0_wrote_is_known_and_not_compared(tmp_path):
-    report = parse(put(tmp_path, without(crc32="0a1b2c3d")))
+    report = read(tmp_path, json.dumps(without(crc32="0a1b2c3d")))
     assert report.diagnostics == ()
-    assert report.steps == parse(put(tmp_path, without())).steps
+    assert report.steps == read(tmp_path, json.dumps(without())).steps
 
 
 def test_a_record_is_known_by_its_key_among_the_first_200_bytes(tmp_path):
@@ -151,7 +144,7 @@ def row(**changed: object) -> dict[str, object]:
     ],
 )
 def test_a_whole_row_is_its_record_and_a_whole_number_may_stand_for_a_float(changed):
-    assert typed(Step, row(**changed)) == Step(**row(**changed))  # type: ignore[arg-type]
+    assert make_checked_record(Step, row(**changed)) == Step(**row(**changed))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +163,7 @@ def test_a_whole_row_is_its_record_and_a_whole_number_may_stand_for_a_float(chan
 )
 def test_a_field_of_another_type_is_named_with_what_stands_in_it(changed, error, said):
     with pytest.raises(error, match=re.escape(said)):
-        typed(Step, row(**changed))
+        make_checked_record(Step, row(**changed))
 
 
 # samples.csv, which perfctl writes next to a run: broken files
@@ -187,12 +180,6 @@ HOST = "1000,,,,,,,,,,,,,1.25,4096\n"
 END = "# readings: 2\n# cost_ns: 1500000\n"
 
 
-def put_samples(folder: Path, text: str) -> Path:
-    path = folder / "samples.csv"
-    path.write_text(text)
-    return path
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -206,17 +193,15 @@ def put_samples(folder: Path, text: str) -> Path:
 )
 def test_a_broken_file_is_refused_with_the_line(tmp_path, text, reason):
     with pytest.raises(ReportError, match=reason):
-        parsers.parse(put_samples(tmp_path, text))
+        read(tmp_path, text)
 
 
 def test_cells_of_whole_numbers_take_no_fraction_and_texts_may_have_commas(tmp_path):
-    report = parsers.parse(
-        put_samples(tmp_path, HEAD + COLUMNS + GPU.replace("idle", '"idle, cap"') + END)
-    )
+    report = read(tmp_path, HEAD + COLUMNS + GPU.replace("idle", '"idle, cap"') + END)
     assert next(iter(report.samples)).throttle_reasons == "idle, cap"
     for cell in ("1000.5", "inf"):
         with pytest.raises(ReportError, match="line 5: "):
-            parsers.parse(put_samples(tmp_path, HEAD + COLUMNS + HOST.replace("1000", cell) + END))
+            read(tmp_path, HEAD + COLUMNS + HOST.replace("1000", cell) + END)
 
 
 def test_a_file_that_cannot_be_read_is_refused_and_says_why(tmp_path):
@@ -230,5 +215,3 @@ def test_a_file_that_cannot_be_read_is_refused_and_says_why(tmp_path):
             samples.parse(path)
         assert caught.value.reason.startswith(reason)
         assert caught.value.tool == "sampler"
-    with pytest.raises(ReportError, match="it cannot be read"):
-        samples.parse(tmp_path / "absent.csv")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,9 +11,11 @@ from perfctl.orchestrator.cli.main import run_command_line
 from perfctl.orchestrator.commands.ingest import scrub
 from perfctl.orchestrator.ingest.ingest import ingest_paths
 from perfctl.parsers import ReportError, reports
-from perfctl.parsers.rocm import rocpd
 from perfctl.parsers.rocm.refused import COMPUTE, ROCPROF
+from tests.make.files import write
 from tests.make.rocpd import made
+from tests.make.stored import execute
+from tests.make.stored import rows as stored_rows
 
 
 def test_neither_environment_nor_command_nor_host_reaches_the_store(tmp_path):
@@ -36,37 +36,11 @@ def test_scrub_empties_the_environment_and_the_host_and_keeps_every_launch(tmp_p
     assert list(parsers.parse(done.path).kernels) == list(parsers.parse(path).kernels)
 
 
-@pytest.mark.parametrize("size", [5000, 9000, -4096])
-def test_a_cut_off_database_is_one_clear_error(size, tmp_path):
-    data = made(tmp_path / "whole.db").read_bytes()
-    path = tmp_path / "cut.db"
-    path.write_bytes(data[:size])
-    assert rocpd.sniff(path, data[:65536])
-    with pytest.raises(ReportError, match="is truncated"):
-        parsers.parse(path)
-
-
 def test_a_table_that_no_list_knows_is_named(tmp_path):
     path = made(tmp_path / "r.db")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE rocpd_novelty (a)")
-        connection.execute("INSERT INTO rocpd_novelty VALUES (1)")
+    execute(path, "CREATE TABLE rocpd_novelty (a)", "INSERT INTO rocpd_novelty VALUES (1)")
     warnings = [one.text for one in parsers.parse(path).diagnostics if one.severity == "warning"]
     assert warnings == ["not understood and left out: tables rocpd_novelty"]
-
-
-# rocprofv3's JSON, of which no real file was at hand: cut files
-
-
-WHOLE = Path(__file__).resolve().parents[2] / "data" / "rocm" / "json" / "process.json"
-
-
-@pytest.mark.parametrize("end", [30, 900, -3])
-def test_a_cut_off_file_is_one_clear_error(end, tmp_path):
-    path = tmp_path / "r.json"
-    path.write_bytes(WHOLE.read_bytes().rstrip()[:end])
-    with pytest.raises(ReportError, match="the JSON is incomplete"):
-        parsers.parse(path)
 
 
 # Reports of rocprof v1 and rocprof-compute are refused by name; what is next to them is
@@ -76,14 +50,10 @@ IDENTITY = "Kernel_Name,GPU_ID,Grid_Size,Workgroup_Size,SQ_WAVES,Start_Timestamp
 SMI = "utilization.gpu [%], index\n5 %, 0\n"
 
 
-def database(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        for table in ("OPS", "COPY", "HIP"):
-            connection.execute(
-                f'CREATE TABLE {table} ("BeginNs" INTEGER, "EndNs" INTEGER, "Name" TEXT)'
-            )
-
-
+TABLES = [
+    f'CREATE TABLE {table} ("BeginNs" INTEGER, "EndNs" INTEGER, "Name" TEXT)'
+    for table in ("OPS", "COPY", "HIP")
+]
 TEXTS = {
     "results.stats.csv": (
         '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"mul(int)",2,300,150,100.0\n'
@@ -103,7 +73,7 @@ TEXTS = {
 @pytest.mark.parametrize("name", ["results.db", *TEXTS])
 def test_each_form_is_refused_with_the_release_that_reads_it(name, tmp_path):
     path = tmp_path / name
-    database(path) if name == "results.db" else path.write_text(TEXTS[name])
+    execute(path, *TABLES) if name == "results.db" else write(path, TEXTS[name])
     tool = ROCPROF if name.startswith("results") else COMPUTE
     with pytest.raises(ReportError) as caught:
         parsers.parse(path)
@@ -122,9 +92,7 @@ def test_each_form_is_refused_with_the_release_that_reads_it(name, tmp_path):
     ],
 )
 def test_other_tables_are_not_taken_for_these(change, tmp_path):
-    path = tmp_path / "pmc_perf.csv"
-    path.write_text(change(TEXTS["pmc_perf.csv"]))
-    assert parsers.sniff(path) is None
+    assert parsers.sniff(write(tmp_path / "pmc_perf.csv", change(TEXTS["pmc_perf.csv"]))) is None
 
 
 def test_a_folder_is_refused_once_and_other_reports_in_it_are_read(tmp_path, capsys):
@@ -138,8 +106,7 @@ def test_a_folder_is_refused_once_and_other_reports_in_it_are_read(tmp_path, cap
     store = tmp_path / "perfctl.db"
     assert run_command_line(["ingest", str(tmp_path / "workloads"), "--store", str(store)]) == 4
     assert capsys.readouterr().err.count("1.0.0 was the last release to read") == 1
-    with closing(sqlite3.connect(store)) as connection:
-        assert connection.execute("SELECT profiler FROM run").fetchall() == [("nvidia-smi",)]
+    assert stored_rows(store, "SELECT profiler FROM run") == [("nvidia-smi",)]
 
 
 # CSV files of rocprofv3: files of one process, cut ones, and real ones read a second time with
@@ -156,17 +123,16 @@ def test_files_given_one_by_one_are_still_one_run(tmp_path):
 
 
 def test_a_header_that_appears_twice_is_refused(tmp_path):
-    path = tmp_path / "1_kernel_stats.csv"
-    path.write_text(SUMS + SUMS + "a(),2,300,150,100.0,150,150\n")
     with pytest.raises(ReportError, match="the header appears twice"):
-        parsers.parse(path)
+        parsers.parse(
+            write(tmp_path / "1_kernel_stats.csv", SUMS + SUMS + "a(),2,300,150,100.0,150,150\n")
+        )
 
 
 @pytest.mark.parametrize("end", [40, 500, -8])
 def test_a_cut_off_file_is_one_clear_error_and_nothing_of_it_is_stored(end, tmp_path):
     whole = (PROCESS / "77_kernel_trace.csv").read_bytes()
-    path = tmp_path / "77_kernel_trace.csv"
-    path.write_bytes(whole[:end])
+    path = write(tmp_path / "77_kernel_trace.csv", whole[:end])
     with pytest.raises(ReportError):
         parsers.parse(path)
     done = ingest_paths(path, tmp_path / "store.db")

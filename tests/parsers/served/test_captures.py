@@ -20,6 +20,7 @@ from perfctl.parsers.kineto.captures import (
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 from tests.make import kineto as traces
+from tests.make.files import write
 from tests.make.kineto import (
     MADE,
     WHERE,
@@ -51,8 +52,10 @@ def test_the_capture_beside_a_trace_is_found_by_the_server_s_list(tmp_path):
 def test_a_capture_that_cannot_help_is_refused_in_one_line(tmp_path):
     run, capture = executing(tmp_path / "run.json"), capturing(tmp_path / "graphs.json")
     eager = written(tmp_path / "eager.json", kernel("a", 1, 1))
-    smi = tmp_path / "smi.csv"
-    smi.write_text("timestamp, name, utilization.gpu [%]\n2026/01/01 00:00:00.000, A, 22 %\n")
+    smi = write(
+        tmp_path / "smi.csv",
+        "timestamp, name, utilization.gpu [%]\n2026/01/01 00:00:00.000, A, 22 %\n",
+    )
     for trace, given, why in (
         (run, run, "captures no graph"),
         (eager, capture, "no graph launch"),

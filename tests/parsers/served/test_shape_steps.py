@@ -119,6 +119,9 @@ def test_a_public_trace_of_training_has_its_passes_and_their_tokens(reports):
 # Names of a server's steps: each form that a server writes, and names that only look like one
 
 
+NO_SEQUENCES = (0, 0, None, None)
+
+
 @pytest.mark.parametrize(
     ("name", "phase", "prompts", "decodes"),
     [
@@ -127,15 +130,15 @@ def test_a_public_trace_of_training_has_its_passes_and_their_tokens(reports):
             "execute_context_2(2048)_generation_0(0)",
             "prefill",
             (2, 2048, None, None),
-            (0, 0, None, None),
+            NO_SEQUENCES,
         ),
         (
             "execute_context_1(888_788544)_generation_0(0)",
             "prefill",
             (1, 888, None, None),
-            (0, 0, None, None),
+            NO_SEQUENCES,
         ),
-        ("execute_context_0(0)_generation_5(5)", "decode", (0, 0, None, None), (5, 5, None, None)),
+        ("execute_context_0(0)_generation_5(5)", "decode", NO_SEQUENCES, (5, 5, None, None)),
         (
             "execute_context_1(512)_generation_7(7)",
             "mixed",
@@ -151,9 +154,9 @@ def test_a_public_trace_of_training_has_its_passes_and_their_tokens(reports):
             (2, 100, 140, 7000),
             (10, 10, 900, 901),
         ),
-        ("step[DECODE bs=32]", "decode", (0, 0, None, None), (32, 32, None, None)),
-        ("step[EXTEND bs=15 toks=15360]", "prefill", (15, 15360, None, None), (0, 0, None, None)),
-        ("step[TARGET_VERIFY bs=4 toks=20]", "decode", (0, 0, None, None), (4, 20, None, None)),
+        ("step[DECODE bs=32]", "decode", NO_SEQUENCES, (32, 32, None, None)),
+        ("step[EXTEND bs=15 toks=15360]", "prefill", (15, 15360, None, None), NO_SEQUENCES),
+        ("step[TARGET_VERIFY bs=4 toks=20]", "decode", NO_SEQUENCES, (4, 20, None, None)),
         ("step[MIXED bs=9]", "mixed", (None,) * 4, (None,) * 4),
         # a sequence of TensorRT-LLM may have drafts, of which the name says nothing
         (
@@ -165,14 +168,14 @@ def test_a_public_trace_of_training_has_its_passes_and_their_tokens(reports):
         (
             "[Executor] _forward_step 8: 0 ctx reqs, 0 ctx tokens, 4 gen reqs",
             "decode",
-            (0, 0, None, None),
+            NO_SEQUENCES,
             (4, None, None, None),
         ),
         (
             "_forward_step: 2 ctx reqs, 64 ctx tokens, 0 gen reqs",
             "prefill",
             (2, 64, None, None),
-            (0, 0, None, None),
+            NO_SEQUENCES,
         ),
     ],
 )
