@@ -371,7 +371,17 @@ def _predict_winograd(
             share = tile_fused_winograd(shape, block).multiplies / shape.macs
             rule += f" and blocks of {' x '.join(map(str, block))} tiles filled"
         for kernel in own_kernels if sizes == (4, 3) and shape.groups == 1 else ():
-            cuts = _tile_winograd_product(kernel, shape)
+            # the product between the transforms, whichever batch ran: one side of its grid has
+            # the channels
+            tile, grid, is_gemm = (
+                kernel.algorithm.tile,
+                kernel.grid,
+                kernel.algorithm.family == "gemm",
+            )
+            if not (kernel.main and is_gemm and tile and grid and grid[2] == WINOGRAD_PRODUCTS):
+                continue
+            sides = _find_tile_orientations(grid, tile, shape.out_channels)
+            cuts = [Tiling(shape_winograd_product(shape), side, step=tile[2]) for side in sides]
             if len({cut.multiplies for cut in cuts}) > 1:
                 return evidence.estimated, ()  # how many channels are padded is not known
             if cuts:
@@ -381,17 +391,6 @@ def _predict_winograd(
     if (count := part * gradients * evidence.calls) % evidence.calls:
         rule += f"; {count:g} of {evidence.calls * gradients} products"
     return evidence.estimated * (1 - part + part * share), (rule,)
-
-
-def _tile_winograd_product(kernel: KernelGroup, shape: ConvShape) -> list[Tiling]:
-    """Return the tilings of the product between Winograd's transforms, whichever batch ran: one
-    side of its grid has the channels."""
-    tile, grid = kernel.algorithm.tile, kernel.grid
-    is_gemm = kernel.main and kernel.algorithm.family == "gemm"
-    if not (is_gemm and tile and grid) or grid[2] != WINOGRAD_PRODUCTS:
-        return []
-    sides = _find_tile_orientations(grid, tile, shape.out_channels)
-    return [Tiling(shape_winograd_product(shape), side, step=tile[2]) for side in sides]
 
 
 def _find_tile_orientations(

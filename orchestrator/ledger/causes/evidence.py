@@ -43,6 +43,7 @@ from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import Key
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape
+from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
 Place = tuple[int | str, str, str]
@@ -424,7 +425,7 @@ def collect_row_evidence(
 
 
 def _explain_left_out_kernels(run: Run) -> str | None:
-    """Return why kernels that ran may be missing; None if none are."""
+    """Return why kernels that ran may be missing; None if none are known to be."""
     if run.status != "ok":
         reason = f": {run.reason.rstrip('.')}" if run.reason else ""
         return f"the {run.profiler} run is {run.status}{reason}"
@@ -477,10 +478,9 @@ def _build_kernel_groups(run: PreparedRun) -> dict[Key | None, list[KernelGroup]
             sums = counts if has_sums_only else add_counts_from_rates(counts, sms)[0]
             reads[id(counts)] = _LaunchCounts(sums, _shorten_counter_names(sums))
     values = {launch: reads[id(counts)] for launch, counts in run.values.items()}
-    groups: dict[Key | None, dict[tuple[str, Grid | None], list[int]]] = defaultdict(
+    groups: dict[Key | None, dict[tuple[str, Grid | None], list[Kernel]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    clusters: dict[tuple[str, Grid | None], tuple[int, int]] = {}
     for kernel, key in run.launches:
         if key is None and owners and kernel.process not in owners:
             continue
@@ -489,13 +489,11 @@ def _build_kernel_groups(run: PreparedRun) -> dict[Key | None, list[KernelGroup]
             if kernel.grid_x is None
             else (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
         )
-        groups[key][kernel.name, grid].append(kernel.launch)
-        if kernel.cluster_x is not None:
-            clusters.setdefault((kernel.name, grid), (kernel.cluster_x, kernel.cluster_y or 1))
+        groups[key][kernel.name, grid].append(kernel)
     return {
         key: [
-            _build_kernel_group(name, grid, clusters.get((name, grid)), launches, run, values)
-            for (name, grid), launches in by_name.items()
+            _build_kernel_group(name, grid, kernels, run, values)
+            for (name, grid), kernels in by_name.items()
         ]
         for key, by_name in groups.items()
     }
@@ -504,12 +502,13 @@ def _build_kernel_groups(run: PreparedRun) -> dict[Key | None, list[KernelGroup]
 def _build_kernel_group(
     name: str,
     grid: Grid | None,
-    cluster: tuple[int, int] | None,
-    launches: list[int],
+    kernels: Sequence[Kernel],
     run: PreparedRun,
     values: Mapping[int, _LaunchCounts],
 ) -> KernelGroup:
-    steps = run.steps or 1
+    steps, launches = run.steps or 1, [kernel.launch for kernel in kernels]
+    clusters = ((item.cluster_x, item.cluster_y or 1) for item in kernels if item.cluster_x)
+    cluster = next(clusters, None)
     reads = [values[launch] for launch in launches if launch in values]
     flops = [run.flops[launch] for launch in launches if launch in run.flops]
     if not reads and not flops:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from perfctl.orchestrator.estimate.sheets.layers import ManualCheckFacts as SheetFacts
@@ -15,7 +14,7 @@ from perfctl.orchestrator.estimate.sheets.slips import (
     StatedValue,
     apply_mistakes,
 )
-from perfctl.orchestrator.ledger.causes.rule import Cause, CauseFacts, deviates_from_one
+from perfctl.orchestrator.ledger.causes.rule import Cause, deviates_from_one
 from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import Study
@@ -27,17 +26,6 @@ ERROR = Fraction(1, 200)
 epilogues add some."""
 COST_MAX = 2.8
 """Of the mistakes together; what costs more is a coincidence."""
-
-
-@dataclass(frozen=True, slots=True)
-class FormulaFacts(CauseFacts):
-    """A formula whose estimate common mistakes give."""
-
-    formula: str
-    ratio: float
-    mistakes: str
-    over: str
-    """The values at which it is so: "every N (1024, 2048)"; "" for one."""
 
 
 def find_formula_slips(study: Study, ledger: Ledger) -> dict[int, Cause]:
@@ -60,12 +48,14 @@ def find_formula_slips(study: Study, ledger: Ledger) -> dict[int, Cause]:
             continue
         over = _format_varying_parameters(parameters)
         for row in same:
-            formula = (row.calls[0].formula or "").partition(" at ")[0]
-            facts = FormulaFacts(formula, row.ratio or 0, ", or from ".join(texts), over)
-            cause = Cause(
-                "wrong formula", row.ratio, facts, row=row.name + ("" if over else row.at)
-            )
-            slips[id(row)] = cause
+            facts = {
+                "formula": (row.calls[0].formula or "").partition(" at ")[0],
+                "ratio": row.ratio,
+                "mistakes": ", or from ".join(texts),
+                "over": over,
+            }
+            name = row.name + ("" if over else row.at)
+            slips[id(row)] = Cause("wrong formula", row.ratio, facts, row=name)
     return slips
 
 

@@ -200,7 +200,7 @@ def _apply_whole_step_factors(
     steps = [step for step in steps if step.applies_to_row(case.evidence)]
     if not steps:
         return candidates
-    launched = prod(step.facts.number for step in steps if step.facts.by_launches)
+    launched = prod(step.number for step in steps if step.by_launches)
     step_rules = (
         (call_rules.detect_extra_calls, call_rules.detect_extra_gradients) if launched > 1 else ()
     )
@@ -213,9 +213,9 @@ def _apply_whole_step_factors(
             case.propose_cause(
                 "whole step",
                 step.factor,
-                step.facts,
                 implies=Implications(is_stated=step.confidence != "plausible", changes=True),
                 variant=step.reason,
+                **step.facts,
             )
             for step in steps
         ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, permutations
 
 from perfctl.orchestrator.counts.hardware.peaks import (
@@ -26,7 +25,7 @@ from perfctl.orchestrator.estimate.sheets.slips import (
     parse_stated_value,
 )
 from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, RowEvidence
-from perfctl.orchestrator.ledger.causes.rule import Cause, CauseFacts, Confidence, deviates_from_one
+from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, deviates_from_one
 from perfctl.orchestrator.ledger.causes.window_rules import ConstantWindow, is_constant_count
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study
@@ -46,77 +45,6 @@ _DIRECT = {"depthwise": "direct convolution"}
 """Kernels of this family serve small convolutions that are not depthwise, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class DifferentGpuFacts(CauseFacts):
-    """GPUs that differ, and the runs of each."""
-
-    gpus: tuple[str, ...]
-    runs: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LessTimeFacts(DifferentGpuFacts):
-    """Two variants of a layer; the one with more work took less time."""
-
-    layer: str
-    direction: str
-    batch: int | None
-    more_ms: float
-    more_macs: int | None
-    more_name: str
-    less_ms: float
-    less_macs: int | None
-    less_name: str
-    unknown: str
-    """Variants of which no record names the GPU."""
-
-
-@dataclass(frozen=True, slots=True)
-class FlatTimeFacts(CauseFacts):
-    """Times at the smallest and the largest batch size, while the work grows ``growth``-fold."""
-
-    low: int
-    high: int
-    growth: float
-    layer: str = ""
-    direction: str = ""
-    also: bool = False
-    """True if the counts do not follow the batch size either."""
-    times: str = ""
-    low_rate: float | None = None
-    """FLOP/s, if these were times of kernels."""
-    high_rate: float | None = None
-    peak: float | None = None
-    low_ms: float = 0.0
-    high_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class HandEstimateFacts(CauseFacts):
-    """A manual estimate that is wrong, and why."""
-
-    layer: str
-    what: str
-    batch: str
-    explanation: str
-    workload: str
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class AlgorithmSwitchFacts(CauseFacts):
-    """Algorithms, and FLOPs per sample, on either side of a batch size."""
-
-    name: str
-    layer: str
-    batch: int
-    before: int
-    new: str
-    old: str
-    less: float
-    more: float
-
-
 def list_different_gpu_causes(parts: Sequence[Study]) -> list[Cause]:
     """Return the cause that runs with times cannot have used the same GPU.
 
@@ -127,8 +55,14 @@ def list_different_gpu_causes(parts: Sequence[Study]) -> list[Cause]:
     Fix       time every part on one GPU.
     """
     groups: list[tuple[RecordedGpu, list[Run]]] = []
-    for run in (run for study in parts for run in study.runs if _has_measured_times(run)):
-        if (gpu_seen := find_recorded_gpu(run)) is None:
+    for run in (run for study in parts for run in study.runs):
+        report = run.report
+        has_times = (
+            any(item.duration_ns is not None for item in (*report.steps, *report.kernels))
+            or bool(report.layer_times)
+            or any(list_host_times((run,)))
+        )
+        if not has_times or (gpu_seen := find_recorded_gpu(run)) is None:
             continue
         matching = (
             index
@@ -143,19 +77,11 @@ def list_different_gpu_causes(parts: Sequence[Study]) -> list[Cause]:
             groups[index] = (gpu.merge_facts(gpu_seen), [*runs, run])
     if len(groups) < 2:
         return []
-    gpus = tuple(str(gpu) for gpu, _ in groups)
-    runs_of_gpus = "; ".join(_describe_runs_by_tool(runs) for _, runs in groups)
-    return [Cause("other GPU", None, DifferentGpuFacts(gpus, runs_of_gpus), confidence="observed")]
-
-
-def _has_measured_times(run: Run) -> bool:
-    report = run.report
-    return (
-        any(step.duration_ns is not None for step in report.steps)
-        or any(kernel.duration_ns is not None for kernel in report.kernels)
-        or bool(report.layer_times)
-        or any(list_host_times((run,)))
-    )
+    facts = {
+        "gpus": tuple(str(gpu) for gpu, _ in groups),
+        "runs": "; ".join(_describe_runs_by_tool(runs) for _, runs in groups),
+    }
+    return [Cause("other GPU", None, facts, confidence="observed")]
 
 
 def _describe_runs_by_tool(runs: Sequence[Run]) -> str:
@@ -217,19 +143,19 @@ def _build_less_time_cause(
     differ = (
         gpus[0] is not None and gpus[1] is not None and has_contradicting_records(gpus[0], gpus[1])
     )
-    facts = LessTimeFacts(
-        tuple(map(str, gpus)) if differ else (),
-        layer=layer,
-        direction=direction,
-        batch=batch,
-        more_ms=larger[1].nanoseconds / 1e6,
-        more_macs=larger[1].macs,
-        more_name=names[0],
-        less_ms=less[1].nanoseconds / 1e6,
-        less_macs=less[1].macs,
-        less_name=names[1],
-        unknown=" or ".join(unknown),
-    )
+    facts = {
+        "gpus": tuple(map(str, gpus)) if differ else (),
+        "layer": layer,
+        "direction": direction,
+        "batch": batch,
+        "more_ms": larger[1].nanoseconds / 1e6,
+        "more_macs": larger[1].macs,
+        "more_name": names[0],
+        "less_ms": less[1].nanoseconds / 1e6,
+        "less_macs": less[1].macs,
+        "less_name": names[1],
+        "unknown": " or ".join(unknown),
+    }
     return Cause("more work in less time", None, facts)
 
 
@@ -267,18 +193,18 @@ def list_flat_time_causes(
         # only that the times stay is measured; a rate that no kernel reaches proves that they are
         # a launch's
         proven = 0 < peak < max(rates.values())
-        facts = FlatTimeFacts(
-            low,
-            high,
-            high / low,
-            layer=layer,
-            direction=direction,
-            also=window is not None,
-            times=_format_times([points[batch] for batch in sorted(points)]),
-            low_rate=rates[low] if rated else None,
-            high_rate=rates[high] if rated else None,
-            peak=peak if proven else None,
-        )
+        facts = {
+            "low": low,
+            "high": high,
+            "growth": high / low,
+            "layer": layer,
+            "direction": direction,
+            "also": window is not None,
+            "times": _format_times([points[batch] for batch in sorted(points)]),
+            "low_rate": rates[low] if rated else None,
+            "high_rate": rates[high] if rated else None,
+            "peak": peak if proven else None,
+        }
         confidence: Confidence = "observed" if proven else "plausible"
         causes.append(Cause("time does not follow", None, facts, (), confidence))
     return causes or (_list_flat_kernel_times(ledger) if window is not None else [])
@@ -301,8 +227,13 @@ def _list_flat_kernel_times(ledger: Ledger) -> list[Cause]:
     if not is_constant_count(work.values(), times.values(), SAME_TIME_RATIO_MAX):
         return []
     low, high = min(times), max(times)
-    growth = work[high] / work[low]
-    facts = FlatTimeFacts(low, high, growth, low_ms=times[low] / 1e6, high_ms=times[high] / 1e6)
+    facts = {
+        "low": low,
+        "high": high,
+        "growth": work[high] / work[low],
+        "low_ms": times[low] / 1e6,
+        "high_ms": times[high] / 1e6,
+    }
     return [Cause("time does not follow", None, facts, (), "observed", "kernels")]
 
 
@@ -349,14 +280,14 @@ def list_wrong_hand_estimates(study: Study) -> list[Cause]:
             for name, (_, finding) in values.items()
             if finding.is_correct
         ]
-        facts = HandEstimateFacts(
-            layer,
-            quantity or "operations",
-            str(batch),
-            "".join([explain_finding(finding), *other_texts, *right]),
-            str(run.workload),
-            finding.value,
-        )
+        facts = {
+            "layer": layer,
+            "what": quantity or "operations",
+            "batch": str(batch),
+            "explanation": "".join([explain_finding(finding), *other_texts, *right]),
+            "workload": run.workload,
+            "value": finding.value,
+        }
         # that it is wrong is certain, but not the mistake
         confidence: Confidence = "plausible" if finding.is_explained else "predicted and matched"
         causes.append(Cause("hand estimate", None, facts, confidence=confidence))
@@ -379,24 +310,19 @@ def list_algorithm_switches(table: EvidenceTable) -> list[Cause]:
                 continue
             less = (before.row.executed.value or 0) / before.row.size
             flops_after = (after.row.executed.value or 0) / after.row.size
-            facts = AlgorithmSwitchFacts(
-                name=after.row.name,
-                layer=after.row.layer,
-                batch=after.row.size,
-                before=before.row.size,
-                new=new,
-                old=old,
-                less=less,
-                more=flops_after,
-            )
-            has_flops = bool(less and flops_after)
-            variant = (
-                ""
-                if not has_flops
-                else "other FLOPs"
-                if deviates_from_one(flops_after / less)
-                else "same FLOPs"
-            )
+            facts = {
+                "name": after.row.name,
+                "layer": after.row.layer,
+                "batch": after.row.size,
+                "before": before.row.size,
+                "new": new,
+                "old": old,
+                "less": less,
+                "more": flops_after,
+            }
+            variant = ""
+            if less and flops_after:
+                variant = "other FLOPs" if deviates_from_one(flops_after / less) else "same FLOPs"
             names = tuple(kernel.name for kernel in after.product_kernels)
             causes.append(Cause("algorithm switch", None, facts, names, "observed", variant))
     return causes
