@@ -433,11 +433,12 @@ class _PhaseReader:
         if attends and self.cache is not None:
             paper = self._estimate_attention(self.cache, blocks or 1)
         estimated = attends and self.cache is not None and paper.bytes is not None
-        precisions = _collect_precisions(self.ops if estimated else ops)
+        typed = (op for op in (self.ops if estimated else ops) if op.dtypes)
+        precisions = {PRECISIONS.get(op.dtypes[0]) for op in typed}
         path = PATH_OF.get(next(iter(precisions)) or "") if len(precisions) == 1 else None
         took = sum_known(kernel.duration_ns for kernel in kernels)
         tiles, padded = self._compute_part_padding(kernels, ops)
-        prompts_ns, split_by = self._sum_prompt_time(kernels)
+        prompts_ns, split_by = self.split.sum_prompts(kernels)
         return ModelPartUse(
             phase=self.phase,
             part=name,
@@ -504,18 +505,6 @@ class _PhaseReader:
             f"dimension) x {cache.element} B x {cache.blocks} blocks, if the cache has the data "
             "type of the projections"
         )
-
-    def _sum_prompt_time(self, kernels: Sequence[Kernel]) -> tuple[float | None, str | None]:
-        """Return the kernel time of the prompts of mixed steps, and what it goes by; None where one
-        kernel's is not known."""
-        took, bases = 0.0, dict[str, None]()
-        for kernel in kernels:
-            share = self.split.prompts(kernel)
-            if kernel.duration_ns is None or share is None:
-                return None, None
-            took += kernel.duration_ns * share[0]
-            bases[share[1]] = None
-        return took, " and ".join(bases)
 
     def _compute_part_padding(
         self, kernels: Sequence[Kernel], ops: Sequence[OpShape]
@@ -632,10 +621,6 @@ def _get_sum_depth(op: OpShape) -> int:
     rows = count_output_rows(op)
     shapes = (shape for shape in op.inputs if shape and len(shape) > 1)
     return next((shape[-1] for shape in shapes if prod(shape[:-1]) == rows), 0)
-
-
-def _collect_precisions(ops: Iterable[OpShape]) -> set[str | None]:
-    return {PRECISIONS.get(op.dtypes[0]) for op in ops if op.dtypes}
 
 
 def list_largest_parts(

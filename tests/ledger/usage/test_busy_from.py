@@ -1,6 +1,6 @@
 """From which batch size on a GPU is busy."""
 
-from perfctl.orchestrator.ledger.usage.readings import BUSY, find_busy_batch
+from perfctl.orchestrator.ledger.usage.readings import find_busy_batch
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Device, Kernel, Sample
 from tests.make.synthetic import foreign_run, make_run
@@ -28,25 +28,23 @@ SAMPLED = RunUsage(make_run(batch_size=16, samples=SAMPLES, device=Device("a GPU
 
 
 @table(
-    "runs threshold expected",
+    "runs expected",
     {
         "no larger one falls below": (
             [busy(1, 0.2), busy(5, 0.95), busy(10, 0.5), busy(15, 0.9), busy(20, 0.97)],
-            BUSY,
             (15, True),
         ),
-        "never": ([busy(1, 0.2), busy(5, 0.3)], BUSY, (5, False)),
-        "exactly nine tenths": ([busy(4, 0.9), busy(8, 0.9)], BUSY, (4, True)),
-        "just below": ([busy(4, 0.899), busy(8, 0.9)], BUSY, (8, True)),
-        "of repeats the first: idle": ([busy(8, 0.01), busy(8, 0.9)], BUSY, (8, False)),
-        "of repeats the first: busy": ([busy(8, 0.9), busy(8, 0.01)], BUSY, (8, True)),
-        "another threshold": ([busy(4, 0.9)], 0.95, (4, False)),
-        "NVML where no kernel is known": ([SAMPLED], BUSY, (16, True)),
-        "kernels where any is known": ([SAMPLED, busy(4, 0.01)], BUSY, (4, False)),
+        "never": ([busy(1, 0.2), busy(5, 0.3)], (5, False)),
+        "exactly nine tenths": ([busy(4, 0.9), busy(8, 0.9)], (4, True)),
+        "just below": ([busy(4, 0.899), busy(8, 0.9)], (8, True)),
+        "of repeats the first: idle": ([busy(8, 0.01), busy(8, 0.9)], (8, False)),
+        "of repeats the first: busy": ([busy(8, 0.9), busy(8, 0.01)], (8, True)),
+        "NVML where no kernel is known": ([SAMPLED], (16, True)),
+        "kernels where any is known": ([SAMPLED, busy(4, 0.01)], (4, False)),
     },
 )
-def test_the_batch_size_from_which_the_gpu_is_busy(runs, threshold, expected):
-    found = find_busy_batch(runs, threshold)
+def test_the_batch_size_from_which_the_gpu_is_busy(runs, expected):
+    found = find_busy_batch(runs)
     assert found is not None and found[:2] == expected
 
 
