@@ -461,8 +461,8 @@ class PreparedBatch:
 
     @cached_property
     def timing_run(self) -> PreparedRun | None:
-        """The run with the most trustworthy layer times, by ``rank_profiler_clock``; one that knows no layer
-        after all others."""
+        """The run with the most trustworthy layer times, by ``rank_profiler_clock``; one that knows
+        no layer after all others."""
         timed = [item for item in self.runs if item.layer_times is not None]
         candidates = [item for item in timed if item.layer_times and item.layer_times.rows]
         candidates = candidates or [item for item in timed if item.run.report.kernels]
