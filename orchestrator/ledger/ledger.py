@@ -31,6 +31,7 @@ from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
     PreparedBatch,
     PreparedRun,
+    RowLaunches,
     Study,
     mark_as_estimate,
 )
@@ -307,16 +308,25 @@ def _build_batch_rows(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattribut
 
 def _move_fused_recompute(calls: dict[Key, tuple[LayerCall, ...]], batch: PreparedBatch) -> None:
     """Move the scores that a fused attention computes again to the gradient in which its kernel
-    ran: that kernel's count has them. What runs again by itself keeps its row."""
+    ran: that kernel's count has them. What runs again by itself keeps its row.
+
+    If forward's kernel is a fused attention, the gradients' is one too, whatever its name.
+    """
     runs = [run for run in (batch.counting_run, batch.timing_run) if run is not None]
     for layer, direction in [key for key in calls if key[1] == "recompute"]:
         fused = tuple(call for call in calls[layer, direction] if is_fused_only(call))
-        keys = ((layer, gradient) for gradient in ("backward", *GRADIENTS))
-        owner = next(
-            (key for key in keys if any(_has_fused_attention(run, key) for run in runs)), None
-        )
-        if not fused or owner is None:
+        kernels = {
+            part: [run.row_kernels[layer, part] for run in runs if (layer, part) in run.row_kernels]
+            for part in ("forward", "backward", *GRADIENTS)
+        }
+        attending = {part for part, rows in kernels.items() if any(map(_has_attention, rows))}
+        gradients = [part for part in kernels if part != "forward" and kernels[part]]
+        owners = [part for part in gradients if part in attending]
+        if "forward" in attending:
+            owners += gradients
+        if not fused or not owners:
             continue
+        owner = layer, owners[0]
         calls[owner] = (*calls.get(owner, ()), *fused)
         other_calls = tuple(
             call for call in calls.pop((layer, direction)) if not is_fused_only(call)
@@ -325,13 +335,10 @@ def _move_fused_recompute(calls: dict[Key, tuple[LayerCall, ...]], batch: Prepar
             calls[layer, direction] = other_calls
 
 
-def _has_fused_attention(run: PreparedRun, key: Key) -> bool:
-    """Return whether a fused attention kernel ran in this direction of the layer."""
-    kernels = run.row_kernels.get(key)
-    return kernels is not None and any(
-        recognise_kernel(name).family == "attention" and recognise_kernel(name).role == "main"
-        for name in kernels.names
-    )
+def _has_attention(row: RowLaunches) -> bool:
+    """Return whether a fused attention kernel is among these launches."""
+    kernels = map(recognise_kernel, row.names)
+    return any(kernel.family == "attention" and kernel.role == "main" for kernel in kernels)
 
 
 def _build_ledger_row(

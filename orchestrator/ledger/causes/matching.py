@@ -316,7 +316,8 @@ def _find_ruled_product(
         count = None if derived is None else derived.tensor if is_tensor else derived.ffma
         if derived and count and total and abs(count * kernel.launches / total - 1) < WHOLE:
             estimated = 2 * (work.forward or work.shape).macs
-            rule = f"{derived.rule} (estimated {estimated if is_tensor else estimated // 2:,})"
+            numbers = f"estimated {estimated if is_tensor else estimated // 2:,}"
+            rule = f"{derived.rule} ({numbers}), measured {total / kernel.launches:,.0f}"
             return RuledProduct(work, count if is_tensor else 2 * count, estimated, rule)
     return None
 
@@ -328,6 +329,8 @@ def _describe_tile_match(match: TileMatch, kernel: KernelGroup, shape: Shape, ca
     rule = match.tiling.rule(shape.macs, *names)
     if kernel.algorithm.tile is None:
         rule += f"; {_BY_COUNT}"
+    if not kernel.derivations:
+        rule += f", measured {kernel.multiplies:,.0f}"
     if match.launches > 1:
         rule += f", in {match.launches} launches"
     return rule + (f"; {calls} calls" if calls > 1 else "")

@@ -30,6 +30,7 @@ from perfctl.orchestrator.ledger.causes.evidence import (
 from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     EXACT,
+    TRANSFORMED,
     has_grid_of_shape,
     log_distance,
     predict_from_grids,
@@ -338,6 +339,10 @@ def _propose_transformed_convolution(case: RowCase, rule: str, family: str) -> C
     elif forward and runs > 1:
         transforms /= runs
     batches = _list_fitting_batches(case)
+    # one gradient by Winograd, the other by Fourier transforms: unless the count is exact, it is
+    # open how much each needs
+    families = {kernel.algorithm.family for kernel in evidence.kernels}
+    is_mixed = families.issuperset(TRANSFORMED)
     return case.propose_cause(
         rule,
         multiplies + transforms,
@@ -345,7 +350,9 @@ def _propose_transformed_convolution(case: RowCase, rule: str, family: str) -> C
         Implications(
             flops=ExpectedNumber(parts.seen, parts.base, error_max),
             batches=batches,
-            is_stated=error <= CLOSE or not _differs_at_shared_batch(case),
+            is_stated=(
+                error <= EXACT if is_mixed else error <= CLOSE or not _differs_at_shared_batch(case)
+            ),
         ),
         tiles=parts.rules,
         executed=parts.seen / parts.estimated
