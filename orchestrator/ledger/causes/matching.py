@@ -327,10 +327,10 @@ def _describe_tile_match(match: TileMatch, kernel: KernelGroup, shape: Shape, ca
     is_implicit = isinstance(shape, ConvShape) and match.tiling.shape.k == shape.depth
     names = ("output positions", "channels") if is_implicit else ("", "")
     rule = match.tiling.rule(shape.macs, *names)
-    if kernel.algorithm.tile is None:
-        rule += f"; {_BY_COUNT}"
     if not kernel.derivations:
         rule += f", measured {kernel.multiplies:,.0f}"
+    if kernel.algorithm.tile is None:
+        rule += f"; {_BY_COUNT}"
     if match.launches > 1:
         rule += f", in {match.launches} launches"
     return rule + (f"; {calls} calls" if calls > 1 else "")
