@@ -62,8 +62,9 @@ def detect_causal_mask(case: RowCase) -> Cause | None:
         return None
     executed = (kernel.tensor.value or 0) / case.evidence.estimated
     implies = Implications(flops=ExpectedNumber(executed, share, EXACT))
-    sizes = {"rows": rows, "columns": columns, "m": m, "n": n}
-    return case.propose_cause("causal mask", share, (kernel,), implies, **sizes)
+    return case.propose_cause(
+        "causal mask", share, (kernel,), implies, rows=rows, columns=columns, m=m, n=n
+    )
 
 
 def detect_attention_tiles(case: RowCase) -> Cause | None:

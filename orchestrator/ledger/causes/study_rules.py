@@ -58,7 +58,8 @@ def list_different_gpu_causes(parts: Sequence[Study]) -> list[Cause]:
     for run in (run for study in parts for run in study.runs):
         report = run.report
         has_times = (
-            any(item.duration_ns is not None for item in (*report.steps, *report.kernels))
+            any(step.duration_ns is not None for step in report.steps)
+            or any(kernel.duration_ns is not None for kernel in report.kernels)
             or bool(report.layer_times)
             or any(list_host_times((run,)))
         )
