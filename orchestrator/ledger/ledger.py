@@ -411,11 +411,8 @@ def _list_row_keys(calls: Iterable[Key], measured: set[Key]) -> set[Key]:
         inside = direction in GRADIENTS and (layer, "backward") in measured
         if inside or (direction == "grad_bias" and (layer, "grad_weight") in measured):
             continue
-        keys.add(
-            OPTIMIZER
-            if direction == "optimizer" and (layer, direction) not in measured
-            else (layer, direction)
-        )
+        is_whole_optimizer = direction == "optimizer" and (layer, direction) not in measured
+        keys.add(OPTIMIZER if is_whole_optimizer else (layer, direction))
     return keys
 
 
@@ -458,48 +455,36 @@ def _format_point(batch: Point) -> str:
 def _sum_flops_of_batch(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
     """FLOPs per step by (layer, direction), None for what is not attributed; and the figure for
     all others."""
-    counting = batch.counting_run
-    if counting is None:
-        failed = next((item.run for item in batch.runs if item.run.profiler == "ncu"), None)
-        if failed is not None:
-            reason = (failed.reason or failed.status).rstrip(".")
-            return {}, make_missing_figure(
-                "not_collected", f"the ncu run has no counters: {reason}"
-            )
-        if batch.on_cpu:
-            return {}, make_missing_figure("not_available", NO_COUNTERS)
-        if batch.batch is None:
-            return {}, make_missing_figure("not_collected", NEITHER)
-        return {}, make_missing_figure(
-            "not_collected", describe_missing_ncu_run(_format_point(batch.batch))
-        )
-    profiler = counting.run.profiler
-    if counting.steps is None:
-        return {}, make_missing_figure("not_collected", _explain_missing_steps(counting))
-    layers = counting.run.report.environment.get("ncu:layers")
-    unseen = (
-        f"ncu measured {layers} only (--layer)"
-        if layers
-        else f"{profiler} recorded no kernel of it"
-    )
-    return _sum_flops_by_row(counting), make_missing_figure("not_collected", unseen)
+    counting, figures = batch.counting_run, dict[Key | None, Figure]()
+    failed = next((item.run for item in batch.runs if item.run.profiler == "ncu"), None)
+    if counting is not None and counting.steps is not None:
+        figures = _sum_flops_by_row(counting)
+        layers = counting.run.report.environment.get("ncu:layers")
+        unseen = f"{counting.run.profiler} recorded no kernel of it"
+        reason = f"ncu measured {layers} only (--layer)" if layers else unseen
+    elif counting is not None:
+        reason = _explain_missing_steps(counting)
+    elif failed is not None:
+        reason = f"the ncu run has no counters: {(failed.reason or failed.status).rstrip('.')}"
+    elif batch.on_cpu:
+        return figures, make_missing_figure("not_available", NO_COUNTERS)
+    elif batch.batch is None:
+        reason = NEITHER
+    else:
+        reason = describe_missing_ncu_run(_format_point(batch.batch))
+    return figures, make_missing_figure("not_collected", reason)
 
 
 def _explain_missing_steps(run: PreparedRun) -> str:
     """ "ncu counted FADD only, and the report does not say how many steps it covers"."""
-    profiler = run.run.profiler
     if isinstance(run, DerivedRun):
         return f"the report has no counters, and {NO_STEPS}, so perfctl derives nothing per step"
     if any(figure.total.value is not None for figure in run.flops.values()):
-        return f"{profiler} measured its kernels, but {NO_STEPS}"
-    measured_kinds = dict.fromkeys(
-        name.upper() for values in run.values.values() for name in read_instruction_counts(values)
-    )
-    return (
-        f"{profiler} measured {' and '.join(measured_kinds)} only, and {NO_STEPS}"
-        if measured_kinds
-        else f"{profiler} measured no FLOPs, and {NO_STEPS}"
-    )
+        return f"{run.run.profiler} measured its kernels, but {NO_STEPS}"
+    names = (name for values in run.values.values() for name in read_instruction_counts(values))
+    kinds = " and ".join(dict.fromkeys(map(str.upper, names)))
+    measured = f"{kinds} only" if kinds else "no FLOPs"
+    return f"{run.run.profiler} measured {measured}, and {NO_STEPS}"
 
 
 def _as_lower_bound(figure: Figure, reason: str, *, is_listed: bool) -> Figure:

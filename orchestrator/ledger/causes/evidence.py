@@ -10,7 +10,6 @@ from functools import cached_property, lru_cache
 from math import gcd, log, prod
 from statistics import median
 from types import MappingProxyType
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from perfctl.orchestrator.counts.counters.sums import (
@@ -433,13 +432,6 @@ def _explain_left_out_kernels(run: Run) -> str | None:
     return f"ncu excluded launches ({filters})" if filters else None
 
 
-class _LaunchCounts(NamedTuple):
-    """What was counted in one launch."""
-
-    values: Mapping[str, float | None]
-    raw: Mapping[str, float]
-
-
 def find_launch_places(run: PreparedRun) -> dict[Key | None, LaunchPlaces]:
     """Return where and when the kernels of each (layer, direction) ran."""
     steps = sorted({kernel.step for kernel, _ in run.launches if kernel.step is not None})
@@ -471,13 +463,13 @@ def _build_kernel_groups(run: PreparedRun) -> dict[Key | None, list[KernelGroup]
     sms = find_sm_count(run.run)
     owners = {kernel.process for kernel, key in run.launches if key}
     # derived counts are one object for all launches that have them in common
-    reads: dict[int, _LaunchCounts] = {}
-    for counts in run.values.values():
-        if id(counts) not in reads:
-            has_sums_only = all(name.endswith(".sum") for name in counts)
-            sums = counts if has_sums_only else add_counts_from_rates(counts, sms)[0]
-            reads[id(counts)] = _LaunchCounts(sums, _shorten_counter_names(sums))
-    values = {launch: reads[id(counts)] for launch, counts in run.values.items()}
+    short_counts: dict[int, dict[str, float]] = {}
+    for values in run.values.values():
+        if id(values) not in short_counts:
+            has_sums_only = all(name.endswith(".sum") for name in values)
+            sums = values if has_sums_only else add_counts_from_rates(values, sms)[0]
+            short_counts[id(values)] = _shorten_counter_names(sums)
+    counts = {launch: short_counts[id(values)] for launch, values in run.values.items()}
     groups: dict[Key | None, dict[tuple[str, Grid | None], list[Kernel]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -492,7 +484,7 @@ def _build_kernel_groups(run: PreparedRun) -> dict[Key | None, list[KernelGroup]
         groups[key][kernel.name, grid].append(kernel)
     return {
         key: [
-            _build_kernel_group(name, grid, kernels, run, values)
+            _build_kernel_group(name, grid, kernels, run, counts)
             for (name, grid), kernels in by_name.items()
         ]
         for key, by_name in groups.items()
@@ -504,18 +496,18 @@ def _build_kernel_group(
     grid: Grid | None,
     kernels: Sequence[Kernel],
     run: PreparedRun,
-    values: Mapping[int, _LaunchCounts],
+    counts_by_launch: Mapping[int, Mapping[str, float]],
 ) -> KernelGroup:
     steps, launches = run.steps or 1, [kernel.launch for kernel in kernels]
     clusters = ((item.cluster_x, item.cluster_y or 1) for item in kernels if item.cluster_x)
     cluster = next(clusters, None)
-    reads = [values[launch] for launch in launches if launch in values]
+    counted = [launch for launch in launches if launch in run.values]
     flops = [run.flops[launch] for launch in launches if launch in run.flops]
-    if not reads and not flops:
+    if not counted and not flops:
         return _build_uncounted_group(name, grid, cluster, len(launches) / steps)
     counts: dict[str, float] = {}
-    for read in reads:
-        for count, value in read.raw.items():
+    for launch in counted:
+        for count, value in counts_by_launch[launch].items():
             counts[count] = counts.get(count, 0.0) + value / steps
     derived = run.derived if isinstance(run, DerivedRun) else {}
     version = run.run.profiler_version or run.run.report.tool_version
@@ -527,7 +519,7 @@ def _build_kernel_group(
         counts,
         sum_figures([item.total for item in flops], divide_by=steps),
         sum_figures([item.tensor for item in flops], divide_by=steps),
-        choose_half_weights(reads[0].values, version)["hfma"] if reads else 2,
+        choose_half_weights(run.values[counted[0]], version)["hfma"] if counted else 2,
         tuple(dict.fromkeys(derived[launch].rule for launch in launches if launch in derived)),
         cluster,
     )
