@@ -24,6 +24,7 @@ from perfctl.orchestrator.ledger.usage.intervals import (
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
+TOP_OPERATIONS_MAX = 10
 DICE = "dice:epoch:"
 """Beginning of the name of the Dice score of an epoch."""
 
@@ -160,7 +161,7 @@ def list_epochs(run: Run) -> tuple[EpochFigures, ...]:
     return tuple(course)
 
 
-def list_top_operations(run: Run, most: int = 10) -> tuple[TopOperation, ...]:
+def list_top_operations(run: Run) -> tuple[TopOperation, ...]:
     """The most expensive kernels by time; without kernels, CPU operations by self time. One line
     per name, as in torch's tables."""
     rows = [
@@ -187,7 +188,9 @@ def list_top_operations(run: Run, most: int = 10) -> tuple[TopOperation, ...]:
     ]
     total_ns = sum(row.self_ns for row in rows)
     rows.sort(key=lambda row: (-row.self_ns, row.name))
-    return tuple(replace(row, share=row.self_ns / total_ns) for row in rows[:most] if total_ns)
+    return tuple(
+        replace(row, share=row.self_ns / total_ns) for row in rows[:TOP_OPERATIONS_MAX] if total_ns
+    )
 
 
 def compute_category_shares(run: Run) -> Mapping[str, float] | None:

@@ -187,9 +187,7 @@ def _select_products(case: RowCase, all_layers: int) -> tuple[KernelGroup, ...]:
 def _count_forward_runs(case: RowCase) -> int | None:
     """Return how often forward of a gradients' layer ran, if the gradients ran as often or a
     multiple of it."""
-    forward = (
-        case.get_other_direction("forward") if case.evidence.row.direction != "forward" else None
-    )
+    forward = case.forward_row if case.evidence.row.direction != "forward" else None
     forward_runs = count_calls_by_launches(forward, forward.product_kernels) if forward else None
     runs = count_calls_by_launches(case.evidence, case.breakdown.products)
     return forward_runs if forward_runs and runs and runs % forward_runs == 0 else None

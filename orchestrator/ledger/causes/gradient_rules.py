@@ -243,7 +243,7 @@ def detect_recomputation_by_other_kernel(case: RowCase) -> Cause | None:
     Fix       none; that is activation checkpointing.
     """
     forward, estimates, products = (
-        case.get_other_direction("forward"),
+        case.forward_row,
         _get_gradient_flops(case),
         _find_gradient_kernels(case),
     )
@@ -312,7 +312,7 @@ def detect_recomputation(case: RowCase) -> Cause | None:
     if parts.called and parts.seen:
         # further launches of all products, of which grids may show only some
         factor = 1 + parts.repeated / parts.seen
-    forward = case.get_other_direction("forward")
+    forward = case.forward_row
     has_no_shape = forward is not None and forward.forward is None and parts.seen > 0
     unclear = has_no_shape and not parts.called and log(parts.seen / parts.estimated) > EXACT
     if row.executed.lower_bound or unclear:

@@ -215,7 +215,7 @@ def _has_estimated_count(evidence: RowEvidence) -> bool:
 def _list_fitting_batches(case: RowCase) -> tuple[int, ...]:
     """Return the batch sizes that fit the row's blocks: its own, and another that runs the same
     ones, which other layers show, or twice the row's if none shows which batch ran."""
-    evidence, forward = case.evidence, case.get_other_direction("forward")
+    evidence, forward = case.evidence, case.forward_row
     batch = evidence.row.size
     rows = (
         row
@@ -243,9 +243,7 @@ def _differs_at_shared_batch(case: RowCase) -> bool:
     shared = case.table.find_shared_batch(case.evidence.place)
     if not shared:
         return False
-    read = break_down_count(
-        case.evidence.read_as_batch(shared), case.get_other_direction("forward")
-    )
+    read = break_down_count(case.evidence.read_as_batch(shared), case.forward_row)
     needed = case.breakdown.base / case.breakdown.estimated
     return not read.rules or log_distance(read.base / read.estimated, needed) > EXACT
 
@@ -262,9 +260,7 @@ def detect_persistent_rnn(case: RowCase) -> Cause | None:
         return None
     if not RECURRENT.search(case.evidence.row.kind or ""):
         return None
-    forward = (
-        case.get_other_direction("forward") if case.evidence.row.direction != "forward" else None
-    )
+    forward = case.forward_row if case.evidence.row.direction != "forward" else None
     repeated = {kernel.name for kernel in forward.kernels} if forward is not None else set()
     kernels = tuple(
         kernel
@@ -485,7 +481,7 @@ def detect_shared_kernel(case: RowCase) -> Cause | None:
         )
     # the layer before it that has kernels, and serves those up to the next with kernels
     batch, _, direction = evidence.place
-    forward = case.get_other_direction("forward") or evidence
+    forward = case.forward_row or evidence
     rows, index = _find_neighbor_rows(case, forward)
     owners = (other for other in reversed(rows[:index]) if other.kernels)
     owner = next(owners, None)

@@ -118,12 +118,13 @@ class RowCase:
         """Return the parts of the row's count."""
         batch, layer, _ = self.evidence.place
         other_layers = self.table.launched(batch, layer)
-        return break_down_count(self.evidence, self.get_other_direction("forward"), other_layers)
+        return break_down_count(self.evidence, self.forward_row, other_layers)
 
-    def get_other_direction(self, direction: str) -> RowEvidence | None:
-        """Return the row of the same layer and batch size in another direction."""
+    @property
+    def forward_row(self) -> RowEvidence | None:
+        """The forward row of the same layer and batch size."""
         batch, layer, _ = self.evidence.place
-        return self.table.get((batch, layer, direction))
+        return self.table.get((batch, layer, "forward"))
 
     @property
     def executed(self) -> float | None:
@@ -183,7 +184,7 @@ def _check_trials(evidence: RowEvidence, trials: bool) -> bool | None:
 def _check_forward(case: RowCase, gradients_only: float) -> bool:
     """Return False if forward deviates as its gradients do: another batch ran, or another layer's
     kernels."""
-    forward = case.get_other_direction("forward")
+    forward = case.forward_row
     ratio = forward.row.ratio if forward is not None else None
     return not ratio or abs(log(ratio)) <= EXACT or log_distance(ratio, gradients_only) >= CLOSE
 
