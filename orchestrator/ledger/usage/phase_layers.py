@@ -38,8 +38,8 @@ from perfctl.records.run import Run
 _NUMBERED = re.compile(r"(.*?)_?(\d{1,9})\Z")
 BLOCKS_MIN = 2
 """Blocks from which a model is said to repeat one."""
-LayerPath = tuple[str, ...]
-"""Components of a layer's name."""
+LayerPath = tuple[tuple[str, int | None], ...]
+"""(class, number) of the components of a layer's name; None for one without a number."""
 PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 _BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 NO_PRODUCT = (
@@ -60,62 +60,61 @@ class RepeatedBlockLayer(NamedTuple):
     """Which block; None outside of them."""
 
 
+def _split_number(component: str) -> tuple[str, int | None]:
+    """Return the class and the number of an instance: "RMSNorm_29" -> ("RMSNorm", 29)."""
+    match = _NUMBERED.match(component)
+    return (match[1], int(match[2])) if match else (component, None)
+
+
 def map_to_repeated_block(layers: Iterable[str]) -> Mapping[str, RepeatedBlockLayer]:
     """Return the part of the repeated block that each layer is. Layers outside, and all layers
-    where nothing repeats, keep their names."""
-    paths = {layer: tuple(layer.split(".")) for layer in layers}
+    where nothing repeats, keep their names.
+
+    The block is the component with children that has most instances.
+    """
+    paths = {layer: tuple(map(_split_number, layer.split("."))) for layer in layers}
     parts = {layer: RepeatedBlockLayer(layer, None) for layer in paths}
-    block = _find_repeated_block(paths.values())
-    if block is None:
+    # (path above, class) -> numbers of its instances
+    instances: defaultdict[tuple[LayerPath, str], set[int]] = defaultdict(set)
+    blocks: defaultdict[tuple[LayerPath, str], set[int]] = defaultdict(set)
+    for path in paths.values():
+        for depth, (name, number) in enumerate(path):
+            if number is not None:
+                instances[path[:depth], name].add(number)
+                if depth < len(path) - 1:
+                    blocks[path[:depth], name].add(number)
+    block = max(blocks, key=lambda key: (len(blocks[key]), -len(key[0])), default=None)
+    if block is None or len(blocks[block]) < BLOCKS_MIN:
         return parts
-    depth, prefix, kind = block
+    start = len(block[0])
     inside = {
-        layer: (int(number[2]), path[depth + 1 :])
+        layer: path
         for layer, path in paths.items()
-        if path[:depth] == prefix
-        and len(path) > depth
-        and (number := _NUMBERED.match(path[depth]))
-        and number[1] == kind
+        if len(path) > start
+        and (path[:start], path[start][0]) == block
+        and path[start][1] is not None
     }
-    instances: defaultdict[tuple[int, LayerPath, str], set[int]] = defaultdict(set)
-    for block_number, path in inside.values():
-        for depth, name in enumerate(path):
-            if number := _NUMBERED.match(name):
-                instances[block_number, path[:depth], number[1]].add(int(number[2]))
     # layer -> (class, which of its class there, from 1; 0 without a number) of each component
     components: dict[str, list[tuple[str, int]]] = {}
-    most: defaultdict[tuple[LayerPath, str], int] = defaultdict(int)
-    for layer, (block_number, path) in inside.items():
+    most: defaultdict[tuple[tuple[str, ...], str], int] = defaultdict(int)
+    for layer, path in inside.items():
         classes: list[tuple[str, int]] = []
-        for depth, name in enumerate(path):
+        for depth in range(start + 1, len(path)):
+            name, number = path[depth]
             above, ordinal = tuple(name for name, _ in classes), 0
-            if number := _NUMBERED.match(name):
-                name = number[1]
-                siblings = sorted(instances[block_number, path[:depth], name])
-                ordinal = siblings.index(int(number[2])) + 1
+            if number is not None:
+                ordinal = sorted(instances[path[:depth], name]).index(number) + 1
             classes.append((name, ordinal))
             most[above, name] = max(most[above, name], ordinal)
         components[layer] = classes
-    outer = ".".join((*prefix, kind or "*"))
     for layer, classes in components.items():
-        names = [outer]
-        for depth, (name, ordinal) in enumerate(classes):
-            above = tuple(name for name, _ in classes[:depth])
+        names = [*layer.split(".")[:start], block[1] or "*"]
+        above: tuple[str, ...] = ()
+        for name, ordinal in classes:
             names.append(f"{name} {ordinal}" if most[above, name] > 1 else name)
-        parts[layer] = RepeatedBlockLayer(".".join(names), inside[layer][0])
+            above = (*above, name)
+        parts[layer] = RepeatedBlockLayer(".".join(names), inside[layer][start][1])
     return parts
-
-
-def _find_repeated_block(paths: Iterable[LayerPath]) -> tuple[int, LayerPath, str] | None:
-    """Return (depth, path above, class) of the component with children that has most instances;
-    None where none has BLOCKS_MIN."""
-    numbers: defaultdict[tuple[int, LayerPath, str], set[int]] = defaultdict(set)
-    for path in paths:
-        for depth, name in enumerate(path[:-1]):
-            if number := _NUMBERED.match(name):
-                numbers[depth, path[:depth], number[1]].add(int(number[2]))
-    best = max(numbers, key=lambda key: (len(numbers[key]), -key[0]), default=None)
-    return best if best is not None and len(numbers[best]) >= BLOCKS_MIN else None
 
 
 class TilePadding(NamedTuple):
