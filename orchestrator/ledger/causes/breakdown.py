@@ -30,6 +30,7 @@ from perfctl.orchestrator.counts.kernels.grids import (
 from perfctl.orchestrator.counts.kernels.names import choose_layer_algorithm
 from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
+    Kernels,
     RowEvidence,
     Shape,
     count_launches,
@@ -79,18 +80,18 @@ class CountBreakdown:
     """In words, of the algorithm that the layer's kernels are: "winograd F(2x2,3x3)", "implicit
     gemm", "fft"."""
     family: str | None
-    products: tuple[KernelGroup, ...]
+    products: Kernels
     seen: float
     """Executed FLOPs of ``products``, as multiply-adds."""
     transforms: float = 0
-    transforming: tuple[KernelGroup, ...] = ()
+    transforming: Kernels = ()
     repeated: float = 0
-    repeating: tuple[KernelGroup, ...] = ()
+    repeating: Kernels = ()
     summed: float = 0
-    summing: tuple[KernelGroup, ...] = ()
+    summing: Kernels = ()
     extra: float = 0
-    extras: tuple[KernelGroup, ...] = ()
-    several: tuple[KernelGroup, ...] = ()
+    extras: Kernels = ()
+    several: Kernels = ()
     """Products that each do the whole layer, one after the other; the other parts are then
     not separated."""
     called: float = 0
@@ -243,9 +244,7 @@ def _predict_products(
     return predicted._replace(flops=flops, rules=rules)
 
 
-def _find_recomputed_forward(
-    evidence: RowEvidence, forward: RowEvidence | None
-) -> tuple[KernelGroup, ...]:
+def _find_recomputed_forward(evidence: RowEvidence, forward: RowEvidence | None) -> Kernels:
     """Return forward's kernels that ran again among the gradients' own; () unless others suffice
     for the gradients.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
+    Kernels,
     LaunchPlaces,
     RowEvidence,
     count_launches,
@@ -180,7 +181,7 @@ def detect_extra_gradients(case: RowCase, all_layers: int = 1) -> Cause | None:
     return _propose_extra_calls(case, runs, max(forward or 0, all_layers), all_layers)
 
 
-def _select_products(case: RowCase, all_layers: int) -> tuple[KernelGroup, ...]:
+def _select_products(case: RowCase, all_layers: int) -> Kernels:
     return case.evidence.product_kernels if all_layers > 1 else case.breakdown.products
 
 

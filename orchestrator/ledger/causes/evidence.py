@@ -123,6 +123,9 @@ class KernelGroup:
         return self.flops.value or 0
 
 
+Kernels = tuple[KernelGroup, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchPlaces:
     """Where and when a row's kernels ran."""
@@ -173,7 +176,7 @@ class RowEvidence(LayerShapes):
     """One ledger row and the kernels that ncu recorded for it."""
 
     row: LedgerRow
-    kernels: tuple[KernelGroup, ...]
+    kernels: Kernels
     environment: Mapping[str, str]
     precision: str | None
     profiled: bool
@@ -216,7 +219,7 @@ class RowEvidence(LayerShapes):
         return sum(counts) if counts else None
 
     @cached_property
-    def product_kernels(self) -> tuple[KernelGroup, ...]:
+    def product_kernels(self) -> Kernels:
         return tuple(kernel for kernel in self.kernels if kernel.main)
 
     def read_as_batch(self, batch: int) -> RowEvidence:
@@ -360,7 +363,7 @@ _GROUPS: WeakKeyDictionary[PreparedRun, dict[Key | None, list[KernelGroup]]] = W
 """As ``group_kernels_by_row`` returned them: causes and trails ask for the same."""
 
 
-Loose = Mapping[int, tuple[KernelGroup, ...]]
+Loose = Mapping[int, Kernels]
 """batch -> kernels that no layer's range enclosed, per step (of the whole report where it does not
 say steps)."""
 
@@ -387,7 +390,7 @@ def sum_executed_flops(kernels: Iterable[KernelGroup]) -> float:
 
 def collect_row_evidence(
     study: Study, ledger: Ledger
-) -> tuple[EvidenceTable, Mapping[int | str, tuple[KernelGroup, ...]]]:
+) -> tuple[EvidenceTable, Mapping[int | str, Kernels]]:
     """Return the evidence of each ledger row with estimated products or recomputation, and the
     kernels of no layer by batch size, or by values of other parameters."""
     table = EvidenceTable()

@@ -11,7 +11,7 @@ from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, roun
 from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_name
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import LEAST_MULTIPLIES
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, count_launches
+from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, Kernels, count_launches
 from perfctl.orchestrator.ledger.causes.matching import CLOSE, EXACT
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
@@ -36,7 +36,7 @@ def _get_gradient_flops(case: RowCase) -> Mapping[str, float]:
     return {direction: flops * scale for direction, flops in estimates.items()}
 
 
-def _find_gradient_kernels(case: RowCase) -> tuple[KernelGroup, ...]:
+def _find_gradient_kernels(case: RowCase) -> Kernels:
     """Return the products of a backward row if each computes one gradient; () if they may be parts
     of something else."""
     evidence = case.evidence

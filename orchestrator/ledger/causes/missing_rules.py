@@ -11,6 +11,7 @@ from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.evidence import (
     EvidenceTable,
     KernelGroup,
+    Kernels,
     Loose,
     RowEvidence,
     count_launches,
@@ -61,7 +62,7 @@ def detect_fadd_alone(case: RowCase) -> Cause | None:
     )
 
 
-def _has_only_additions(kernels: tuple[KernelGroup, ...]) -> bool:
+def _has_only_additions(kernels: Kernels) -> bool:
     counted = {count for kernel in kernels for count in kernel.counts}
     has_tensor = any(kernel.algorithm.tensor_core for kernel in kernels)
     return "fadd" in counted and not has_tensor and counted.isdisjoint(("ffma", "fmul"))

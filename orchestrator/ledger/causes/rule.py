@@ -11,7 +11,12 @@ from typing import Any, Literal
 from perfctl.orchestrator.counts.kernels.grids import GemmShape, round_up
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import CountBreakdown, break_down_count
-from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, KernelGroup, RowEvidence
+from perfctl.orchestrator.ledger.causes.evidence import (
+    EvidenceTable,
+    KernelGroup,
+    Kernels,
+    RowEvidence,
+)
 from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     EXACT,
@@ -24,7 +29,6 @@ DEVIATION_MIN = 0.005
 GAP_SHARE_MIN = 0.2
 """Share of a gap that a factor close to 1 must make up to be a cause anyway."""
 
-Kernels = tuple[KernelGroup, ...]
 Confidence = Literal["observed", "predicted and matched", "likely", "plausible"]
 """observed: counters or launches show the cause. predicted and matched: shapes, names and grids
 predict a number, and the count is near it. likely: so they do, but something else that the cause
@@ -110,7 +114,7 @@ class RowCase:
 
     evidence: RowEvidence
     table: EvidenceTable
-    unattributed_kernels: tuple[KernelGroup, ...] = ()
+    unattributed_kernels: Kernels = ()
     """Kernels of the same batch size that no layer's range encloses."""
 
     @cached_property

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from perfctl.orchestrator.ledger.causes.breakdown import SPARSE
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
+from perfctl.orchestrator.ledger.causes.evidence import Kernels, RowEvidence
 from perfctl.orchestrator.ledger.causes.rule import (
     COUNTED,
     DEVIATION_MIN,
@@ -89,7 +89,7 @@ def detect_tensor_cores(case: RowCase) -> Cause | None:
     )
 
 
-def _find_tensor_kernels(evidence: RowEvidence) -> tuple[KernelGroup, ...]:
+def _find_tensor_kernels(evidence: RowEvidence) -> Kernels:
     """Return products on tensor cores by their counters; by name if none were collected."""
     return tuple(
         kernel
