@@ -174,17 +174,17 @@ class Network:
 def group_into_networks(runs: Sequence[Run], workload: str | None = None) -> tuple[Network, ...]:
     """Return the networks of one workload, that of the first run if none is named, each with the
     analyses of its runs."""
-    named = [
+    candidates = [
         study
         for study in group_into_studies(runs)
         if not study.is_foreign and workload in (None, study.workload)
     ]
-    shaped = [study for study in named if any(run.report.ops for run in study.runs)]
+    shaped = [study for study in candidates if any(run.report.ops for run in study.runs)]
     if not shaped:
         return ()
     first = min(shaped, key=lambda study: (study.workload != MNIST_CNN, study.variant is not None))
     kind = attrgetter("workload", "mode", "precision")
-    analyses = analyse_studies(study for study in named if kind(study) == kind(first))
+    analyses = analyse_studies(study for study in candidates if kind(study) == kind(first))
     by_variant = group_by(analyses, lambda analysis: analysis.study.variant)
     variants = [first.variant, *(study.variant for study in shaped if kind(study) == kind(first))]
     return tuple(

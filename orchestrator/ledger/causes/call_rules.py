@@ -397,11 +397,9 @@ def _explain_common_factor(
 ) -> CommonFactor | None:
     """Return the step with what may have made all counts N times or 1/N of the estimate; None if
     the grids contradict all of it."""
-    number = round(factor if factor > 1 else 1 / factor)
-    is_number = (
-        abs(log(factor)) >= FACTOR_LOG_MIN
-        and abs(log((factor if factor > 1 else 1 / factor) / number)) < AGREEMENT_LOG_MAX
-    )
+    size = max(factor, 1 / factor)
+    number = round(size)
+    is_number = log(size) >= FACTOR_LOG_MIN and abs(log(size / number)) < AGREEMENT_LOG_MAX
     tensor = all((kernel.tensor.value or 0) > 0 for row in rows for kernel in row.product_kernels)
     may_be_3xtf32, may_be_sparse = tensor and number == 3, tensor and number == 2
     details: dict[str, Any] = {

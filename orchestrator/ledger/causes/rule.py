@@ -213,9 +213,9 @@ def _check_tile(product: GemmShape, kernels: Kernels) -> bool | None:
 def _check_partner(row: RowEvidence, partner: RowEvidence) -> bool:
     """Return False if kernels of either row have grids that only its own shape has."""
     return not any(
-        has_grid_of_shape(own) and not has_grid_of_shape(replace(own, forward=other.forward))
-        for own, other in ((row, partner), (partner, row))
-        if other.forward is not None
+        has_grid_of_shape(first) and not has_grid_of_shape(replace(first, forward=second.forward))
+        for first, second in ((row, partner), (partner, row))
+        if second.forward is not None
     )
 
 
@@ -246,7 +246,8 @@ def find_confidence(
     recorded. With a None it is only plausible, or likely if no more than a tile is unknown. Of a
     derived count, nothing was observed.
     """
-    evidence, batches, seen = case.evidence, implies.batches, case.evidence.seen_batch
+    evidence, batches = case.evidence, implies.batches
+    seen_batch = evidence.seen_batch
     results = [
         all(
             same is None
@@ -256,7 +257,7 @@ def find_confidence(
         not (implies.is_complete and evidence.left_out),
         implies.trials is None or _check_trials(evidence, implies.trials),
         # if several batch sizes fit, which one ran is not known
-        not batches or (seen in batches if seen else len(batches) == 1 or None),
+        not batches or (seen_batch in batches if seen_batch else len(batches) == 1 or None),
         implies.gradients_only is None or _check_forward(case, implies.gradients_only),
         implies.is_stated or None,
         # all steps executed the same, unless the cause may change

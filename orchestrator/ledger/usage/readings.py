@@ -350,7 +350,7 @@ def find_busy_batch(runs: Sequence[UtilizationBySource]) -> BusyBatch | None:
         }
         if shares:
             batch = find_smallest_busy_batch(
-                {at: share.value or 0.0 for at, share in shares.items()}
+                {size: share.value or 0.0 for size, share in shares.items()}
             )
             last = max(shares) if batch is None else batch
             return BusyBatch(last, batch is not None, shares[last])

@@ -92,15 +92,15 @@ def list_kernel_name_rows(run: Run) -> tuple[KernelNameRow, ...]:
             KernelNameRow(name, tensor, len(times), sum(times), min(times), max(times), 0.0)
         )
     operations = [] if rows else run.report.operations
-    named = (item for item in operations if item.category != "user_annotation")
-    for name, items in group_by(named, attrgetter("name")).items():
+    operators = (item for item in operations if item.category != "user_annotation")
+    for name, items in group_by(operators, attrgetter("name")).items():
         timed_items = [
             (item.calls, item.device_ns if item.self_cpu_ns is None else item.self_cpu_ns)
             for item in items
         ]
-        known = [(calls, took) for calls, took in timed_items if took is not None]
-        if known:
-            calls, took = map(sum, zip(*known, strict=True))
+        timed_calls = [(calls, took) for calls, took in timed_items if took is not None]
+        if timed_calls:
+            calls, took = map(sum, zip(*timed_calls, strict=True))
             rows.append(KernelNameRow(name, None, calls, took, None, None, 0.0))
     total = sum(row.total for row in rows) or 1
     rows.sort(key=lambda row: (-row.total, row.name))
