@@ -109,10 +109,9 @@ def map_to_repeated_block(layers: Iterable[str]) -> Mapping[str, RepeatedBlockLa
         components[layer] = classes
     for layer, classes in components.items():
         names = [*layer.split(".")[:start], block[1] or "*"]
-        above: tuple[str, ...] = ()
-        for name, ordinal in classes:
+        for depth, (name, ordinal) in enumerate(classes):
+            above = tuple(name for name, _ in classes[:depth])
             names.append(f"{name} {ordinal}" if most[above, name] > 1 else name)
-            above = (*above, name)
         parts[layer] = RepeatedBlockLayer(".".join(names), inside[layer][start][1])
     return parts
 

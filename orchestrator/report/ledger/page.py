@@ -14,7 +14,6 @@ from perfctl.orchestrator.ledger.causes.judge import StudyCauses
 from perfctl.orchestrator.ledger.ledger import (
     LedgerRow,
     UnattributedWork,
-    explain_unattributed,
 )
 from perfctl.orchestrator.ledger.timing import (
     ALL_STEPS,
@@ -22,6 +21,7 @@ from perfctl.orchestrator.ledger.timing import (
     TimeSpread,
     is_capture_one_step,
 )
+from perfctl.orchestrator.ledger.unattributed import explain_unattributed
 from perfctl.orchestrator.report.ledger import build_row_trail_key
 from perfctl.orchestrator.report.ledger.causes import (
     DescribedCause,

@@ -152,7 +152,7 @@ def detect_recomputed_operators(run: Run) -> RunVerdict | None:
     )
     return RunVerdict(
         "recomputed forward",
-        f"{text}.",
+        text,
         share,
         "the estimated FLOPs of forward and backward",
         f"{AGAIN_TODO}.",
@@ -192,7 +192,7 @@ def detect_exposed_communication(timeline: Timeline) -> RunVerdict | None:
     )
     return RunVerdict(
         "exposed communication of one rank",
-        f"{text}.",
+        text,
         share,
         "the time of the steps",
         f"{TALK_TODO}.",
@@ -226,7 +226,7 @@ def detect_launch_bound(timeline: Timeline) -> RunVerdict | None:
         text += ", less where the profiler itself slowed the launches"
     return RunVerdict(
         "launch bound",
-        f"{text}.",
+        text,
         share,
         "the time of the steps",
         f"{GRAPH_TODO}.",
@@ -303,9 +303,7 @@ def detect_host_syncs(timeline: Timeline) -> RunVerdict | None:
     )
     todos = dict.fromkeys(sync.todo for sync in syncs if sync.what in dict(most))
     todo = f"{'. '.join(todos)}."
-    return RunVerdict(
-        "host sync", f"{text}.", share, "the time of the steps", todo, step_share=share
-    )
+    return RunVerdict("host sync", text, share, "the time of the steps", todo, step_share=share)
 
 
 def _find_idle_by_sync(timeline: Timeline, syncs: Sequence[SyncCall]) -> dict[int, int]:

@@ -143,7 +143,7 @@ def detect_cast_storm(timeline: Timeline) -> RunVerdict | None:
         )
     return RunVerdict(
         "dtype casts",
-        f"{text}.",
+        text,
         share,
         "the kernel time",
         f"{CAST_TODO}.",
@@ -210,7 +210,7 @@ def detect_kernel_chains(timeline: Timeline) -> RunVerdict | None:
         text += f": at least {format_with_prefix(2 * sum(sizes))}B less traffic{which}"
     return RunVerdict(
         "memory-bound chain",
-        f"{text}, and at most {format_share(share)} of the kernel time.",
+        f"{text}, and at most {format_share(share)} of the kernel time",
         share,
         "the kernel time",
         f"{CHAIN_TODO}.",
@@ -355,7 +355,7 @@ def _build_unused_verdict(
     todo = _HALVES_TODO if math == "fp16" else _TODO[tensor.precision]
     return RunVerdict(
         "unused tensor cores",
-        f"{text}.",
+        text,
         share,
         "the kernel time",
         f"{todo}.",

@@ -26,8 +26,8 @@ class RunVerdict:
 
     rule: str
     """Name of the rule: "launch bound", "host sync"."""
-    sentence: str
-    """Subject, number and cause in full sentences."""
+    text: str
+    """Subject, number and cause in full sentences, without the last period."""
     share: float
     """The number, 0..1; ``of`` says of what."""
     of: str
@@ -36,6 +36,11 @@ class RunVerdict:
     kernels: tuple[str, ...] = ()
     step_share: float | None = None
     """Share (0..1) of the time of the steps that is at stake; None if it is unknown."""
+
+    @property
+    def sentence(self) -> str:
+        """The text with its period."""
+        return f"{self.text}."
 
 
 @dataclass(frozen=True, slots=True)
