@@ -1,19 +1,9 @@
 """Prefill, decode and mixed steps by part of the model: time, estimated FLOPs, bytes and the bound
 of each. 1 multiply-add = 2 FLOPs.
-
-Repeated blocks of a language model are found in the paths of its layers: the same part of every
-block has one name.
-
-``Qwen3DecoderLayer_0.Qwen3Attention_0.RMSNorm_1`` and
-``Qwen3DecoderLayer_7.Qwen3Attention_7.RMSNorm_29`` are the same part of blocks 0 and 7:
-``Qwen3DecoderLayer.Qwen3Attention.RMSNorm 1``, where the attention has a second RMSNorm. A trace
-numbers the instances of a class over the whole model, so a part is found by its place among those
-of its class in its block.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -27,6 +17,7 @@ from perfctl.orchestrator.counts.kernels.layers import SHARED, split_shared_kern
 from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 from perfctl.orchestrator.estimate.flops.engine import count_layer_calls
 from perfctl.orchestrator.ledger.timing import count_kernel_steps
+from perfctl.orchestrator.ledger.usage.blocks import RepeatedBlockLayer, map_to_repeated_block
 from perfctl.orchestrator.ledger.usage.intervals import get_start_ns
 from perfctl.orchestrator.ledger.usage.readings import sum_known
 from perfctl.orchestrator.ledger.usage.served import PHASES, MixedSteps, count_output_rows
@@ -35,11 +26,6 @@ from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
-_NUMBERED = re.compile(r"(.*?)_?(\d{1,9})\Z")
-BLOCKS_MIN = 2
-"""Blocks from which a model is said to repeat one."""
-LayerPath = tuple[tuple[str, int | None], ...]
-"""(class, number) of the components of a layer's name; None for one without a number."""
 PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 _BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 NO_PRODUCT = (
@@ -49,71 +35,6 @@ NO_SHAPES = "the trace has no operator shapes"
 EITHER = "its shapes come from steps of several phases"
 NO_KEYS = "the steps do not state their number of keys"
 OUTSIDE = "no module"
-
-
-class RepeatedBlockLayer(NamedTuple):
-    """Where a layer lies."""
-
-    name: str
-    """Without the numbers of instances."""
-    block: int | None
-    """Which block; None outside of them."""
-
-
-def _split_number(component: str) -> tuple[str, int | None]:
-    """Return the class and the number of an instance: "RMSNorm_29" -> ("RMSNorm", 29)."""
-    match = _NUMBERED.match(component)
-    return (match[1], int(match[2])) if match else (component, None)
-
-
-def map_to_repeated_block(layers: Iterable[str]) -> Mapping[str, RepeatedBlockLayer]:
-    """Return the part of the repeated block that each layer is. Layers outside, and all layers
-    where nothing repeats, keep their names.
-
-    The block is the component with children that has most instances.
-    """
-    paths = {layer: tuple(map(_split_number, layer.split("."))) for layer in layers}
-    parts = {layer: RepeatedBlockLayer(layer, None) for layer in paths}
-    # (path above, class) -> numbers of its instances
-    instances: defaultdict[tuple[LayerPath, str], set[int]] = defaultdict(set)
-    blocks: defaultdict[tuple[LayerPath, str], set[int]] = defaultdict(set)
-    for path in paths.values():
-        for depth, (name, number) in enumerate(path):
-            if number is not None:
-                instances[path[:depth], name].add(number)
-                if depth < len(path) - 1:
-                    blocks[path[:depth], name].add(number)
-    block = max(blocks, key=lambda key: (len(blocks[key]), -len(key[0])), default=None)
-    if block is None or len(blocks[block]) < BLOCKS_MIN:
-        return parts
-    start = len(block[0])
-    inside = {
-        layer: path
-        for layer, path in paths.items()
-        if len(path) > start
-        and (path[:start], path[start][0]) == block
-        and path[start][1] is not None
-    }
-    # layer -> (class, which of its class there, from 1; 0 without a number) of each component
-    components: dict[str, list[tuple[str, int]]] = {}
-    most: defaultdict[tuple[tuple[str, ...], str], int] = defaultdict(int)
-    for layer, path in inside.items():
-        classes: list[tuple[str, int]] = []
-        for depth in range(start + 1, len(path)):
-            name, number = path[depth]
-            above, ordinal = tuple(name for name, _ in classes), 0
-            if number is not None:
-                ordinal = sorted(instances[path[:depth], name]).index(number) + 1
-            classes.append((name, ordinal))
-            most[above, name] = max(most[above, name], ordinal)
-        components[layer] = classes
-    for layer, classes in components.items():
-        names = [*layer.split(".")[:start], block[1] or "*"]
-        for depth, (name, ordinal) in enumerate(classes):
-            above = tuple(name for name, _ in classes[:depth])
-            names.append(f"{name} {ordinal}" if most[above, name] > 1 else name)
-        parts[layer] = RepeatedBlockLayer(".".join(names), inside[layer][start][1])
-    return parts
 
 
 class TilePadding(NamedTuple):
