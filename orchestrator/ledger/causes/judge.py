@@ -13,7 +13,6 @@ from math import log, prod
 
 from perfctl.orchestrator.ledger.causes import (
     call_rules,
-    formula_rules,
     gradient_rules,
     missing_rules,
     row_rules,
@@ -125,7 +124,7 @@ def find_study_causes(
     another of them has their causes. By default it is read alone.
     """
     parts = (study,) if parts is None else parts
-    slips = formula_rules.find_formula_slips(study, ledger)
+    slips = study_rules.find_formula_slips(study, ledger)
     table, all_loose = collect_row_evidence(study, ledger)
     # what concerns the sweep as a whole is about batch sizes
     sized = EvidenceTable({row_key: row for row_key, row in table.items() if row.row.has_size})
