@@ -32,11 +32,11 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
     Kernels,
     RowEvidence,
-    Shape,
     count_launches,
     sum_executed_flops,
     sum_multiply_add_flops,
 )
+from perfctl.orchestrator.ledger.causes.layer_shapes import Shape
 from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     DEPTH_STEPS,

@@ -26,10 +26,10 @@ from perfctl.orchestrator.counts.kernels.grids import (
 from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
     RowEvidence,
-    Shape,
     count_launches,
     sum_multiply_add_flops,
 )
+from perfctl.orchestrator.ledger.causes.layer_shapes import Shape
 
 CLOSE = log(1.2)
 """Largest distance, as a logarithm, between predicted and counted multiplies of a forward

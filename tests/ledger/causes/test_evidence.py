@@ -8,8 +8,8 @@ from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.evidence import (
     collect_row_evidence,
     group_kernels_by_row,
-    read_layer_shapes,
 )
+from perfctl.orchestrator.ledger.causes.layer_shapes import read_layer_shapes
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, group_into_studies
 from perfctl.records.paper import LayerCall
