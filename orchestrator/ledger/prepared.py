@@ -384,7 +384,7 @@ def _convert_derived_counts(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PreparedBatch:
-    """The runs of a study at one batch size, made comparable by :func:`with_whole_backward`."""
+    """The runs of a study at one batch size, made comparable by ``join_gradients_to_backward``."""
 
     batch: Point
     """None for a report that does not say."""

@@ -120,7 +120,7 @@ def break_down_count(
     """Return the parts of a row's count.
 
     ``forward``: the same layer's forward row at the same batch size, for a row of its gradients.
-    ``others``: see ``predict_from_grids``.
+    ``other_layers``: see ``predict_from_grids``.
     """
     if several := _find_complete_products(evidence):
         products = tuple(kernel for kernel, _ in several)

@@ -197,7 +197,7 @@ def _count_forward_runs(case: RowCase) -> int | None:
 def _propose_extra_calls(
     case: RowCase, runs: int | None, expected: int, all_layers: int
 ) -> Cause | None:
-    """Return the cause of ``runs`` instead of ``known`` launches, which other causes explain."""
+    """Return the cause of ``runs`` instead of ``expected`` launches, which other causes explain."""
     parts, evidence = case.breakdown, case.evidence
     if (
         case.executed is None

@@ -1,6 +1,6 @@
 """From rows to causes: all rules in one table, applied to a complete study.
 
-A rule is a function from a :class:`RuleInput` (one ledger row) to a candidate or None. Rules about
+A rule is a function from a ``RowCase`` (one ledger row) to a candidate or None. Rules about
 the complete sweep are in ``window_rules`` and ``study_rules``. Several rules may apply to a row;
 their factors multiply, and ``confirm_causes`` drops those that the count refutes.
 """

@@ -227,8 +227,8 @@ def predict_from_grids(
 ) -> PredictedProducts | None:
     """Return the FLOPs of the step's products by their tiles; None if none matches.
 
-    Each product's grid is compared with each shape that the row may have. ``others``: how often
-    every product of the other layers was launched. A product launched more often than that may be
+    Each product's grid is compared with each shape that the row may have. ``other_layers``: how
+    often every product of the other layers was launched. A product launched more often than that may be
     further calls, or parts of one batch in tiles of their own; if its grid fits both, nothing is
     predicted.
     """

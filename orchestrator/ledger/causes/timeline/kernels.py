@@ -366,7 +366,7 @@ def _build_unused_verdict(
 
 def find_faster_tensor_cores(run: Run, index: int, math: str) -> TensorCoreGain | None:
     """Return the first of tf32, bf16, fp16 that is faster than the CUDA cores of the device by
-    :data:`FASTER`; None without one."""
+    ``FASTER``; None without one."""
     device = next(
         (device for device in run.devices if device.index == index),
         next(iter(run.devices), None),
