@@ -228,9 +228,9 @@ def predict_from_grids(
     """Return the FLOPs of the step's products by their tiles; None if none matches.
 
     Each product's grid is compared with each shape that the row may have. ``other_layers``: how
-    often every product of the other layers was launched. A product launched more often than that may be
-    further calls, or parts of one batch in tiles of their own; if its grid fits both, nothing is
-    predicted.
+    often every product of the other layers was launched. A product launched more often than that
+    may be further calls, or parts of one batch in tiles of their own; if its grid fits both,
+    nothing is predicted.
     """
     base, called, onto, calls = evidence.estimated, 0.0, 0.0, evidence.calls
     rules: list[str] = []
