@@ -450,17 +450,6 @@ def _explain_missing_steps(run: PreparedRun) -> str:
     return f"{run.run.profiler} measured {measured}, and {NO_STEPS}"
 
 
-def _as_lower_bound(figure: Figure, reason: str, *, is_listed: bool) -> Figure:
-    """Return a sum as the lower bound that it is. ``is_listed``: the launches that ncu left out are
-    among the figure's; else not even their number is known."""
-    return replace(
-        figure,
-        reason="; ".join(filter(None, (reason, figure.reason))),
-        missing=figure.missing if is_listed else (*figure.missing, LEFT_OUT_PART),
-        lacking=tuple(dict.fromkeys((*figure.lacking, NOT_TAKEN_OVER))),
-    )
-
-
 def _sum_flops_by_row(run: PreparedRun) -> dict[Key | None, Figure]:
     """Return the FLOPs per step of each (layer, direction) whose kernels the run saw."""
     is_derived = isinstance(run, DerivedRun)
@@ -490,8 +479,15 @@ def _sum_flops_by_row(run: PreparedRun) -> dict[Key | None, Figure]:
     figures = {key: sum_figures(group, divide_by=run.steps or 1) for key, group in groups.items()}
     for site, reason in left_out.items():
         key = (site.layer, site.direction)
-        if key in figures and figures[key].value is not None:
-            figures[key] = _as_lower_bound(figures[key], reason, is_listed=key in with_unknown)
+        if (figure := figures.get(key, lacking)).value is not None:
+            # a lower bound; not even the number of launches is known, unless they are listed
+            unlisted = () if key in with_unknown else (LEFT_OUT_PART,)
+            figures[key] = replace(
+                figure,
+                reason="; ".join(filter(None, (reason, figure.reason))),
+                missing=(*figure.missing, *unlisted),
+                lacking=tuple(dict.fromkeys((*figure.lacking, NOT_TAKEN_OVER))),
+            )
     if is_derived:  # at least 0 says nothing
         for key, figure in figures.items():
             if figure.lower_bound and not figure.value:

@@ -54,17 +54,6 @@ V = TypeVar("V")
 _NO_VALUES: Mapping[str, float | None] = {}
 
 
-def _is_trace_with_layers(run: Run) -> bool:
-    """Return whether a run is a trace of torch.profiler, read in full, with kernels that have
-    layers."""
-    kernels = run.report.kernels
-    return (
-        run.report.tool == "torch"
-        and isinstance(kernels, Sequence)
-        and any(kernel.layer is not None for kernel in kernels)
-    )
-
-
 def format_study_heading(study: Study) -> str:
     """ "mnist_cnn, training, fp32", or the name of the report's file."""
     if study.workload is None:
@@ -541,7 +530,14 @@ class Study:
         operators' shapes, and of a trace of torch.profiler whose kernels have layers, which has
         times without estimated FLOPs. Also of a run with formulas of the user's."""
         return not self.is_foreign or any(
-            run.report.ops or run.expectations or _is_trace_with_layers(run) for run in self.runs
+            run.report.ops
+            or run.expectations
+            or (
+                run.report.tool == "torch"
+                and isinstance(run.report.kernels, Sequence)  # read in full
+                and any(kernel.layer is not None for kernel in run.report.kernels)
+            )
+            for run in self.runs
         )
 
     @cached_property
