@@ -22,12 +22,12 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.evidence import read_roof_peaks
 from perfctl.orchestrator.ledger.analysis import analyse_studies
-from perfctl.orchestrator.ledger.causes.study_rules import AlgorithmSwitchFacts
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.ledger.usage.served import PHASES
 from perfctl.orchestrator.ledger.usage.training import measure_passes
 from perfctl.orchestrator.options import parse_batches
 from perfctl.orchestrator.outputs import JsonLists
+from perfctl.orchestrator.report.ledger.causes import SWITCH
 from perfctl.orchestrator.report.ledger.rows import (
     LedgerOutput,
     ShownRun,
@@ -337,8 +337,7 @@ def _keep_requested_rows(analysis: Analysis, options: LedgerOptions) -> Analysis
     sweep = tuple(
         cause
         for cause in analysis.judgement.sweep
-        if not isinstance(cause.facts, AlgorithmSwitchFacts)
-        or (cause.facts.name, cause.facts.batch) in names
+        if cause.rule != SWITCH or (cause.facts["name"], cause.facts["batch"]) in names
     )
     return replace(
         analysis,

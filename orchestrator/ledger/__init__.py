@@ -7,9 +7,9 @@ One pass leads from runs to causes. Read it in this order:
                each is computed once, at its first use.
 ``timing``     Time per step by layer and direction, and the clock that it is of.
 ``ledger``     One ``LedgerRow`` per layer, direction and batch size: the estimated FLOPs
-               (``paper``), the executed ones (``counted``: by counters, otherwise derived from
-               kernel names and grids), and ``ratio`` = executed / estimated. What belongs to no
-               layer is ``Unattributed``.
+               and the executed ones (by counters, otherwise derived from kernel names and grids),
+               and ``ratio`` = executed / estimated. What belongs to no layer is
+               ``UnattributedWork``; ``unattributed`` has the causes of its time.
 ``causes``     The evidence of a row is its kernels, their grids and counts, and the shape of its
                layer. Each rule proposes a cause and the factor of the ratio that it explains. One
                judge drops what the evidence contradicts; what the factors leave is unexplained.

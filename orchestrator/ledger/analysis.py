@@ -48,7 +48,7 @@ def analyse_study(
 ) -> Analysis:
     """Ledger, verdicts, roofline and sweep of a study; ``measured`` peaks go before published ones.
 
-    ``beside``: the studies that it is read with, as :func:`analyse_all` finds them; by default it
+    ``beside``: the studies that it is read with, as ``analyse_studies`` finds them; by default it
     is read alone. ``names``: short kernel names of all that is read together; by default of
     this study.
     """
@@ -73,7 +73,7 @@ def analyse_studies(
     """Each study analysed, in order. What concerns several parts of one sweep is with the first
     of them.
 
-    ``names``: short kernel names, as :func:`analyse` takes them; by default of all these studies.
+    ``names``: short kernel names, as ``analyse_study`` takes them; by default of all these studies.
     """
     studies = tuple(studies)
     beside = {id(group[0]): group for group in group_studies_by_sweep(studies)}

@@ -24,6 +24,7 @@ from perfctl.orchestrator.ledger.usage.intervals import (
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
+TOP_OPERATIONS_MAX = 10
 DICE = "dice:epoch:"
 """Beginning of the name of the Dice score of an epoch."""
 
@@ -110,9 +111,9 @@ def compute_arm_figures(
     """Return the figures of the newest of these complete runs; ``runs`` counts all of them."""
     run = runs[-1]
     prepared = PreparedRun(run)
-    timed = prepared.step_time
+    spread, _ = prepared.step_time or (None, None)
     warmup = run.report.environment.get("option:warmup", "")
-    step = timed[0].median if timed else None
+    step = spread.median if spread else None
     course = list_epochs(run)
     relevant = ("layer ranges",) if run.device_kind == "cpu" else ("layer ranges", "kernel")
     busy = prepared.usage.ways.kernels.value
@@ -124,7 +125,7 @@ def compute_arm_figures(
         runs=len(runs),
         total_ns=sum(epoch.ns for epoch in course) if course else None,
         step_ns=step,
-        step_range=(timed[0].low, timed[0].high) if timed else None,
+        step_range=(spread.low, spread.high) if spread else None,
         steps_per_second=1e9 / step if step else None,
         samples_per_second=run.samples_per_step * 1e9 / step
         if step and run.samples_per_step
@@ -145,7 +146,7 @@ def compute_arm_figures(
 
 def list_epochs(run: Run) -> tuple[EpochFigures, ...]:
     tests = {row.number: row for row in run.report.steps if row.phase == "test"}
-    scored = {item.name: item.value for item in run.report.summaries if item.name.startswith(DICE)}
+    scored = {item.name: item.value for item in run.report.summaries}
     rows = [row for row in run.report.steps if row.phase == "epoch" and row.duration_ns is not None]
     rows.sort(key=attrgetter("number"))
     course, elapsed_ns = [], 0.0
@@ -160,7 +161,7 @@ def list_epochs(run: Run) -> tuple[EpochFigures, ...]:
     return tuple(course)
 
 
-def list_top_operations(run: Run, most: int = 10) -> tuple[TopOperation, ...]:
+def list_top_operations(run: Run) -> tuple[TopOperation, ...]:
     """The most expensive kernels by time; without kernels, CPU operations by self time. One line
     per name, as in torch's tables."""
     rows = [
@@ -187,7 +188,9 @@ def list_top_operations(run: Run, most: int = 10) -> tuple[TopOperation, ...]:
     ]
     total_ns = sum(row.self_ns for row in rows)
     rows.sort(key=lambda row: (-row.self_ns, row.name))
-    return tuple(replace(row, share=row.self_ns / total_ns) for row in rows[:most] if total_ns)
+    return tuple(
+        replace(row, share=row.self_ns / total_ns) for row in rows[:TOP_OPERATIONS_MAX] if total_ns
+    )
 
 
 def compute_category_shares(run: Run) -> Mapping[str, float] | None:
@@ -201,15 +204,16 @@ def compute_flop_rate(
     run: Run, step_ns: float | None, peaks: Sequence[DevicePeaks] = ()
 ) -> FlopRate:
     """Estimated FLOPs of a step over its measured time, and the device's peak."""
-    if not run.layer_calls:
-        return FlopRate(None, None, None, "the run did not record the shapes of the layers")
     directions = ("forward", *BACKWARD) if run.mode == "train" else ("forward",)
     total = sum_layer_calls(run.layer_calls, directions)
-    if total.is_lower_bound:
+    problem = None
+    if not run.layer_calls:
+        problem = "the run did not record the shapes of the layers"
+    elif total.is_lower_bound:
         names = ", ".join(name for name, _ in total.missing)
-        return FlopRate(
-            None, None, None, f"at least {total.flops:,} estimated FLOPs; not included: {names}"
-        )
+        problem = f"at least {total.flops:,} estimated FLOPs; not included: {names}"
+    if problem:
+        return FlopRate(None, None, None, problem)
     flops = total.flops
     roofs = find_peaks(run.device, peaks)
     precision = run.precision or ""
@@ -239,16 +243,17 @@ def compute_copy_overlap_share(run: Run) -> float | None:
     """Share of the copies' time in which a kernel of the device ran; None without copies."""
     if not all(map(has_start_and_duration, run.report.kernels)):
         return None
-    by_device = group_by(run.report.kernels, lambda kernel: kernel.device_index or 0)
-    running = {device: Intervals.of(kernels) for device, kernels in by_device.items()}
+    kernels = group_by(run.report.kernels, lambda kernel: kernel.device_index or 0)
     copies = [
         copy for copy in run.report.copies if copy.kind != "memset" and has_start_and_duration(copy)
     ]
-    covered = sum(
-        running[copy.device_index or 0].measure_within(get_start_ns(copy), get_end_ns(copy))
-        for copy in copies
-        if (copy.device_index or 0) in running
-    )
+    by_device = group_by(copies, lambda copy: copy.device_index or 0)
+    covered = 0
+    for device, of_device in by_device.items():
+        running = Intervals.of(kernels.get(device, ()))
+        covered += sum(
+            running.measure_within(get_start_ns(copy), get_end_ns(copy)) for copy in of_device
+        )
     copy_ns = sum_durations_ns(copies)
     return covered / copy_ns if copy_ns else None
 

@@ -1,10 +1,8 @@
-"""The ledger: estimated FLOPs, executed FLOPs and time of every layer, direction and batch size,
-and the causes of the time that belongs to no layer, each with its share.
-"""
+"""The ledger: estimated FLOPs, executed FLOPs and time of every layer, direction and batch size."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,7 +16,7 @@ from perfctl.orchestrator.counts.counters.work import (
 )
 from perfctl.orchestrator.counts.derived.run import NO_RULE
 from perfctl.orchestrator.counts.figure import Figure, make_missing_figure, sum_figures
-from perfctl.orchestrator.counts.kernels.names import recognise_family, recognise_kernel
+from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 from perfctl.orchestrator.counts.kernels.replays import (
     LEFT_OUT_PART,
     LaunchSite,
@@ -31,6 +29,7 @@ from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
     PreparedBatch,
     PreparedRun,
+    RowLaunches,
     Study,
     mark_as_estimate,
 )
@@ -39,48 +38,13 @@ from perfctl.orchestrator.ledger.timing import (
     OPTIMIZER,
     Key,
     TimeSpread,
-    compute_self_times,
-    has_kernel_times,
-    walk_enclosing_ranges,
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import LayerCall
 from perfctl.records.ranges import DIRECTIONS
-from perfctl.records.report import Kernel, Range
-from perfctl.records.run import Point, Run, format_point
-
-COMPILED = (
-    "Torch-Compiled Region",
-    "## Call CompiledFxGraph",
-    "CompiledFunction",
-    "TorchDynamo Cache Lookup",
-)
-"""How the names of ranges around compiled code begin: no module hook runs inside."""
-_PHASES = {
-    "data": "data loading and copies to the device",
-    "copy": "copies to the device",
-    "zero_grad": "setting gradients to zero",
-    "forward": "the loss and functional calls",
-    "inference": "functional calls",
-    "backward": "autograd",
-    "optimizer": "the optimizer",
-}
-_KINDS = {
-    "norm": "normalisation",
-    "pool": "pooling",
-    "collective": "NCCL",
-    "gemm": "product",
-    "conv": "convolution",
-}
-NO_RANGES = "a report without layer ranges, which 'perfctl nsys' and 'perfctl torch' record"
-NO_FORMULA = "kernels that match no formula"
-NO_BACKWARD = "backward kernels, because the report has no ranges on the thread of autograd"
-NO_CALL = "launches outside every range, from another thread or process or a CUDA graph"
-COMPILED_CODE = "compiled code, whose layers share one range"
-BETWEEN = "script code between modules, such as the loss or clipping"
+from perfctl.records.run import Point, format_point
 
 OUTSIDE = "outside of layers"
-UNRECOGNISED = "unrecognized kernels"
 NEITHER = "the report has no counters, and perfctl has no rule for its kernels"
 
 NO_SHAPES = "no formula, because its shapes are unknown"
@@ -307,16 +271,25 @@ def _build_batch_rows(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattribut
 
 def _move_fused_recompute(calls: dict[Key, tuple[LayerCall, ...]], batch: PreparedBatch) -> None:
     """Move the scores that a fused attention computes again to the gradient in which its kernel
-    ran: that kernel's count has them. What runs again by itself keeps its row."""
+    ran: that kernel's count has them. What runs again by itself keeps its row.
+
+    If forward's kernel is a fused attention, the gradients' is one too, whatever its name.
+    """
     runs = [run for run in (batch.counting_run, batch.timing_run) if run is not None]
     for layer, direction in [key for key in calls if key[1] == "recompute"]:
         fused = tuple(call for call in calls[layer, direction] if is_fused_only(call))
-        keys = ((layer, gradient) for gradient in ("backward", *GRADIENTS))
-        owner = next(
-            (key for key in keys if any(_has_fused_attention(run, key) for run in runs)), None
-        )
-        if not fused or owner is None:
+        kernels = {
+            part: [run.row_kernels[layer, part] for run in runs if (layer, part) in run.row_kernels]
+            for part in ("forward", "backward", *GRADIENTS)
+        }
+        attending = {part for part, rows in kernels.items() if any(map(_has_attention, rows))}
+        gradients = [part for part in kernels if part != "forward" and kernels[part]]
+        owners = [part for part in gradients if part in attending]
+        if "forward" in attending:
+            owners += gradients
+        if not fused or not owners:
             continue
+        owner = layer, owners[0]
         calls[owner] = (*calls.get(owner, ()), *fused)
         other_calls = tuple(
             call for call in calls.pop((layer, direction)) if not is_fused_only(call)
@@ -325,13 +298,10 @@ def _move_fused_recompute(calls: dict[Key, tuple[LayerCall, ...]], batch: Prepar
             calls[layer, direction] = other_calls
 
 
-def _has_fused_attention(run: PreparedRun, key: Key) -> bool:
-    """Return whether a fused attention kernel ran in this direction of the layer."""
-    kernels = run.row_kernels.get(key)
-    return kernels is not None and any(
-        recognise_kernel(name).family == "attention" and recognise_kernel(name).role == "main"
-        for name in kernels.names
-    )
+def _has_attention(row: RowLaunches) -> bool:
+    """Return whether a fused attention kernel is among these launches."""
+    kernels = map(recognise_kernel, row.names)
+    return any(kernel.family == "attention" and kernel.role == "main" for kernel in kernels)
 
 
 def _build_ledger_row(
@@ -404,11 +374,8 @@ def _list_row_keys(calls: Iterable[Key], measured: set[Key]) -> set[Key]:
         inside = direction in GRADIENTS and (layer, "backward") in measured
         if inside or (direction == "grad_bias" and (layer, "grad_weight") in measured):
             continue
-        keys.add(
-            OPTIMIZER
-            if direction == "optimizer" and (layer, direction) not in measured
-            else (layer, direction)
-        )
+        is_whole_optimizer = direction == "optimizer" and (layer, direction) not in measured
+        keys.add(OPTIMIZER if is_whole_optimizer else (layer, direction))
     return keys
 
 
@@ -451,59 +418,36 @@ def _format_point(batch: Point) -> str:
 def _sum_flops_of_batch(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
     """FLOPs per step by (layer, direction), None for what is not attributed; and the figure for
     all others."""
-    counting = batch.counting_run
-    if counting is None:
-        failed = next((item.run for item in batch.runs if item.run.profiler == "ncu"), None)
-        if failed is not None:
-            reason = (failed.reason or failed.status).rstrip(".")
-            return {}, make_missing_figure(
-                "not_collected", f"the ncu run has no counters: {reason}"
-            )
-        if batch.on_cpu:
-            return {}, make_missing_figure("not_available", NO_COUNTERS)
-        if batch.batch is None:
-            return {}, make_missing_figure("not_collected", NEITHER)
-        return {}, make_missing_figure(
-            "not_collected", describe_missing_ncu_run(_format_point(batch.batch))
-        )
-    profiler = counting.run.profiler
-    if counting.steps is None:
-        return {}, make_missing_figure("not_collected", _explain_missing_steps(counting))
-    layers = counting.run.report.environment.get("ncu:layers")
-    unseen = (
-        f"ncu measured {layers} only (--layer)"
-        if layers
-        else f"{profiler} recorded no kernel of it"
-    )
-    return _sum_flops_by_row(counting), make_missing_figure("not_collected", unseen)
+    counting, figures = batch.counting_run, dict[Key | None, Figure]()
+    failed = next((item.run for item in batch.runs if item.run.profiler == "ncu"), None)
+    if counting is not None and counting.steps is not None:
+        figures = _sum_flops_by_row(counting)
+        layers = counting.run.report.environment.get("ncu:layers")
+        unseen = f"{counting.run.profiler} recorded no kernel of it"
+        reason = f"ncu measured {layers} only (--layer)" if layers else unseen
+    elif counting is not None:
+        reason = _explain_missing_steps(counting)
+    elif failed is not None:
+        reason = f"the ncu run has no counters: {(failed.reason or failed.status).rstrip('.')}"
+    elif batch.on_cpu:
+        return figures, make_missing_figure("not_available", NO_COUNTERS)
+    elif batch.batch is None:
+        reason = NEITHER
+    else:
+        reason = describe_missing_ncu_run(_format_point(batch.batch))
+    return figures, make_missing_figure("not_collected", reason)
 
 
 def _explain_missing_steps(run: PreparedRun) -> str:
     """ "ncu counted FADD only, and the report does not say how many steps it covers"."""
-    profiler = run.run.profiler
     if isinstance(run, DerivedRun):
         return f"the report has no counters, and {NO_STEPS}, so perfctl derives nothing per step"
     if any(figure.total.value is not None for figure in run.flops.values()):
-        return f"{profiler} measured its kernels, but {NO_STEPS}"
-    measured_kinds = dict.fromkeys(
-        name.upper() for values in run.values.values() for name in read_instruction_counts(values)
-    )
-    return (
-        f"{profiler} measured {' and '.join(measured_kinds)} only, and {NO_STEPS}"
-        if measured_kinds
-        else f"{profiler} measured no FLOPs, and {NO_STEPS}"
-    )
-
-
-def _as_lower_bound(figure: Figure, reason: str, *, is_listed: bool) -> Figure:
-    """Return a sum as the lower bound that it is. ``is_listed``: the launches that ncu left out are
-    among the figure's; else not even their number is known."""
-    return replace(
-        figure,
-        reason="; ".join(filter(None, (reason, figure.reason))),
-        missing=figure.missing if is_listed else (*figure.missing, LEFT_OUT_PART),
-        lacking=tuple(dict.fromkeys((*figure.lacking, NOT_TAKEN_OVER))),
-    )
+        return f"{run.run.profiler} measured its kernels, but {NO_STEPS}"
+    names = (name for values in run.values.values() for name in read_instruction_counts(values))
+    kinds = " and ".join(dict.fromkeys(map(str.upper, names)))
+    measured = f"{kinds} only" if kinds else "no FLOPs"
+    return f"{run.run.profiler} measured {measured}, and {NO_STEPS}"
 
 
 def _sum_flops_by_row(run: PreparedRun) -> dict[Key | None, Figure]:
@@ -535,123 +479,17 @@ def _sum_flops_by_row(run: PreparedRun) -> dict[Key | None, Figure]:
     figures = {key: sum_figures(group, divide_by=run.steps or 1) for key, group in groups.items()}
     for site, reason in left_out.items():
         key = (site.layer, site.direction)
-        if key in figures and figures[key].value is not None:
-            figures[key] = _as_lower_bound(figures[key], reason, is_listed=key in with_unknown)
+        if (figure := figures.get(key, lacking)).value is not None:
+            # a lower bound; not even the number of launches is known, unless they are listed
+            unlisted = () if key in with_unknown else (LEFT_OUT_PART,)
+            figures[key] = replace(
+                figure,
+                reason="; ".join(filter(None, (reason, figure.reason))),
+                missing=(*figure.missing, *unlisted),
+                lacking=tuple(dict.fromkeys((*figure.lacking, NOT_TAKEN_OVER))),
+            )
     if is_derived:  # at least 0 says nothing
         for key, figure in figures.items():
             if figure.lower_bound and not figure.value:
                 figures[key] = replace(lacking, of_launches=figure.of_launches)
     return figures
-
-
-@dataclass(frozen=True, slots=True)
-class UnattributedCause:
-    """One part of the time that belongs to no layer."""
-
-    text: str
-    share: float
-    launches: int | None
-    """Its kernel launches; None where host ranges were timed."""
-
-
-def explain_unattributed(run: PreparedRun) -> tuple[UnattributedCause, ...]:
-    """Return the causes of the unattributed time of a run, the largest first; their shares add up
-    to 1. Empty when there is none."""
-    return _explain_kernel_time(run) if has_kernel_times(run.run) else _explain_range_time(run.run)
-
-
-def list_untimed_work(run: Run) -> tuple[str, ...]:
-    """Return what the run's time does not hold at all: kernels of CUDA graphs, launches outside of
-    all measured steps."""
-    reasons = [
-        gap.reason for gap in run.report.gaps if gap.quantity == "kernel" and "graph" in gap.reason
-    ]
-    kernels = list(run.report.kernels)
-    outside = sum(kernel.step is None for kernel in kernels)
-    if 0 < outside < len(kernels):
-        reasons.append(
-            f"{outside} of {len(kernels)} launches are outside of all measured steps and not "
-            "included"
-        )
-    return tuple(reasons)
-
-
-def _explain_kernel_time(run: PreparedRun) -> tuple[UnattributedCause, ...]:
-    report = run.run.report
-    ranges = {item.number: item for item in report.ranges}
-    # ncu and DLProf give launches their layers without listing ranges
-    directions = {item.direction for item in ranges.values()}
-    directions |= {kernel.direction for kernel in report.kernels}
-    directions -= {None, "optimizer"}
-    is_trained = any(item.phase in ("backward", "optimizer") for item in ranges.values())
-    by_operator = bool(report.ops) and not any(item.layer for item in ranges.values())
-    times: defaultdict[str, float] = defaultdict(float)
-    launches: Counter[str] = Counter()
-    for kernel, key in run.launches:
-        if key is None and kernel.duration_ns is not None:
-            if by_operator:  # rows are the operators that multiply
-                kind = recognise_family(kernel.name)
-                cause = f"{_KINDS.get(kind, kind)} kernels" if kind else UNRECOGNISED
-            elif not directions:
-                cause = NO_FORMULA if run.run.expectations else NO_RANGES
-            else:
-                lacks_backward = is_trained and not directions - {"forward", "recompute"}
-                cause = _explain_unattributed_kernel(kernel, ranges, lacks_backward=lacks_backward)
-            times[cause] += kernel.duration_ns
-            launches[cause] += 1
-    return _rank_unattributed_causes(times, launches)
-
-
-def _explain_unattributed_kernel(
-    kernel: Kernel, ranges: Mapping[int, Range], *, lacks_backward: bool
-) -> str:
-    """Return why a kernel has no layer. ``lacks_backward``: the run trains, and no kernel is of a
-    backward pass."""
-    enclosing = list(walk_enclosing_ranges(kernel.range_number, ranges))
-    if kernel.name.startswith("triton_") or any(
-        item.name.startswith(COMPILED) for item in enclosing
-    ):
-        return COMPILED_CODE
-    phase = next((item.phase for item in enclosing if item.phase), None)
-    if lacks_backward and phase in (None, "backward"):
-        return NO_BACKWARD
-    if phase is not None:
-        return _PHASES.get(phase, f"the phase {phase}")
-    return BETWEEN if any(item.step is not None for item in enclosing) else NO_CALL
-
-
-def _explain_range_time(run: Run) -> tuple[UnattributedCause, ...]:
-    ranges = {item.number: item for item in run.report.ranges}
-    if not any(item.layer for item in ranges.values()):
-        return ()
-    attributed = {
-        number
-        for number, item in ranges.items()
-        if item.layer or item.name == "perfctl:phase:optimizer"
-    }
-    opened = {
-        number
-        for number, item in ranges.items()
-        if item.name.startswith(("perfctl:step:", "perfctl:phase:"))
-    }
-    times: defaultdict[str, float] = defaultdict(float)
-    for number, own_ns in compute_self_times(ranges, opened | attributed).items():
-        item = ranges[number]
-        if number not in attributed and item.step is not None:
-            phase = item.phase if item.name.startswith("perfctl:phase:") else None
-            cause = _PHASES.get(phase, f"the phase {phase}") if phase else BETWEEN
-            times[cause] += max(own_ns, 0)
-    return _rank_unattributed_causes(times, None)
-
-
-def _rank_unattributed_causes(
-    times: Mapping[str, float], launches: Mapping[str, int] | None
-) -> tuple[UnattributedCause, ...]:
-    """Return the causes with a share, the largest first."""
-    total = sum(times.values())
-    ranked = sorted(times.items(), key=lambda item: -item[1])
-    return tuple(
-        UnattributedCause(text, time / total, launches[text] if launches else None)
-        for text, time in ranked
-        if time
-    )

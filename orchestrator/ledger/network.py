@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 from perfctl.orchestrator.counts.counters.sums import read_instruction_counts
@@ -27,6 +28,7 @@ from perfctl.orchestrator.ledger.timing import (
     compute_spread,
     list_host_times,
 )
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape, TracedModule
 from perfctl.records.run import Run
 from perfctl.workloads.models.mnist_cnn import CONV2
@@ -76,6 +78,9 @@ class UnclaimedLaunches(NamedTuple):
     """Instructions that ``flops`` is made of."""
     derived: float | None
     """All FLOPs of these launches, if a rule completes what was collected."""
+
+
+NO_LOOSE_WORK = UnclaimedLaunches(None, (), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,33 +174,22 @@ class Network:
 def group_into_networks(runs: Sequence[Run], workload: str | None = None) -> tuple[Network, ...]:
     """Return the networks of one workload, that of the first run if none is named, each with the
     analyses of its runs."""
-    studies_ = [
+    candidates = [
         study
         for study in group_into_studies(runs)
         if not study.is_foreign and workload in (None, study.workload)
     ]
-    shaped = [study for study in studies_ if any(run.report.ops for run in study.runs)]
+    shaped = [study for study in candidates if any(run.report.ops for run in study.runs)]
     if not shaped:
         return ()
     first = min(shaped, key=lambda study: (study.workload != MNIST_CNN, study.variant is not None))
-    alike = [
-        study
-        for study in studies_
-        if (study.workload, study.mode, study.precision)
-        == (first.workload, first.mode, first.precision)
-    ]
-    variants = dict.fromkeys(
-        [first.variant, *(study_.variant for study_ in shaped if study_ in alike)]
-    )
-    analyses = analyse_studies(alike)
+    kind = attrgetter("workload", "mode", "precision")
+    analyses = analyse_studies(study for study in candidates if kind(study) == kind(first))
+    by_variant = group_by(analyses, lambda analysis: analysis.study.variant)
+    variants = [first.variant, *(study.variant for study in shaped if kind(study) == kind(first))]
     return tuple(
-        Network(_name_network(variant_analyses[0].study.runs), tuple(variant_analyses))
-        for variant in variants
-        if (
-            variant_analyses := [
-                analysis for analysis in analyses if analysis.study.variant == variant
-            ]
-        )
+        Network(_name_network(by_variant[variant][0].study.runs), tuple(by_variant[variant]))
+        for variant in dict.fromkeys(variants)
     )
 
 
@@ -257,11 +251,7 @@ def _build_layer_point(network: Network, batch: int, layer: str) -> LayerAtBatch
         for figure in (row.derived, row.executed)
         if figure and figure.state == "derived" and figure.value is not None
     ]
-    loose = (
-        _collect_unclaimed_launches(batches)
-        if counted.value is None
-        else UnclaimedLaunches(None, (), None)
-    )
+    loose = _collect_unclaimed_launches(batches) if counted.value is None else NO_LOOSE_WORK
     reason = "the run recorded no kernel"
     if loose.names:
         reason = "its kernels belong to no layer"
@@ -314,24 +304,25 @@ def _collect_unclaimed_launches(batches: Iterable[PreparedBatch]) -> UnclaimedLa
                 is not None
             ]
             return UnclaimedLaunches(total, names, sum(completed) if completed else None)
-    return UnclaimedLaunches(None, (), None)
+    return NO_LOOSE_WORK
 
 
 def _time_layer_by_clocks(
     runs: Sequence[Run], batches: Iterable[PreparedBatch], layer: str, directions: Sequence[str]
 ) -> ClockPair:
     synchronised: TimeSpread | None = None
-    for run in reversed(runs):
+    for run in runs:
         timed = [
             item
             for item in run.report.layer_times
             if item.layer == layer and item.direction in directions
         ]
         if timed:
-            middle = float(sum(item.duration_ns for item in timed))
-            low, high = sum(item.low_ns for item in timed), sum(item.high_ns for item in timed)
-            synchronised = TimeSpread(middle, float(low), float(high), timed[0].steps, middle)
-            break
+            middle, low, high = (
+                float(sum(map(attrgetter(field), timed)))
+                for field in ("duration_ns", "low_ns", "high_ns")
+            )
+            synchronised = TimeSpread(middle, low, high, timed[0].steps, middle)
     for times in (batch.times for batch in batches):
         if times is None or not times.trusted:
             continue

@@ -54,17 +54,6 @@ V = TypeVar("V")
 _NO_VALUES: Mapping[str, float | None] = {}
 
 
-def _is_trace_with_layers(run: Run) -> bool:
-    """Return whether a run is a trace of torch.profiler, read in full, with kernels that have
-    layers."""
-    kernels = run.report.kernels
-    return (
-        run.report.tool == "torch"
-        and isinstance(kernels, Sequence)
-        and any(kernel.layer is not None for kernel in kernels)
-    )
-
-
 def format_study_heading(study: Study) -> str:
     """ "mnist_cnn, training, fp32", or the name of the report's file."""
     if study.workload is None:
@@ -384,7 +373,7 @@ def _convert_derived_counts(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PreparedBatch:
-    """The runs of a study at one batch size, made comparable by :func:`with_whole_backward`."""
+    """The runs of a study at one batch size, made comparable by ``join_gradients_to_backward``."""
 
     batch: Point
     """None for a report that does not say."""
@@ -461,8 +450,8 @@ class PreparedBatch:
 
     @cached_property
     def timing_run(self) -> PreparedRun | None:
-        """The run with the most trustworthy layer times, by ``rank_profiler_clock``; one that knows no layer
-        after all others."""
+        """The run with the most trustworthy layer times, by ``rank_profiler_clock``; one that knows
+        no layer after all others."""
         timed = [item for item in self.runs if item.layer_times is not None]
         candidates = [item for item in timed if item.layer_times and item.layer_times.rows]
         candidates = candidates or [item for item in timed if item.run.report.kernels]
@@ -541,7 +530,14 @@ class Study:
         operators' shapes, and of a trace of torch.profiler whose kernels have layers, which has
         times without estimated FLOPs. Also of a run with formulas of the user's."""
         return not self.is_foreign or any(
-            run.report.ops or run.expectations or _is_trace_with_layers(run) for run in self.runs
+            run.report.ops
+            or run.expectations
+            or (
+                run.report.tool == "torch"
+                and isinstance(run.report.kernels, Sequence)  # read in full
+                and any(kernel.layer is not None for kernel in run.report.kernels)
+            )
+            for run in self.runs
         )
 
     @cached_property

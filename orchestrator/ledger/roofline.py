@@ -26,9 +26,10 @@ from perfctl.orchestrator.counts.hardware.peaks import (
 )
 from perfctl.orchestrator.counts.kernels.pairing import pair_launches
 from perfctl.orchestrator.ledger.expected import FORMULA
-from perfctl.orchestrator.ledger.ledger import NO_FORMULA, Ledger, LedgerRow
+from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS, is_capture_one_step
+from perfctl.orchestrator.ledger.unattributed import NO_FORMULA
 from perfctl.orchestrator.ledger.usage.inference import measure_latency
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Point, Run, format_point

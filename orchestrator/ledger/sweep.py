@@ -124,6 +124,8 @@ def _build_batch_point(batch: Point, runs: Sequence[PreparedRun], clock: str | N
     )
     for item in ranked:
         if item.step_time is not None:
+            repeats = filter(None, map(list_step_durations, item.run.repeats))
+            medians = [statistics.median(durations) for durations in repeats]
             return BatchPoint(
                 batch,
                 *item.step_time,
@@ -131,17 +133,10 @@ def _build_batch_point(batch: Point, runs: Sequence[PreparedRun], clock: str | N
                 problems,
                 samples=item.run.samples_per_step,
                 batches=item.run.batches_per_step,
-                repeats=_list_repeat_medians(item.run, item.step_time[0]),
+                repeats=(*medians, item.step_time[0].median) if medians else (),
                 is_complete=item.run.status == "ok",
             )
     return BatchPoint(batch, None, None, memory, problems)
-
-
-def _list_repeat_medians(run: Run, newest: TimeSpread) -> tuple[float, ...]:
-    """Return the median step of each repeat, the newest last; nothing without repeats."""
-    repeats = filter(None, map(list_step_durations, run.repeats))
-    medians = [statistics.median(durations) for durations in repeats]
-    return (*medians, newest.median) if medians else ()
 
 
 def read_memory_peaks(run: Run) -> dict[str, int]:

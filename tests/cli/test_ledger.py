@@ -49,7 +49,10 @@ def test_an_explained_layer_has_no_causes_of_other_rows(on_h100: Perfctl) -> Non
     assert explained.count(f"FFMA (estimated {64 * 64 * 24 * 24 * 288:,})") == 2
     for narrowed in ("--layer fc1", "--batches 16"):
         assert "changes its algorithm" not in on_h100(f"ledger {narrowed} --explain").out
-    assert "See fc1 forward. Constant moves" in on_h100("ledger --layer fc1 --explain").out
+    of_fc1 = " ".join(on_h100("ledger --layer fc1 --explain").out.split())
+    assert of_fc1.count("Constant moves (observed)") == 1 and "1 more row has such" in of_fc1
+    padded, estimated = 64 * 128 * 9216, 16 * 128 * 9216
+    assert f"multiplies (estimated {estimated:,}), measured {padded:,}" in of_fc1
 
 
 def test_a_sheet_asks_for_the_cause_that_explains_a_recorded_row(on_h100: Perfctl) -> None:

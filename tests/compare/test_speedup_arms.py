@@ -100,7 +100,6 @@ def test_the_ten_most_expensive_are_named_the_earlier_name_first_where_they_cost
     found = top_of(*cheap, operation("aten::add", 2, 40, 50), operation("aten::sum", 1, None, 9))
     assert [one.name for one in found] == ["aten::add", *(f"aten::mul_{n:02}" for n in range(9))]
     assert (found[0].share, found[1].share, found[0].total_ns) == (40 / 100, 5 / 100, 50)
-    assert len(list_top_operations(make_run(operations=cheap), 3)) == 3
     assert top_of(operation("aten::sum", 1, 0, 9)) == ()
 
 

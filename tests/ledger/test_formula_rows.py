@@ -157,7 +157,7 @@ def test_a_wrong_formula_is_explained_by_the_mistake_that_fits_at_every_size(rat
         assert row.ratio == pytest.approx(float(ratio))
         judged = analysis.judgement.at(row.batch, row.layer, row.direction).causes
         found = [cause.facts for cause in judged if cause.rule == "wrong formula"]
-        said = [(facts.mistakes, facts.over) for facts in found]
+        said = [(facts["mistakes"], facts["over"]) for facts in found]
         assert said == ([(mistakes, "every N (256, 512)")] if mistakes else [])
 
 

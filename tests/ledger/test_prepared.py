@@ -21,8 +21,16 @@ from perfctl.records.report import Kernel, Range
 from tests.make.synthetic import cpu_run, gpu_pair, make_run, study_of, with_report
 
 QUESTIONS = {
-    **dict.fromkeys(("kernel_keys", "kernel_steps", "times_of_kernels", "step_time"), timing),
-    **dict.fromkeys(("values_by_launch", "flops_by_launch"), work),
+    **dict.fromkeys(
+        (
+            "assign_kernels_to_layers",
+            "count_kernel_steps",
+            "build_kernel_layer_times",
+            "measure_step_time",
+        ),
+        timing,
+    ),
+    **dict.fromkeys(("group_counters_by_launch", "compute_flops_by_launch"), work),
 }
 
 

@@ -1,17 +1,17 @@
 """What the time is that no layer explains: each cause from a run made for it."""
 
 from perfctl.orchestrator.ledger.analysis import analyse_study
-from perfctl.orchestrator.ledger.ledger import (
+from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.prepared import PreparedRun
+from perfctl.orchestrator.ledger.unattributed import (
     BETWEEN,
     COMPILED_CODE,
     NO_BACKWARD,
     NO_CALL,
     NO_RANGES,
     explain_unattributed,
-    ledger,
     list_untimed_work,
 )
-from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.report.findings import list_findings
 from perfctl.records.report import Gap, Kernel, Range
 from tests.make import synthetic

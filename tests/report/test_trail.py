@@ -9,7 +9,6 @@ from dataclasses import replace
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.judge import RowCauses, StudyCauses
 from perfctl.orchestrator.ledger.causes.rule import Cause
-from perfctl.orchestrator.ledger.causes.window_rules import WindowFacts
 from perfctl.orchestrator.report.findings import list_findings
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from perfctl.orchestrator.report.ledger.matrix import build_ledger_matrix
@@ -92,7 +91,7 @@ def test_a_row_without_counts_says_why_and_still_has_its_formula() -> None:
 
 def test_a_verdict_on_the_sweep_has_a_trail_and_the_finding_leads_to_it() -> None:
     found = swept()
-    facts = WindowFacts(name="conv2 forward", layer="conv2", first=16, last=64)
+    facts = {"name": "conv2 forward", "layer": "conv2", "first": 16, "last": 64}
     verdict = Cause("wrong window", None, facts, ("nothing",), variant="sweep, row")
     row = Cause("skipped border", 0.5, explained=1.0, row="conv2 forward")
     rows = {(64, "conv2", "forward"): RowCauses((row,), 0.0)}

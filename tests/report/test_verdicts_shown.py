@@ -12,11 +12,7 @@ import pytest
 from perfctl.frames import ledger as frame
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.judge import RowCauses, StudyCauses
-from perfctl.orchestrator.ledger.causes.row_rules import ExtraWorkFacts
 from perfctl.orchestrator.ledger.causes.rule import Cause
-from perfctl.orchestrator.ledger.causes.study_rules import DifferentGpuFacts
-from perfctl.orchestrator.ledger.causes.tensor_rules import TensorFacts
-from perfctl.orchestrator.ledger.causes.window_rules import WindowFacts
 from perfctl.orchestrator.report.ledger.causes import (
     FIXES,
     SENTENCES,
@@ -45,7 +41,7 @@ def judged() -> Analysis:
         (16, "conv2", "forward"): winograd(16, 0.44),
         (64, "conv2", "forward"): winograd(64, 0.46),
     }
-    sweep = (Cause("other GPU", None, DifferentGpuFacts(("A", "B"), "ncu; nsys")),)
+    sweep = (Cause("other GPU", None, {"gpus": ("A", "B"), "runs": "ncu; nsys"}),)
     return replace(analysed(*synthetic.gpu_sweep(16, 64)), judgement=StudyCauses(rows, sweep))
 
 
@@ -150,36 +146,36 @@ def test_the_data_frame_has_the_rows_and_nan_for_unknown() -> None:
     ("facts", "sentence"),
     [
         (
-            ExtraWorkFacts(640, 0.01, "sum", slices=4),
+            {"flops": 640, "extra": 0.01, "kernel": "sum", "slices": 4},
             "conv splits its K dimension into 4 slices and adds the slices up in sum: 640 FLOP "
             "more, 1.0%.",
         ),
         (
-            ExtraWorkFacts(640, 0.01),
+            {"flops": 640, "extra": 0.01},
             "conv splits its K dimension and adds the slices up itself: 640 FLOP more, 1.0%.",
         ),
     ],
 )
-def test_a_part_whose_fact_is_missing_is_left_out(facts: ExtraWorkFacts, sentence: str) -> None:
+def test_a_part_whose_fact_is_missing_is_left_out(facts: dict[str, object], sentence: str) -> None:
     cause = Cause("split-K", 1.01, facts, row="conv")
     assert describe_cause(cause) == sentence
 
 
 def test_brackets_in_the_name_of_a_kernel_stay() -> None:
-    facts = ExtraWorkFacts(kernel="f<a[2]>{}")
+    facts = {"kernel": "f<a[2]>{}"}
     cause = Cause("split-K", None, facts, variant="by its name", row="conv")
     assert "according to the name of f<a[2]>{}. The counters" in describe_cause(cause)
 
 
 @pytest.mark.parametrize(("ours", "advised"), [(False, True), (True, False)])
 def test_perfctl_ncu_is_advice_unless_it_made_the_run(ours: bool, advised: bool) -> None:
-    cause = Cause("wrong window", 2.0, WindowFacts(32), row="conv", ours=ours)
+    cause = Cause("wrong window", 2.0, {"seen": 32}, row="conv", ours=ours)
     assert ("'perfctl ncu' does" in describe_fix(cause)) is advised
 
 
 @pytest.mark.parametrize("rule", ["TF32", "tensor cores"])
 def test_tensor_kernels_whose_flops_no_rule_derives_are_named(rule: str) -> None:
-    facts = TensorFacts(math="fp16", allowed=None, tf32=False)
+    facts = {"math": "fp16"}
     cause = Cause(rule, None, facts, variant="not derived", row="conv")
     assert describe_cause(cause) == (
         "conv runs tensor-core kernels in fp16, according to their names; perfctl has no rule "

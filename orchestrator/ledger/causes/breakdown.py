@@ -30,12 +30,13 @@ from perfctl.orchestrator.counts.kernels.grids import (
 from perfctl.orchestrator.counts.kernels.names import choose_layer_algorithm
 from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
+    Kernels,
     RowEvidence,
-    Shape,
     count_launches,
     sum_executed_flops,
     sum_multiply_add_flops,
 )
+from perfctl.orchestrator.ledger.causes.layer_shapes import Shape
 from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     DEPTH_STEPS,
@@ -79,18 +80,18 @@ class CountBreakdown:
     """In words, of the algorithm that the layer's kernels are: "winograd F(2x2,3x3)", "implicit
     gemm", "fft"."""
     family: str | None
-    products: tuple[KernelGroup, ...]
+    products: Kernels
     seen: float
     """Executed FLOPs of ``products``, as multiply-adds."""
     transforms: float = 0
-    transforming: tuple[KernelGroup, ...] = ()
+    transforming: Kernels = ()
     repeated: float = 0
-    repeating: tuple[KernelGroup, ...] = ()
+    repeating: Kernels = ()
     summed: float = 0
-    summing: tuple[KernelGroup, ...] = ()
+    summing: Kernels = ()
     extra: float = 0
-    extras: tuple[KernelGroup, ...] = ()
-    several: tuple[KernelGroup, ...] = ()
+    extras: Kernels = ()
+    several: Kernels = ()
     """Products that each do the whole layer, one after the other; the other parts are then
     not separated."""
     called: float = 0
@@ -119,7 +120,7 @@ def break_down_count(
     """Return the parts of a row's count.
 
     ``forward``: the same layer's forward row at the same batch size, for a row of its gradients.
-    ``others``: see ``predict_from_grids``.
+    ``other_layers``: see ``predict_from_grids``.
     """
     if several := _find_complete_products(evidence):
         products = tuple(kernel for kernel, _ in several)
@@ -243,9 +244,7 @@ def _predict_products(
     return predicted._replace(flops=flops, rules=rules)
 
 
-def _find_recomputed_forward(
-    evidence: RowEvidence, forward: RowEvidence | None
-) -> tuple[KernelGroup, ...]:
+def _find_recomputed_forward(evidence: RowEvidence, forward: RowEvidence | None) -> Kernels:
     """Return forward's kernels that ran again among the gradients' own; () unless others suffice
     for the gradients.
 
@@ -371,7 +370,17 @@ def _predict_winograd(
             share = tile_fused_winograd(shape, block).multiplies / shape.macs
             rule += f" and blocks of {' x '.join(map(str, block))} tiles filled"
         for kernel in own_kernels if sizes == (4, 3) and shape.groups == 1 else ():
-            cuts = _tile_winograd_product(kernel, shape)
+            # the product between the transforms, whichever batch ran: one side of its grid has
+            # the channels
+            tile, grid, is_gemm = (
+                kernel.algorithm.tile,
+                kernel.grid,
+                kernel.algorithm.family == "gemm",
+            )
+            if not (kernel.main and is_gemm and tile and grid and grid[2] == WINOGRAD_PRODUCTS):
+                continue
+            sides = _find_tile_orientations(grid, tile, shape.out_channels)
+            cuts = [Tiling(shape_winograd_product(shape), side, step=tile[2]) for side in sides]
             if len({cut.multiplies for cut in cuts}) > 1:
                 return evidence.estimated, ()  # how many channels are padded is not known
             if cuts:
@@ -381,17 +390,6 @@ def _predict_winograd(
     if (count := part * gradients * evidence.calls) % evidence.calls:
         rule += f"; {count:g} of {evidence.calls * gradients} products"
     return evidence.estimated * (1 - part + part * share), (rule,)
-
-
-def _tile_winograd_product(kernel: KernelGroup, shape: ConvShape) -> list[Tiling]:
-    """Return the tilings of the product between Winograd's transforms, whichever batch ran: one
-    side of its grid has the channels."""
-    tile, grid = kernel.algorithm.tile, kernel.grid
-    is_gemm = kernel.main and kernel.algorithm.family == "gemm"
-    if not (is_gemm and tile and grid) or grid[2] != WINOGRAD_PRODUCTS:
-        return []
-    sides = _find_tile_orientations(grid, tile, shape.out_channels)
-    return [Tiling(shape_winograd_product(shape), side, step=tile[2]) for side in sides]
 
 
 def _find_tile_orientations(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import gcd, log, prod
+from operator import attrgetter
 from statistics import median
+from typing import Any
 
 from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
+    Kernels,
     LaunchPlaces,
     RowEvidence,
     count_launches,
@@ -23,9 +26,9 @@ from perfctl.orchestrator.ledger.causes.matching import (
 )
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
-    CauseFacts,
     Confidence,
     ExpectedNumber,
+    Facts,
     Implications,
     RowCase,
 )
@@ -66,85 +69,46 @@ Candidates = Sequence[tuple[RowCase, Sequence[Cause]]]
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchFacts(CauseFacts):
-    """Launches of a product, per step."""
-
-    launches: float
-    needed: int
-    launched: int
-    """Launches / needed."""
-    number: int
-    """What of ``launched`` no other cause explains."""
-    all_layers: int | None
-    may_be_trials: bool
-    parts: int = 0
-    """Largest number of parts of the product that the launches may be; 0 if they are none."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepFacts(CauseFacts):
-    """What all rows of one batch size have in common."""
-
-    batch: int
-    times: float
-    """The factor."""
-    number: int
-    """``times``, or 1 / ``times``."""
-    by_launches: bool = False
-    of_gradients: bool = False
-    may_be_trials: bool = False
-    share: float = 1.0
-    """Share of the estimated FLOPs whose rows agree on the factor."""
-    samples: float = 0.0
-    part: float = 0.0
-    runs: int = 0
-    """How often each product ran for ``samples`` each; 0 if once."""
-    steps: int = 0
-    least: float = 0.0
-    """Of ``steps``, the factor of the one that executed least, and most."""
-    most: float = 0.0
-    devices: int = 0
-    processes: int = 0
-    others: tuple[str, ...] = ()
-    """Smaller batches of which the same holds."""
-    may_be_3xtf32: bool = False
-    may_be_sparse: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class CommonFactor:
     """The factor that all rows of one batch size have in common."""
 
-    facts: StepFacts
+    batch: int
+    factor: float
+    number: int
+    """``factor``, or 1 / ``factor``."""
     reason: str
     confidence: Confidence = "predicted and matched"
+    by_launches: bool = False
+    of_gradients: bool = False
+    details: Facts = field(default_factory=dict)
 
     @property
-    def factor(self) -> float:
-        """Return the factor."""
-        return self.facts.times
+    def facts(self) -> dict[str, Any]:
+        """All that its sentence states."""
+        return {
+            "batch": self.batch,
+            "times": self.factor,
+            "number": self.number,
+            "by_launches": self.by_launches,
+            "of_gradients": self.of_gradients,
+            **self.details,
+        }
 
     def applies_to_row(self, evidence: RowEvidence) -> bool:
         """Return whether the row has the factor."""
-        return not self.facts.of_gradients or evidence.row.direction != "forward"
+        return not self.of_gradients or evidence.row.direction != "forward"
 
 
 def list_whole_step_causes(steps: Mapping[int, Sequence[CommonFactor]]) -> list[Cause]:
     """Return one cause for each factor of the complete sweep; its rows have the factor."""
-    every = sorted((step for common in steps.values() for step in common), key=_get_batch_size)
+    every = sorted((step for common in steps.values() for step in common), key=attrgetter("batch"))
     by_factor = group_by(every, lambda step: (step.reason, step.confidence, round(step.factor, 3)))
     causes = []
     for *other_steps, step in by_factor.values():
-        facts = replace(
-            step.facts, others=tuple(str(_get_batch_size(other)) for other in other_steps)
-        )
+        facts = step.facts | {"others": [str(other.batch) for other in other_steps]}
         variant = f"sweep, {step.reason}"
         causes.append(Cause("whole step", None, facts, (), step.confidence, variant))
     return causes
-
-
-def _get_batch_size(step: CommonFactor) -> int:
-    return step.facts.batch
 
 
 def count_calls_by_launches(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | None:
@@ -194,8 +158,6 @@ def detect_extra_calls(case: RowCase, all_layers: int = 1) -> Cause | None:
 
     ``all_layers``: how often all layers ran.
     """
-    if case.executed is None:
-        return None
     runs = _count_forward_runs(case) or count_calls_by_launches(
         case.evidence, _select_products(case, all_layers)
     )
@@ -210,8 +172,6 @@ def detect_extra_gradients(case: RowCase, all_layers: int = 1) -> Cause | None:
     Silent    if forward ran as often, and as for extra calls.
     Fix       as for extra calls.
     """
-    if case.executed is None:
-        return None
     forward = _count_forward_runs(case)
     runs = (
         count_calls_by_launches(case.evidence, _select_products(case, all_layers))
@@ -221,16 +181,14 @@ def detect_extra_gradients(case: RowCase, all_layers: int = 1) -> Cause | None:
     return _propose_extra_calls(case, runs, max(forward or 0, all_layers), all_layers)
 
 
-def _select_products(case: RowCase, all_layers: int) -> tuple[KernelGroup, ...]:
+def _select_products(case: RowCase, all_layers: int) -> Kernels:
     return case.evidence.product_kernels if all_layers > 1 else case.breakdown.products
 
 
 def _count_forward_runs(case: RowCase) -> int | None:
     """Return how often forward of a gradients' layer ran, if the gradients ran as often or a
     multiple of it."""
-    forward = (
-        case.get_other_direction("forward") if case.evidence.row.direction != "forward" else None
-    )
+    forward = case.forward_row if case.evidence.row.direction != "forward" else None
     forward_runs = count_calls_by_launches(forward, forward.product_kernels) if forward else None
     runs = count_calls_by_launches(case.evidence, case.breakdown.products)
     return forward_runs if forward_runs and runs and runs % forward_runs == 0 else None
@@ -239,7 +197,7 @@ def _count_forward_runs(case: RowCase) -> int | None:
 def _propose_extra_calls(
     case: RowCase, runs: int | None, expected: int, all_layers: int
 ) -> Cause | None:
-    """Return the cause of ``runs`` instead of ``known`` launches, which other causes explain."""
+    """Return the cause of ``runs`` instead of ``expected`` launches, which other causes explain."""
     parts, evidence = case.breakdown, case.evidence
     if (
         case.executed is None
@@ -273,15 +231,6 @@ def _propose_extra_calls(
     return case.propose_cause(
         "extra calls",
         None if split else float(number),
-        LaunchFacts(
-            launches=count_launches(products),
-            needed=count_estimated_products(evidence),
-            launched=launched,
-            number=number,
-            all_layers=all_layers if all_layers > 1 else None,
-            parts=split,
-            may_be_trials=evidence.environment.get("cudnn_benchmark") != "off",
-        ),
         products,
         Implications(
             is_counted=bool(split),
@@ -290,6 +239,12 @@ def _propose_extra_calls(
             is_complete=True,
         ),
         "or parts" if split else "of gradients" if gradients else "",
+        launches=count_launches(products),
+        needed=count_estimated_products(evidence),
+        number=number,  # of the launches, what no other cause explains
+        all_layers=all_layers if all_layers > 1 else None,
+        parts=split,
+        may_be_trials=evidence.environment.get("cudnn_benchmark") != "off",
     )
 
 
@@ -331,14 +286,16 @@ def _find_factors_by_launches(batch: int, rows: Iterable[RowEvidence]) -> list[C
     if number > 1:
         no_trials = all(row.environment.get("cudnn_benchmark") == "off" for row in ran)
         may_be_trials = not no_trials and not gradients
-        facts = StepFacts(batch, number, number, True, may_be_trials=may_be_trials)
-        steps.append(CommonFactor(facts, "launches"))
+        trials = {"may_be_trials": may_be_trials}
+        steps.append(
+            CommonFactor(batch, number, number, "launches", by_launches=True, details=trials)
+        )
     repeats = _find_common_launch_multiple(gradients, gradients)
     exact = sum(count_calls_by_launches(row, row.product_kernels) == number for row in forward)
     if exact > 1 and repeats > number and repeats % number == 0:
         factor = repeats // number
-        facts = StepFacts(batch, factor, factor, True, of_gradients=True)
-        steps.append(CommonFactor(facts, "gradient launches"))
+        repeated = CommonFactor(batch, factor, factor, "gradient launches", by_launches=True)
+        steps.append(replace(repeated, of_gradients=True))
     return steps
 
 
@@ -393,7 +350,9 @@ def _find_factor_by_counts(
         (case, _compute_remaining_factors(case, causes, launched)) for case, causes in rows
     ]
     factor = median(unexplained for _, (unexplained, _, _, _) in remaining)
-    steps = _sum_unequal_steps([case.evidence for case, _ in rows])
+    evidences = [case.evidence for case, _ in rows]
+    steps = [sum(flops) for flops in zip(*(row.launched.steps for row in evidences), strict=False)]
+    steps = steps if LaunchPlaces(steps=tuple(steps)).has_unequal_steps else []
     number = round(factor) if factor >= 1 else 1 / round(1 / factor)
     error = AGREEMENT_LOG_MAX
     is_whole = abs(log(factor / number)) < error and 1 / NUMBER_MAX <= number <= NUMBER_MAX
@@ -407,30 +366,18 @@ def _find_factor_by_counts(
         error = min(error, abs(log(number)) / 4)
     layers = {case.evidence.row.layer for case, _ in rows}
     is_few = len(rows) < ROWS_MIN or len(layers) < LAYERS_MIN
-    if len(layers) < 2 or (
-        is_few and not _is_one_rank([case.evidence for case, _ in rows], number)
-    ):
+    if len(layers) < 2 or (is_few and not _is_one_rank(evidences, number)):
         return None
     agreeing = [
         case.evidence
         for case, factors in remaining
         if min(abs(log(factor / number)) for factor in factors if factor > 0) < error
     ]
-    estimated = sum(case.evidence.estimated for case, _ in rows)
+    estimated = sum(row.estimated for row in evidences)
     share = sum(evidence.estimated for evidence in agreeing) / estimated
     if share < AGREEING_SHARE_MIN or len(agreeing) < AGREEING_SHARE_MIN * len(rows):
         return None
     return _explain_common_factor(batch, number, share, agreeing, launched, steps)
-
-
-def _sum_unequal_steps(rows: Sequence[RowEvidence]) -> Sequence[float]:
-    """Return the FLOPs of each step if they differ; () if they do not, or launches state none."""
-    if not all(row.launched.steps for row in rows):
-        return ()
-    total = LaunchPlaces(
-        steps=tuple(map(sum, zip(*(row.launched.steps for row in rows), strict=True)))
-    )
-    return total.steps if total.has_unequal_steps else ()
 
 
 def _is_one_rank(rows: Sequence[RowEvidence], factor: float, runs: int = 1) -> bool:
@@ -450,54 +397,53 @@ def _explain_common_factor(
 ) -> CommonFactor | None:
     """Return the step with what may have made all counts N times or 1/N of the estimate; None if
     the grids contradict all of it."""
-    number = round(factor if factor > 1 else 1 / factor)
-    is_number = (
-        abs(log(factor)) >= FACTOR_LOG_MIN
-        and abs(log((factor if factor > 1 else 1 / factor) / number)) < AGREEMENT_LOG_MAX
-    )
+    size = max(factor, 1 / factor)
+    number = round(size)
+    is_number = log(size) >= FACTOR_LOG_MIN and abs(log(size / number)) < AGREEMENT_LOG_MAX
     tensor = all((kernel.tensor.value or 0) > 0 for row in rows for kernel in row.product_kernels)
-    facts = StepFacts(
-        batch,
-        factor,
-        number,
-        share=share,
-        samples=batch * factor,
-        part=factor,
-        may_be_3xtf32=tensor and number == 3,
-        may_be_sparse=tensor and number == 2,
-    )
+    may_be_3xtf32, may_be_sparse = tensor and number == 3, tensor and number == 2
+    details: dict[str, Any] = {
+        # of the estimated FLOPs: rows that agree on the factor
+        "share": share,
+        "samples": batch * factor,
+        "part": factor,
+        "may_be_3xtf32": may_be_3xtf32,
+        "may_be_sparse": may_be_sparse,
+    }
     placed = {(row.launched.devices, row.launched.processes) for row in rows}
     multiples = [count_calls_by_launches(row, row.product_kernels) for row in rows]
     if factor > 1 and not launched and number in multiples:
         return None  # some were launched as often, and others not
     ((devices, processes), *other_places) = placed
     if not other_places and max(devices, processes) == factor > 1:
-        copied = replace(facts, devices=devices, processes=processes)
-        return CommonFactor(copied, "copies")
+        details |= {"devices": devices, "processes": processes}
+        return CommonFactor(batch, factor, number, "copies", details=details)
     if steps:
         mean = sum(steps) / len(steps) / factor
         least, most = min(steps) / mean, max(steps) / mean
-        uneven = replace(facts, steps=len(steps), least=least, most=most)
-        return CommonFactor(uneven, "uneven steps")
-    runs = launched[0].facts.number if launched and not launched[0].facts.of_gradients else 1
+        # of the steps that executed least and most, the factors
+        details |= {"steps": len(steps), "least": least, "most": most}
+        return CommonFactor(batch, factor, number, "uneven steps", details=details)
+    runs = launched[0].number if launched and not launched[0].of_gradients else 1
+    samples = round(batch * factor)
+    # rows with grids that only their own batch has, less those that only the other batch has
+    votes = sum(
+        has_grid_of_shape(row) - (has_grid_of_shape(row.read_as_batch(samples)) if samples else 0)
+        for row in rows
+    )
     if _is_one_rank(rows, factor, runs):
-        world = round(1 / factor / runs)
-        rank = replace(facts, number=world, part=1 / world, runs=runs if runs > 1 else 0)
-        return CommonFactor(rank, "one rank", "plausible")  # or of a layer's columns
-    if _do_grids_contradict_batch(rows, round(batch * factor)):
-        if (facts.may_be_sparse and factor < 1) or (facts.may_be_3xtf32 and factor > 1):
-            return CommonFactor(facts, "own grids, other products", "plausible")
-        return CommonFactor(facts, "own grids", "plausible") if factor > 1 else None
-    if not is_number:
-        return CommonFactor(facts, "other batch", "plausible")
-    return CommonFactor(facts, "larger batch" if factor > 1 else "smaller batch", "plausible")
-
-
-def _do_grids_contradict_batch(rows: Iterable[RowEvidence], samples: int) -> bool:
-    """Return whether more rows have grids that only their own batch has than that only a batch of
-    ``samples`` has."""
-    votes = 0
-    for row in rows:
-        has_grids = has_grid_of_shape(row)
-        votes += has_grids - has_grid_of_shape(row.read_as_batch(samples)) if samples else has_grids
-    return votes > 0
+        number = round(1 / factor / runs)
+        # how often each product ran for ``samples`` each
+        details |= {"part": 1 / number, "runs": runs if runs > 1 else 0}
+        reason = "one rank"  # or of a layer's columns
+    elif votes > 0:
+        reason = "own grids"
+        if (may_be_sparse and factor < 1) or (may_be_3xtf32 and factor > 1):
+            reason += ", other products"
+        elif factor <= 1:
+            return None
+    elif not is_number:
+        reason = "other batch"
+    else:
+        reason = "larger batch" if factor > 1 else "smaller batch"
+    return CommonFactor(batch, factor, number, reason, "plausible", details=details)

@@ -4,13 +4,12 @@ layer's shape."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import gcd, log, prod
+from math import gcd, log
 from statistics import median
 from types import MappingProxyType
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from perfctl.orchestrator.counts.counters.sums import (
@@ -21,33 +20,22 @@ from perfctl.orchestrator.counts.counters.sums import (
     sum_tensor_operations,
 )
 from perfctl.orchestrator.counts.counters.work import find_sm_count
-from perfctl.orchestrator.counts.derived.records import AttentionShape, LaunchWork
-from perfctl.orchestrator.counts.derived.run import (
-    compute_inside_share,
-    list_products,
-    read_conv_shape,
-)
+from perfctl.orchestrator.counts.derived.records import LaunchWork
 from perfctl.orchestrator.counts.figure import Figure, sum_figures
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, Grid
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise_kernel
 from perfctl.orchestrator.counts.kernels.pairing import is_in_layers, list_counted_layers
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD, is_fused_only
-from perfctl.orchestrator.estimate.flops.formulas import (
-    CONVOLUTIONS,
-    LINEAR,
-    get_left_factor,
-    get_shape,
-)
+from perfctl.orchestrator.ledger.causes.layer_shapes import LayerShapes, Shape, read_layer_shapes
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import Key
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.paper import OpShape
+from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
 Place = tuple[int | str, str, str]
 """(batch size, or values of other parameters; layer; direction) of a ledger row."""
-Shape = ConvShape | GemmShape
 FP = tuple(instruction for path in PATHS.values() for instruction in path)
 SHARED_ROWS_MIN = 3
 """Rows of two layers, at least, that show another batch by their counts."""
@@ -123,6 +111,9 @@ class KernelGroup:
         return self.flops.value or 0
 
 
+Kernels = tuple[KernelGroup, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchPlaces:
     """Where and when a row's kernels ran."""
@@ -143,37 +134,12 @@ class LaunchPlaces:
         return bool(self.steps) and max(self.steps) > STEPS_RATIO_MAX * min(self.steps)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayerShapes:
-    """What a layer's forward pass says about its product."""
-
-    forward: Shape | None = None
-    """Shape of the product."""
-    calls: int = 1
-    """How often the step runs the product."""
-    causal: tuple[int, int] | None = None
-    """(queries, keys) of attention with a causal mask, whose estimate is the full square; None for
-    other layers."""
-    upsampled: float | None = None
-    """FLOPs of a strided convolution's input gradient as a product over every input, zeros
-    inserted; None for others."""
-    inside: float | None = None
-    """Share of a convolution's multiply-adds that do not fall on its padding; None if not known."""
-    image: tuple[int, int] | None = None
-    """Height and width of what a convolution of stride 1 reads, which the gradient of its input
-    has; None for others."""
-    transposed: ConvShape | None = None
-    """Convolution that computes the gradient of a transposed one's input; None for others."""
-    attention: tuple[AttentionShape, ...] = ()
-    """Of a layer that calls attention once: forward, and backward."""
-
-
 @dataclass(frozen=True)
 class RowEvidence(LayerShapes):
     """One ledger row and the kernels that ncu recorded for it."""
 
     row: LedgerRow
-    kernels: tuple[KernelGroup, ...]
+    kernels: Kernels
     environment: Mapping[str, str]
     precision: str | None
     profiled: bool
@@ -216,7 +182,7 @@ class RowEvidence(LayerShapes):
         return sum(counts) if counts else None
 
     @cached_property
-    def product_kernels(self) -> tuple[KernelGroup, ...]:
+    def product_kernels(self) -> Kernels:
         return tuple(kernel for kernel in self.kernels if kernel.main)
 
     def read_as_batch(self, batch: int) -> RowEvidence:
@@ -360,7 +326,7 @@ _GROUPS: WeakKeyDictionary[PreparedRun, dict[Key | None, list[KernelGroup]]] = W
 """As ``group_kernels_by_row`` returned them: causes and trails ask for the same."""
 
 
-Loose = Mapping[int, tuple[KernelGroup, ...]]
+Loose = Mapping[int, Kernels]
 """batch -> kernels that no layer's range enclosed, per step (of the whole report where it does not
 say steps)."""
 
@@ -387,7 +353,7 @@ def sum_executed_flops(kernels: Iterable[KernelGroup]) -> float:
 
 def collect_row_evidence(
     study: Study, ledger: Ledger
-) -> tuple[EvidenceTable, Mapping[int | str, tuple[KernelGroup, ...]]]:
+) -> tuple[EvidenceTable, Mapping[int | str, Kernels]]:
     """Return the evidence of each ledger row with estimated products or recomputation, and the
     kernels of no layer by batch size, or by values of other parameters."""
     table = EvidenceTable()
@@ -424,19 +390,12 @@ def collect_row_evidence(
 
 
 def _explain_left_out_kernels(run: Run) -> str | None:
-    """Return why kernels that ran may be missing; None if none are."""
+    """Return why kernels that ran may be missing; None if none are known to be."""
     if run.status != "ok":
         reason = f": {run.reason.rstrip('.')}" if run.reason else ""
         return f"the {run.profiler} run is {run.status}{reason}"
     filters = run.report.environment.get("ncu:left_out")
     return f"ncu excluded launches ({filters})" if filters else None
-
-
-class _LaunchCounts(NamedTuple):
-    """What was counted in one launch."""
-
-    values: Mapping[str, float | None]
-    raw: Mapping[str, float]
 
 
 def find_launch_places(run: PreparedRun) -> dict[Key | None, LaunchPlaces]:
@@ -470,17 +429,16 @@ def _build_kernel_groups(run: PreparedRun) -> dict[Key | None, list[KernelGroup]
     sms = find_sm_count(run.run)
     owners = {kernel.process for kernel, key in run.launches if key}
     # derived counts are one object for all launches that have them in common
-    reads: dict[int, _LaunchCounts] = {}
-    for counts in run.values.values():
-        if id(counts) not in reads:
-            has_sums_only = all(name.endswith(".sum") for name in counts)
-            sums = counts if has_sums_only else add_counts_from_rates(counts, sms)[0]
-            reads[id(counts)] = _LaunchCounts(sums, _shorten_counter_names(sums))
-    values = {launch: reads[id(counts)] for launch, counts in run.values.items()}
-    groups: dict[Key | None, dict[tuple[str, Grid | None], list[int]]] = defaultdict(
+    short_counts: dict[int, dict[str, float]] = {}
+    for values in run.values.values():
+        if id(values) not in short_counts:
+            has_sums_only = all(name.endswith(".sum") for name in values)
+            sums = values if has_sums_only else add_counts_from_rates(values, sms)[0]
+            short_counts[id(values)] = _shorten_counter_names(sums)
+    counts = {launch: short_counts[id(values)] for launch, values in run.values.items()}
+    groups: dict[Key | None, dict[tuple[str, Grid | None], list[Kernel]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    clusters: dict[tuple[str, Grid | None], tuple[int, int]] = {}
     for kernel, key in run.launches:
         if key is None and owners and kernel.process not in owners:
             continue
@@ -489,13 +447,11 @@ def _build_kernel_groups(run: PreparedRun) -> dict[Key | None, list[KernelGroup]
             if kernel.grid_x is None
             else (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
         )
-        groups[key][kernel.name, grid].append(kernel.launch)
-        if kernel.cluster_x is not None:
-            clusters.setdefault((kernel.name, grid), (kernel.cluster_x, kernel.cluster_y or 1))
+        groups[key][kernel.name, grid].append(kernel)
     return {
         key: [
-            _build_kernel_group(name, grid, clusters.get((name, grid)), launches, run, values)
-            for (name, grid), launches in by_name.items()
+            _build_kernel_group(name, grid, kernels, run, counts)
+            for (name, grid), kernels in by_name.items()
         ]
         for key, by_name in groups.items()
     }
@@ -504,19 +460,20 @@ def _build_kernel_groups(run: PreparedRun) -> dict[Key | None, list[KernelGroup]
 def _build_kernel_group(
     name: str,
     grid: Grid | None,
-    cluster: tuple[int, int] | None,
-    launches: list[int],
+    kernels: Sequence[Kernel],
     run: PreparedRun,
-    values: Mapping[int, _LaunchCounts],
+    counts_by_launch: Mapping[int, Mapping[str, float]],
 ) -> KernelGroup:
-    steps = run.steps or 1
-    reads = [values[launch] for launch in launches if launch in values]
+    steps, launches = run.steps or 1, [kernel.launch for kernel in kernels]
+    clusters = ((item.cluster_x, item.cluster_y or 1) for item in kernels if item.cluster_x)
+    cluster = next(clusters, None)
+    counted = [launch for launch in launches if launch in run.values]
     flops = [run.flops[launch] for launch in launches if launch in run.flops]
-    if not reads and not flops:
+    if not counted and not flops:
         return _build_uncounted_group(name, grid, cluster, len(launches) / steps)
     counts: dict[str, float] = {}
-    for read in reads:
-        for count, value in read.raw.items():
+    for launch in counted:
+        for count, value in counts_by_launch[launch].items():
             counts[count] = counts.get(count, 0.0) + value / steps
     derived = run.derived if isinstance(run, DerivedRun) else {}
     version = run.run.profiler_version or run.run.report.tool_version
@@ -528,7 +485,7 @@ def _build_kernel_group(
         counts,
         sum_figures([item.total for item in flops], divide_by=steps),
         sum_figures([item.tensor for item in flops], divide_by=steps),
-        choose_half_weights(reads[0].values, version)["hfma"] if reads else 2,
+        choose_half_weights(run.values[counted[0]], version)["hfma"] if counted else 2,
         tuple(dict.fromkeys(derived[launch].rule for launch in launches if launch in derived)),
         cluster,
     )
@@ -565,67 +522,3 @@ def _shorten_counter_names(values: Mapping[str, float | None]) -> dict[str, floa
     if (operations := sum_tensor_operations(values)) is not None:
         counts["ops_path"] = operations
     return counts
-
-
-def read_layer_shapes(ops: Collection[OpShape]) -> dict[str, LayerShapes]:
-    """Return layer -> facts of its product in the forward pass, for layers that run exactly one,
-    however often."""
-    products = (
-        op
-        for op in ops
-        if op.direction == "forward"
-        and (op.op in (*CONVOLUTIONS, *LINEAR) or op.attributes.get("is_causal"))
-    )
-    by_layer = group_by(products, lambda op: op.layer)
-    facts = {
-        layer: _read_operator_shapes(op)
-        for layer, (op, *other_ops) in by_layer.items()
-        if not other_ops
-    }
-    shapes = [
-        (op.layer, work.shape)
-        for op in ops
-        for work in list_products(op)
-        if isinstance(work.shape, AttentionShape) and op.calls == 1
-    ]
-    for layer, pairs in group_by(shapes, lambda pair: pair[0]).items():
-        attention = tuple(shape for _, shape in pairs)
-        if len({shape.backward for shape in attention}) == len(attention):
-            facts[layer] = replace(facts.get(layer, LayerShapes()), attention=attention)
-    return facts
-
-
-def _read_operator_shapes(op: OpShape) -> LayerShapes:
-    """Return the facts of a convolution, a Linear layer, or attention with a causal mask."""
-    source, weight, output = (
-        get_shape(op.inputs, 0),
-        get_shape(op.inputs, 1),
-        get_shape(op.outputs, 0),
-    )
-    if op.op in LINEAR:
-        left_shape = get_left_factor(op)
-        is_known = bool(left_shape and output)
-        product = GemmShape(prod(output[:-1]), output[-1], left_shape[-1]) if is_known else None
-        return LayerShapes(forward=product, calls=op.calls)
-    if op.op not in CONVOLUTIONS:
-        # of attention: queries and keys
-        is_known = len(source) > 2 and len(weight) > 2 and "scores" not in op.attributes
-        return LayerShapes(causal=(source[-2], weight[-2]) if is_known else None)
-    forward, stride = read_conv_shape(op, source, weight, output), op.attributes.get("stride")
-    strides = set(stride) if isinstance(stride, (list, tuple)) else set()
-    upsampled = None
-    is_transposed, transposed = op.attributes.get("transposed"), None
-    is_plain = not is_transposed and len(source) == len(weight) == 4
-    if is_transposed:
-        plain_op = replace(op, attributes={**op.attributes, "transposed": False})
-        transposed = read_conv_shape(plain_op, output, weight, source)
-    if is_plain and strides and strides != {1}:
-        upsampled = 2.0 * op.calls * source[0] * prod(source[2:]) * prod(weight)
-    return LayerShapes(
-        forward=forward,
-        calls=op.calls,
-        inside=compute_inside_share(op, source, weight, output),
-        upsampled=upsampled,
-        transposed=transposed,
-        image=(source[2], source[3]) if forward is not None and strides == {1} else None,
-    )

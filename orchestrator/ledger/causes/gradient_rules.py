@@ -5,21 +5,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import exp, log
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, round_up
 from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_name
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import LEAST_MULTIPLIES
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, count_launches
+from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, Kernels, count_launches
 from perfctl.orchestrator.ledger.causes.matching import CLOSE, EXACT
-from perfctl.orchestrator.ledger.causes.row_rules import AlgorithmFacts, ExtraWorkFacts, TileFacts
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
-    CauseFacts,
     ExpectedNumber,
-    FlopsFacts,
     Implications,
     RowCase,
 )
@@ -28,26 +24,6 @@ from perfctl.orchestrator.statistics import group_by
 GRADIENTS = ("grad_input", "grad_weight")
 ONE_PRODUCT_FAMILIES = {"conv", "winograd", "gemm", "fft", "depthwise"}
 """Families whose kernels compute one gradient each."""
-
-
-@dataclass(frozen=True, slots=True)
-class GradientFacts(CauseFacts):
-    """The gradient that has no kernel, and how many kernels outside of layers may be it."""
-
-    gradient: str | None
-    outside: int
-
-
-@dataclass(frozen=True, slots=True)
-class RepeatFacts(ExtraWorkFacts):
-    """Forward work that ran again."""
-
-    layer: str = ""
-    at: str = ""
-    unclear: bool = False
-    may_be_gradient: bool = False
-    recorded: bool = True
-    """True if it is known whether cuDNN tried algorithms."""
 
 
 def _get_gradient_flops(case: RowCase) -> Mapping[str, float]:
@@ -60,7 +36,7 @@ def _get_gradient_flops(case: RowCase) -> Mapping[str, float]:
     return {direction: flops * scale for direction, flops in estimates.items()}
 
 
-def _find_gradient_kernels(case: RowCase) -> tuple[KernelGroup, ...]:
+def _find_gradient_kernels(case: RowCase) -> Kernels:
     """Return the products of a backward row if each computes one gradient; () if they may be parts
     of something else."""
     evidence = case.evidence
@@ -99,13 +75,6 @@ def detect_missing_gradient(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "gradient missing",
         estimates[present] / sum(estimates.values()),
-        GradientFacts(
-            missing if named_pass else None,
-            sum(
-                other.main and _computes_one_gradient(other, estimates[missing])
-                for other in case.unattributed_kernels
-            ),
-        ),
         products,
         Implications(
             flops=ExpectedNumber(kernel.products, estimates[present], CLOSE),
@@ -113,6 +82,11 @@ def detect_missing_gradient(case: RowCase) -> Cause | None:
             is_complete=True,
             is_stated=bool(named_pass),
             gradients_only=kernel.products / estimates[present],
+        ),
+        gradient=missing if named_pass else None,
+        outside=sum(
+            other.main and _computes_one_gradient(other, estimates[missing])
+            for other in case.unattributed_kernels
         ),
     )
 
@@ -153,9 +127,7 @@ def detect_needless_gradient(case: RowCase) -> Cause | None:
         launches=ExpectedNumber(count_launches(named_kernels), 1),
         gradients_only=named_kernels[0].products / estimated,
     )
-    return case.propose_cause(
-        "needless gradient", 2.0, FlopsFacts(estimated), named_kernels, implies
-    )
+    return case.propose_cause("needless gradient", 2.0, named_kernels, implies, flops=estimated)
 
 
 def detect_gradient_trials(case: RowCase) -> Cause | None:
@@ -182,14 +154,12 @@ def detect_gradient_trials(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "several algorithms",
         executed / sum(estimates.values()),
-        AlgorithmFacts(
-            inputs=runs["grad_input"] if "grad_input" in repeated else None,
-            weights=runs["grad_weight"] if "grad_weight" in repeated else None,
-            both=len(repeated) == 2,
-        ),
         products,
         Implications(trials=True),
         "of gradients",
+        inputs=runs["grad_input"] if "grad_input" in repeated else None,
+        weights=runs["grad_weight"] if "grad_weight" in repeated else None,
+        both=len(repeated) == 2,
     )
 
 
@@ -228,7 +198,6 @@ def detect_inserted_zeros(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "zeros inserted",
         (both - estimated + full) / both,
-        FlopsFacts(full, estimated),
         own_products,
         Implications(
             flops=ExpectedNumber(own_products[0].products, full, EXACT),
@@ -236,19 +205,22 @@ def detect_inserted_zeros(case: RowCase) -> Cause | None:
             gradients_only=full / estimated,
             product=product,
         ),
+        flops=full,
+        estimated=estimated,
     ) or (
         None
         if padded == estimated
         else case.propose_cause(
             "tile padding",
             (both - estimated + padded) / both,
-            TileFacts((f"its kernel is {shorten_kernel_name(own_products[0].name)}",), in_all=True),
             own_products,
             Implications(
                 flops=ExpectedNumber(own_products[0].products, padded, EXACT),
                 is_stated=False,
                 gradients_only=padded / estimated,
             ),
+            tiles=(f"its kernel is {shorten_kernel_name(own_products[0].name)}",),
+            in_all=True,
         )
     )
 
@@ -271,7 +243,7 @@ def detect_recomputation_by_other_kernel(case: RowCase) -> Cause | None:
     Fix       none; that is activation checkpointing.
     """
     forward, estimates, products = (
-        case.get_other_direction("forward"),
+        case.forward_row,
         _get_gradient_flops(case),
         _find_gradient_kernels(case),
     )
@@ -295,18 +267,17 @@ def detect_recomputation_by_other_kernel(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "recomputation",
         1 + kernel.executed / case.evidence.estimated,
-        RepeatFacts(
-            kernel.executed,
-            kernel.executed / case.evidence.estimated,
-            shorten_kernel_name(kernel.name),
-            recorded=case.evidence.environment.get("cudnn_benchmark") == "off",
-        ),
         other_products,
         Implications(
             trials=False,
             flops=ExpectedNumber(kernel.products, forward.estimated, CLOSE) if is_direct else None,
         ),
         "by another kernel",
+        flops=kernel.executed,
+        extra=kernel.executed / case.evidence.estimated,
+        kernel=shorten_kernel_name(kernel.name),
+        # whether cuDNN tried algorithms
+        recorded=case.evidence.environment.get("cudnn_benchmark") == "off",
     )
 
 
@@ -329,9 +300,11 @@ def detect_recomputation(case: RowCase) -> Cause | None:
         return case.propose_cause(
             "recomputation",
             None,
-            RepeatFacts(case.executed, layer=row.layer, at=row.at),
             evidence.product_kernels,
             variant="as a direction",
+            flops=case.executed,
+            layer=row.layer,
+            at=row.at,
         )
     if not parts.repeated:
         return None
@@ -339,17 +312,17 @@ def detect_recomputation(case: RowCase) -> Cause | None:
     if parts.called and parts.seen:
         # further launches of all products, of which grids may show only some
         factor = 1 + parts.repeated / parts.seen
-    forward = case.get_other_direction("forward")
+    forward = case.forward_row
     has_no_shape = forward is not None and forward.forward is None and parts.seen > 0
     unclear = has_no_shape and not parts.called and log(parts.seen / parts.estimated) > EXACT
     if row.executed.lower_bound or unclear:
         return case.propose_cause(
             "recomputation",
             None,
-            RepeatFacts(unclear=unclear),
             parts.repeating,
             Implications(trials=False, is_stated=False),
             "without a number",
+            unclear=unclear,
         )
     gradients = {call.direction for call in row.calls if call.flops}
     repeated_keys = {kernel.key for kernel in parts.repeating}
@@ -368,7 +341,8 @@ def detect_recomputation(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "recomputation",
         factor,
-        RepeatFacts(parts.repeated, may_be_gradient=may_be_gradient),
         parts.repeating,
         Implications(trials=False, is_stated=not may_be_gradient and names_input),
+        flops=parts.repeated,
+        may_be_gradient=may_be_gradient,
     )

@@ -1,6 +1,6 @@
 """From rows to causes: all rules in one table, applied to a complete study.
 
-A rule is a function from a :class:`RuleInput` (one ledger row) to a candidate or None. Rules about
+A rule is a function from a ``RowCase`` (one ledger row) to a candidate or None. Rules about
 the complete sweep are in ``window_rules`` and ``study_rules``. Several rules may apply to a row;
 their factors multiply, and ``confirm_causes`` drops those that the count refutes.
 """
@@ -13,7 +13,6 @@ from math import log, prod
 
 from perfctl.orchestrator.ledger.causes import (
     call_rules,
-    formula_rules,
     gradient_rules,
     missing_rules,
     row_rules,
@@ -125,7 +124,7 @@ def find_study_causes(
     another of them has their causes. By default it is read alone.
     """
     parts = (study,) if parts is None else parts
-    slips = formula_rules.find_formula_slips(study, ledger)
+    slips = study_rules.find_formula_slips(study, ledger)
     table, all_loose = collect_row_evidence(study, ledger)
     # what concerns the sweep as a whole is about batch sizes
     sized = EvidenceTable({row_key: row for row_key, row in table.items() if row.row.has_size})
@@ -200,7 +199,7 @@ def _apply_whole_step_factors(
     steps = [step for step in steps if step.applies_to_row(case.evidence)]
     if not steps:
         return candidates
-    launched = prod(step.facts.number for step in steps if step.facts.by_launches)
+    launched = prod(step.number for step in steps if step.by_launches)
     step_rules = (
         (call_rules.detect_extra_calls, call_rules.detect_extra_gradients) if launched > 1 else ()
     )
@@ -213,9 +212,9 @@ def _apply_whole_step_factors(
             case.propose_cause(
                 "whole step",
                 step.factor,
-                step.facts,
                 implies=Implications(is_stated=step.confidence != "plausible", changes=True),
                 variant=step.reason,
+                **step.facts,
             )
             for step in steps
         ),

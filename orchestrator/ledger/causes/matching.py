@@ -26,10 +26,10 @@ from perfctl.orchestrator.counts.kernels.grids import (
 from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
     RowEvidence,
-    Shape,
     count_launches,
     sum_multiply_add_flops,
 )
+from perfctl.orchestrator.ledger.causes.layer_shapes import Shape
 
 CLOSE = log(1.2)
 """Largest distance, as a logarithm, between predicted and counted multiplies of a forward
@@ -227,10 +227,10 @@ def predict_from_grids(
 ) -> PredictedProducts | None:
     """Return the FLOPs of the step's products by their tiles; None if none matches.
 
-    Each product's grid is compared with each shape that the row may have. ``others``: how often
-    every product of the other layers was launched. A product launched more often than that may be
-    further calls, or parts of one batch in tiles of their own; if its grid fits both, nothing is
-    predicted.
+    Each product's grid is compared with each shape that the row may have. ``other_layers``: how
+    often every product of the other layers was launched. A product launched more often than that
+    may be further calls, or parts of one batch in tiles of their own; if its grid fits both,
+    nothing is predicted.
     """
     base, called, onto, calls = evidence.estimated, 0.0, 0.0, evidence.calls
     rules: list[str] = []
@@ -316,7 +316,8 @@ def _find_ruled_product(
         count = None if derived is None else derived.tensor if is_tensor else derived.ffma
         if derived and count and total and abs(count * kernel.launches / total - 1) < WHOLE:
             estimated = 2 * (work.forward or work.shape).macs
-            rule = f"{derived.rule} (estimated {estimated if is_tensor else estimated // 2:,})"
+            numbers = f"estimated {estimated if is_tensor else estimated // 2:,}"
+            rule = f"{derived.rule} ({numbers}), measured {total / kernel.launches:,.0f}"
             return RuledProduct(work, count if is_tensor else 2 * count, estimated, rule)
     return None
 
@@ -326,6 +327,8 @@ def _describe_tile_match(match: TileMatch, kernel: KernelGroup, shape: Shape, ca
     is_implicit = isinstance(shape, ConvShape) and match.tiling.shape.k == shape.depth
     names = ("output positions", "channels") if is_implicit else ("", "")
     rule = match.tiling.rule(shape.macs, *names)
+    if not kernel.derivations:
+        rule += f", measured {kernel.multiplies:,.0f}"
     if kernel.algorithm.tile is None:
         rule += f"; {_BY_COUNT}"
     if match.launches > 1:

@@ -4,7 +4,6 @@ kernels."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from perfctl.orchestrator.counts.counters.sums import PATHS
 from perfctl.orchestrator.counts.kernels.replays import LEFT_OUT_PART
@@ -12,13 +11,14 @@ from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.evidence import (
     EvidenceTable,
     KernelGroup,
+    Kernels,
     Loose,
     RowEvidence,
     count_launches,
     sum_executed_flops,
 )
 from perfctl.orchestrator.ledger.causes.row_rules import detect_shared_kernel
-from perfctl.orchestrator.ledger.causes.rule import Cause, CauseFacts, Confidence, RowCase
+from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, RowCase
 from perfctl.orchestrator.ledger.causes.tensor_rules import detect_tensor_cores
 from perfctl.orchestrator.statistics import group_by
 
@@ -41,65 +41,6 @@ Winograd F(4x4,3x3) needs a quarter."""
 LAYERS_LISTED_MAX = 3
 
 
-@dataclass(frozen=True, slots=True)
-class FaddFacts(CauseFacts):
-    """FADD without FFMA; outside of layers, of which layer and batch size they may be."""
-
-    fadd: float
-    kernel: str = ""
-    macs: float = 0.0
-    ffma: float = 0.0
-    layer: str = ""
-    seen: int = 0
-    derivation: str = ""
-    metrics: str = METRICS["fp32"]
-
-
-@dataclass(frozen=True, slots=True)
-class MissingCounterFacts(CauseFacts):
-    """Parts of the sum that lack their counters, and the launches that have a figure."""
-
-    flops: float | None
-    parts: tuple[str, ...]
-    metrics: tuple[str, ...]
-    launches: int
-    of_launches: int
-    kernel: str = ""
-    more: int = 0
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class UncountedFacts(CauseFacts):
-    """Kernels that ran without a FLOP; ``outside``: others did, outside of layers."""
-
-    ran: float
-    estimated: float
-    outside: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MissingKernelFacts(CauseFacts):
-    """Work without kernels: of one row, or of one direction of the sweep."""
-
-    left_out: str | None
-    fix: str
-    """Which of the fixes helps."""
-    estimated: float
-    direction: str = ""
-    layers: tuple[str, ...] = ()
-    more: bool = False
-    is_all: bool = False
-    is_first: bool = False
-    is_other: bool = False
-    backward: bool = False
-    batch: int = 0
-    share: float = 0.0
-    executed: float = 0.0
-    """FLOPs of kernels outside of layers; ``executed_share``: of ``estimated``."""
-    executed_share: float = 0.0
-
-
 def detect_fadd_alone(case: RowCase) -> Cause | None:
     """FADD was collected without FFMA, which is what a multiply-add is.
 
@@ -114,12 +55,14 @@ def detect_fadd_alone(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "FADD alone",
         None,
-        FaddFacts(evidence.total("fadd") or 0, macs=evidence.estimated / 2),
         evidence.kernels,
+        fadd=evidence.total("fadd") or 0,
+        macs=evidence.estimated / 2,
+        metrics=METRICS["fp32"],
     )
 
 
-def _has_only_additions(kernels: tuple[KernelGroup, ...]) -> bool:
+def _has_only_additions(kernels: Kernels) -> bool:
     counted = {count for kernel in kernels for count in kernel.counts}
     has_tensor = any(kernel.algorithm.tensor_core for kernel in kernels)
     return "fadd" in counted and not has_tensor and counted.isdisjoint(("ffma", "fmul"))
@@ -171,18 +114,16 @@ def detect_missing_counters(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "counter not collected",
         None,
-        MissingCounterFacts(
-            counted.value,
-            parts,
-            tuple(METRICS[part] for part in parts if part in METRICS),
-            counted.launches,
-            counted.of_launches,
-            kernel,
-            other_count,
-            reason,
-        ),
         kernels,
         variant=variant,
+        flops=counted.value,
+        parts=parts,
+        metrics=tuple(METRICS[part] for part in parts if part in METRICS),
+        launches=counted.launches,
+        of_launches=counted.of_launches,
+        kernel=kernel,
+        more=other_count,
+        reason=reason,
     )
 
 
@@ -209,13 +150,11 @@ def detect_zero_flops(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "nothing counted",
         None,
-        UncountedFacts(
-            count_launches(evidence.kernels),
-            evidence.estimated,
-            any(kernel.products for kernel in case.unattributed_kernels),
-        ),
         evidence.kernels,
         variant="integers" if integer else "no instruction" if products else "no product",
+        ran=count_launches(evidence.kernels),
+        estimated=evidence.estimated,
+        outside=any(kernel.products for kernel in case.unattributed_kernels),
     )
 
 
@@ -240,11 +179,9 @@ def detect_missing_direction(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "direction missing",
         None,
-        MissingKernelFacts(
-            evidence.left_out,
-            _explain_missing_kernels(evidence, case.unattributed_kernels, evidence.estimated),
-            evidence.row.whole_estimate or 0,
-        ),
+        left_out=evidence.left_out,
+        fix=_explain_missing_kernels(evidence, case.unattributed_kernels, evidence.estimated),
+        estimated=evidence.row.whole_estimate or 0,
     )
 
 
@@ -256,18 +193,12 @@ def _explain_missing_kernels(
         return "left out"
     if evidence.row.direction != "forward" and evidence.mode in ("infer", "eval"):
         return "inference"
-    if not _can_hold_missing_work(outside, owed):
-        return "did not run"
-    return "in backward" if evidence.row.direction in BACKWARD else "outside"
-
-
-def _can_hold_missing_work(outside: Sequence[KernelGroup], owed: float) -> bool:
-    """Return whether kernels outside of layers may be the missing ones: products with enough
-    FLOPs, or not counted."""
+    # products outside of layers with enough FLOPs, or not counted, may be the missing ones
     products = [kernel for kernel in outside if kernel.main]
     unknown = any(kernel.flops.value is None or kernel.flops.lower_bound for kernel in products)
-    executed = sum_executed_flops(products)
-    return bool(products) and (unknown or executed >= MISSING_SHARE_MIN * owed)
+    if not unknown and not sum_executed_flops(products) >= MISSING_SHARE_MIN * owed > 0:
+        return "did not run"
+    return "in backward" if evidence.row.direction in BACKWARD else "outside"
 
 
 def list_missing_direction_causes(table: EvidenceTable, loose: Loose) -> list[Cause]:
@@ -290,14 +221,15 @@ def list_missing_direction_causes(table: EvidenceTable, loose: Loose) -> list[Ca
         ),
     )
     return [
-        _build_missing_direction_cause(direction, rows, table, loose)
+        _build_sweep_cause(direction, rows, table, loose)
         for direction, rows in by_direction.items()
     ]
 
 
-def _build_missing_direction_cause(
+def _build_sweep_cause(
     direction: str, missing: Sequence[RowEvidence], table: EvidenceTable, loose: Loose
 ) -> Cause:
+    """Return the cause of the rows of a direction that lack their kernels, at the largest batch."""
     batch = max(evidence.row.size for evidence in missing)
     missing = [evidence for evidence in missing if evidence.row.size == batch]
     rows = [evidence for evidence in table.values() if evidence.row.size == batch]
@@ -315,22 +247,23 @@ def _build_missing_direction_cause(
     state = _explain_missing_kernels(missing[0], outside, owed)
     if state in ("in backward", "outside"):
         state = scope
-    facts = MissingKernelFacts(
-        left_out,
-        _explain_missing_kernels(missing[0], outside, missing[0].estimated),
-        owed,
-        direction=direction.capitalize(),
-        layers=() if scope == "all" else layers[:LAYERS_LISTED_MAX],
-        more=len(layers) > LAYERS_LISTED_MAX and scope != "all",
-        is_all=scope == "all",
-        is_first=scope == "first",
-        is_other=scope == "outside",
-        backward=backward,
-        batch=batch,
-        share=owed / sum(evidence.estimated for evidence in rows),
-        executed=executed,
-        executed_share=executed / owed,
-    )
+    facts = {
+        "left_out": left_out,
+        "fix": _explain_missing_kernels(missing[0], outside, missing[0].estimated),
+        "estimated": owed,
+        "direction": direction.capitalize(),
+        "layers": () if scope == "all" else layers[:LAYERS_LISTED_MAX],
+        "more": len(layers) > LAYERS_LISTED_MAX and scope != "all",
+        "is_all": scope == "all",
+        "is_first": scope == "first",
+        "is_other": scope == "outside",
+        "backward": backward,
+        "batch": batch,
+        "share": owed / sum(evidence.estimated for evidence in rows),
+        # FLOPs of kernels outside of layers
+        "executed": executed,
+        "executed_share": executed / owed,
+    }
     names = tuple(dict.fromkeys(kernel.name for kernel in outside))
     confidence: Confidence = "observed" if state == "inference" else "plausible"
     return Cause("direction missing", None, facts, names, confidence, f"sweep, {state}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, takewhile
 from math import gcd, log
 
@@ -30,6 +30,7 @@ from perfctl.orchestrator.ledger.causes.evidence import (
 from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     EXACT,
+    TRANSFORMED,
     has_grid_of_shape,
     log_distance,
     predict_from_grids,
@@ -38,9 +39,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
     DEVIATION_MIN,
     UNSTATED,
     Cause,
-    CauseFacts,
     ExpectedNumber,
-    FlopsFacts,
     Implications,
     RowCase,
     deviates_from_one,
@@ -83,70 +82,6 @@ _VECTOR_KERNEL = re.compile("gemv|gemmsn|dot_kernel")
 """Kernels of cuBLAS that sum each row's products over threads, without bias or activation."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlgorithmFacts(CauseFacts):
-    """Kernels that each do the complete layer, or how often each gradient was computed."""
-
-    number: int = 0
-    names: str = ""
-    inputs: float | None = None
-    weights: float | None = None
-    both: bool = False
-    products: bool = False
-    """True for a matrix product, False for a convolution."""
-
-
-@dataclass(frozen=True, slots=True)
-class TileFacts(CauseFacts):
-    """Tiles of a product."""
-
-    tiles: tuple[str, ...]
-    executed: float | None = None
-    """Multiply-adds counted / predicted; / estimated for transforms."""
-    other_batch: int | None = None
-    """Batch that would run in the same blocks."""
-    in_all: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TransformFacts(TileFacts):
-    """Tiles of transformed products; both shares are of the estimate."""
-
-    method: str = ""
-    multiplies: float = 0.0
-    transforms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class PersistentFacts(FlopsFacts):
-    """A kernel that runs the steps of a sequence; ``executed``: FLOPs of the row."""
-
-    executed: float = 0.0
-    kernel: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ExtraWorkFacts(CauseFacts):
-    """FLOPs beside the products; ``extra``: their share of what they are added to."""
-
-    flops: float = 0.0
-    extra: float = 0.0
-    kernel: str | None = None
-    slices: int | None = None
-    works: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SharedKernelFacts(CauseFacts):
-    """Rows whose work one kernel does."""
-
-    name: str
-    owner: str = ""
-    estimated: float = 0.0
-    repeated: float = 0.0
-    others: tuple[str, ...] = ()
-
-
 def detect_several_algorithms(case: RowCase) -> Cause | None:
     """More than one kernel did the complete layer: cuDNN was trying them out.
 
@@ -176,10 +111,12 @@ def detect_several_algorithms(case: RowCase) -> Cause | None:
         None
         if is_partial
         else (parts.base + other_flops + within) / parts.estimated / (common or 1),
-        AlgorithmFacts(len(several), names, products=isinstance(evidence.forward, GemmShape)),
         several,
         Implications(is_counted=is_partial, trials=True),
         "partly counted" if is_partial else "",
+        number=len(several),
+        names=names,
+        products=isinstance(evidence.forward, GemmShape),
     )
 
 
@@ -212,7 +149,7 @@ def detect_tile_padding(case: RowCase) -> Cause | None:
         runs = gcd(*(round(kernel.launches) for kernel in parts.products)) / evidence.calls
     counted = ExpectedNumber(parts.seen / max(runs, 1.0), parts.base, CLOSE if forward else EXACT)
     executed = (parts.seen - parts.called) / parts.base if parts.base else 1.0
-    other_batch = _find_other_batch(case)
+    batches = _list_fitting_batches(case)
     is_chosen_by_count = any(
         kernel.algorithm.tile is None and kernel.algorithm.library == "triton"
         for kernel in parts.products
@@ -220,18 +157,16 @@ def detect_tile_padding(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "tile padding",
         factor,
-        TileFacts(
-            parts.rules,
-            executed if deviates_from_one(executed) else None,
-            other_batch,
-            in_all=not forward or len(parts.products) > 1,
-        ),
         parts.products,
         Implications(
             flops=counted if parts.seen else None,
-            batches=_list_possible_batches(evidence, other_batch),
+            batches=batches,
             is_stated=not is_chosen_by_count,
         ),
+        tiles=parts.rules,
+        executed=executed if deviates_from_one(executed) else None,
+        other_batch=batches[1] if len(batches) > 1 else None,
+        in_all=not forward or len(parts.products) > 1,
     )
 
 
@@ -258,7 +193,7 @@ def detect_derived_tile_padding(case: RowCase) -> Cause | None:
         return None
     tiles = tuple(rules)[:DERIVATIONS_LISTED_MAX]
     implies = Implications(launches=ExpectedNumber(launched, calls))
-    return case.propose_cause("tile padding", factor, TileFacts(tiles), kernels, implies)
+    return case.propose_cause("tile padding", factor, kernels, implies, tiles=tiles)
 
 
 def _has_estimated_count(evidence: RowEvidence) -> bool:
@@ -277,10 +212,10 @@ def _has_estimated_count(evidence: RowEvidence) -> bool:
     )
 
 
-def _find_other_batch(case: RowCase) -> int | None:
-    """Return another batch that runs the same blocks: the one that other layers show, or twice the
-    row's if none shows which batch ran."""
-    evidence, forward = case.evidence, case.get_other_direction("forward")
+def _list_fitting_batches(case: RowCase) -> tuple[int, ...]:
+    """Return the batch sizes that fit the row's blocks: its own, and another that runs the same
+    ones, which other layers show, or twice the row's if none shows which batch ran."""
+    evidence, forward = case.evidence, case.forward_row
     batch = evidence.row.size
     rows = (
         row
@@ -291,16 +226,16 @@ def _find_other_batch(case: RowCase) -> int | None:
     if evidence.seen_batch or not (
         shared or not any(row is not evidence and _has_estimated_count(row) for row in rows)
     ):
-        return None
+        return (evidence.seen_batch or batch,)
     other = shared or 2 * batch
     halves = any(kernel.counts.get("hfma") for kernel in case.breakdown.products)
     if shared and halves:
-        return shared  # how many lanes of an HFMA2 were used is not known
+        return batch, shared  # how many lanes of an HFMA2 were used is not known
     read = break_down_count(
         evidence.read_as_batch(other), forward.read_as_batch(other) if forward else None
     )
     same = read.rules and abs(read.base / case.breakdown.base - 1) < DEVIATION_MIN
-    return other if same else None
+    return (batch, other) if same else (batch,)
 
 
 def _differs_at_shared_batch(case: RowCase) -> bool:
@@ -308,17 +243,9 @@ def _differs_at_shared_batch(case: RowCase) -> bool:
     shared = case.table.find_shared_batch(case.evidence.place)
     if not shared:
         return False
-    read = break_down_count(
-        case.evidence.read_as_batch(shared), case.get_other_direction("forward")
-    )
+    read = break_down_count(case.evidence.read_as_batch(shared), case.forward_row)
     needed = case.breakdown.base / case.breakdown.estimated
     return not read.rules or log_distance(read.base / read.estimated, needed) > EXACT
-
-
-def _list_possible_batches(evidence: RowEvidence, other: int | None) -> tuple[int, ...]:
-    """Return the batch sizes that fit the row's blocks."""
-    batch = evidence.seen_batch or evidence.row.size
-    return (batch, other) if other else (batch,)
 
 
 def detect_persistent_rnn(case: RowCase) -> Cause | None:
@@ -333,9 +260,7 @@ def detect_persistent_rnn(case: RowCase) -> Cause | None:
         return None
     if not RECURRENT.search(case.evidence.row.kind or ""):
         return None
-    forward = (
-        case.get_other_direction("forward") if case.evidence.row.direction != "forward" else None
-    )
+    forward = case.forward_row if case.evidence.row.direction != "forward" else None
     repeated = {kernel.name for kernel in forward.kernels} if forward is not None else set()
     kernels = tuple(
         kernel
@@ -349,14 +274,12 @@ def detect_persistent_rnn(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "persistent RNN",
         None,
-        PersistentFacts(
-            sum_executed_flops(kernels),
-            case.evidence.estimated,
-            executed=case.executed,
-            kernel=shorten_kernel_name(kernels[0].name),
-        ),
         kernels,
         UNSTATED,
+        flops=sum_executed_flops(kernels),
+        estimated=case.evidence.estimated,
+        executed=case.executed,
+        kernel=shorten_kernel_name(kernels[0].name),
     )
 
 
@@ -411,24 +334,30 @@ def _propose_transformed_convolution(case: RowCase, rule: str, family: str) -> C
         transforms = multiplies * parts.transforms / parts.seen
     elif forward and runs > 1:
         transforms /= runs
-    other_batch = _find_other_batch(case)
+    batches = _list_fitting_batches(case)
+    # one gradient by Winograd, the other by Fourier transforms: unless the count is exact, it is
+    # open how much each needs
+    families = {kernel.algorithm.family for kernel in evidence.kernels}
+    is_mixed = families.issuperset(TRANSFORMED)
     return case.propose_cause(
         rule,
         multiplies + transforms,
-        TransformFacts(
-            parts.rules,
-            parts.seen / parts.estimated if deviates_from_one(parts.seen / parts.base) else None,
-            other_batch,
-            method=(parts.method or rule) if family == "winograd" else rule,
-            multiplies=multiplies,
-            transforms=transforms,
-        ),
         (*parts.products, *parts.transforming),
         Implications(
             flops=ExpectedNumber(parts.seen, parts.base, error_max),
-            batches=_list_possible_batches(evidence, other_batch),
-            is_stated=error <= CLOSE or not _differs_at_shared_batch(case),
+            batches=batches,
+            is_stated=(
+                error <= EXACT if is_mixed else error <= CLOSE or not _differs_at_shared_batch(case)
+            ),
         ),
+        tiles=parts.rules,
+        executed=parts.seen / parts.estimated
+        if deviates_from_one(parts.seen / parts.base)
+        else None,
+        other_batch=batches[1] if len(batches) > 1 else None,
+        method=(parts.method or rule) if family == "winograd" else rule,
+        multiplies=multiplies,
+        transforms=transforms,
     )
 
 
@@ -463,7 +392,7 @@ def detect_split_k(case: RowCase) -> Cause | None:
     if case.executed and named_kernels and unknown:
         name = named_kernels[0].name[:60]
         return case.propose_cause(
-            "split-K", None, ExtraWorkFacts(kernel=name), named_kernels, UNSTATED, "by its name"
+            "split-K", None, named_kernels, UNSTATED, "by its name", kernel=name
         )
     factor = parts.compute_growth_factor("summed")
     if not parts.summed or not case.is_worth_naming(factor):
@@ -473,13 +402,11 @@ def detect_split_k(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "split-K",
         factor,
-        ExtraWorkFacts(
-            parts.summed,
-            factor - 1,
-            kernel=None if adder in parts.products else adder.name[:60],
-            slices=next(depths, None),
-        ),
         parts.summing,
+        flops=parts.summed,
+        extra=factor - 1,
+        kernel=None if adder in parts.products else adder.name[:60],
+        slices=next(depths, None),
     )
 
 
@@ -504,8 +431,10 @@ def detect_layout_and_epilogue(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "layout and epilogue",
         factor,
-        ExtraWorkFacts(parts.extra, factor - 1, works=tuple(dict.fromkeys(works))),
         parts.extras,
+        flops=parts.extra,
+        extra=factor - 1,
+        works=tuple(dict.fromkeys(works)),
     )
 
 
@@ -545,27 +474,30 @@ def detect_shared_kernel(case: RowCase) -> Cause | None:
         return case.propose_cause(
             "shared kernel",
             (evidence.estimated + sum(other.estimated for other in served)) / evidence.estimated,
-            SharedKernelFacts(evidence.row.name, others=tuple(other.row.name for other in served)),
             evidence.product_kernels,
             Implications(served=served, is_stated=_has_joint_grid(evidence, served)),
+            name=evidence.row.name,
+            others=tuple(other.row.name for other in served),
         )
     # the layer before it that has kernels, and serves those up to the next with kernels
     batch, _, direction = evidence.place
-    forward = case.get_other_direction("forward") or evidence
+    forward = case.forward_row or evidence
     rows, index = _find_neighbor_rows(case, forward)
     owners = (other for other in reversed(rows[:index]) if other.kernels)
     owner = next(owners, None)
     if owner is not None and direction in BACKWARD:
         owner = case.table.get((batch, owner.row.layer, "backward"))
     cause = detect_shared_kernel(replace(case, evidence=owner)) if owner and owner.kernels else None
-    if owner is None or cause is None or not isinstance(cause.facts, SharedKernelFacts):
-        return None
-    if evidence.row.name not in cause.facts.others:
+    if owner is None or cause is None or evidence.row.name not in cause.facts["others"]:
         return None
     return replace(
         cause,
         factor=None,
-        facts=SharedKernelFacts(evidence.row.name, owner.row.name, evidence.estimated),
+        facts={
+            "name": evidence.row.name,
+            "owner": owner.row.name,
+            "estimated": evidence.estimated,
+        },
         variant="within another kernel",
         row=f"{evidence.row.name}{evidence.row.at}",
     )

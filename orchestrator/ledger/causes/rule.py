@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import log
-from typing import Literal
+from typing import Any, Literal
 
 from perfctl.orchestrator.counts.kernels.grids import GemmShape, round_up
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import CountBreakdown, break_down_count
-from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, KernelGroup, RowEvidence
+from perfctl.orchestrator.ledger.causes.evidence import (
+    EvidenceTable,
+    KernelGroup,
+    Kernels,
+    RowEvidence,
+)
 from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     EXACT,
@@ -24,27 +29,15 @@ DEVIATION_MIN = 0.005
 GAP_SHARE_MIN = 0.2
 """Share of a gap that a factor close to 1 must make up to be a cause anyway."""
 
-Kernels = tuple[KernelGroup, ...]
 Confidence = Literal["observed", "predicted and matched", "likely", "plausible"]
 """observed: counters or launches show the cause. predicted and matched: shapes, names and grids
 predict a number, and the count is near it. likely: so they do, but something else that the cause
 implies was not recorded. plausible: the cause fits, and so may another."""
 
 
-@dataclass(frozen=True, slots=True)
-class CauseFacts:
-    """Numbers and names of one cause, of which ``report`` makes its sentence and its fix.
-
-    Each rule adds its own. None, False, 0 and "" leave out the part of a sentence that states them.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class FlopsFacts(CauseFacts):
-    """FLOPs that ran, next to those of the estimate."""
-
-    flops: float
-    estimated: float = 0.0
+Facts = Mapping[str, Any]
+"""Name -> number or name, of which ``report`` makes a cause's sentence and its fix. A fact that is
+None, False, 0, "" or not there leaves out the part of the sentence that states it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +94,7 @@ class Cause:
     factor: float | None
     """Executed / estimated that this cause alone predicts (0.44, 3.6); None if it predicts
     no number."""
-    facts: CauseFacts = field(default_factory=CauseFacts)
+    facts: Facts = field(default_factory=dict)
     kernels: tuple[str, ...] = ()
     confidence: Confidence = "plausible"
     variant: str = ""
@@ -121,7 +114,7 @@ class RowCase:
 
     evidence: RowEvidence
     table: EvidenceTable
-    unattributed_kernels: tuple[KernelGroup, ...] = ()
+    unattributed_kernels: Kernels = ()
     """Kernels of the same batch size that no layer's range encloses."""
 
     @cached_property
@@ -129,12 +122,13 @@ class RowCase:
         """Return the parts of the row's count."""
         batch, layer, _ = self.evidence.place
         other_layers = self.table.launched(batch, layer)
-        return break_down_count(self.evidence, self.get_other_direction("forward"), other_layers)
+        return break_down_count(self.evidence, self.forward_row, other_layers)
 
-    def get_other_direction(self, direction: str) -> RowEvidence | None:
-        """Return the row of the same layer and batch size in another direction."""
+    @property
+    def forward_row(self) -> RowEvidence | None:
+        """The forward row of the same layer and batch size."""
         batch, layer, _ = self.evidence.place
-        return self.table.get((batch, layer, direction))
+        return self.table.get((batch, layer, "forward"))
 
     @property
     def executed(self) -> float | None:
@@ -157,10 +151,10 @@ class RowCase:
         self,
         rule: str,
         factor: float | None,
-        facts: CauseFacts | None = None,
         kernels: Iterable[KernelGroup] = (),
         implies: Implications = COUNTED,
         variant: str = "",
+        **facts: Any,
     ) -> Cause | None:
         """Return the cause if nothing recorded contradicts what it implies; None otherwise."""
         row = f"{self.evidence.row.name}{self.evidence.row.at}"
@@ -172,7 +166,7 @@ class RowCase:
         return Cause(
             rule,
             factor,
-            facts or CauseFacts(),
+            facts,
             names,
             confidence,
             variant,
@@ -181,102 +175,51 @@ class RowCase:
         )
 
 
-def check_predicted_numbers(_: RowCase, implies: Implications, __: Kernels) -> bool:
-    """Return whether launches and FLOPs are the predicted ones."""
-    return all(
-        same is None
-        or (same.recorded > 0 and abs(log(same.recorded / same.predicted)) <= same.error_max)
-        for same in (implies.launches, implies.flops)
-    )
-
-
-def check_no_left_out_launches(case: RowCase, implies: Implications, _: Kernels) -> bool:
-    """Return whether ncu left no launch out."""
-    return not (implies.is_complete and case.evidence.left_out)
-
-
-def check_cudnn_trials(case: RowCase, implies: Implications, _: Kernels) -> bool | None:
+def _check_trials(evidence: RowEvidence, trials: bool) -> bool | None:
     """Return whether cuDNN tried algorithms, or did not, as it must; None if that is not
     recorded."""
-    benchmark = case.evidence.environment.get("cudnn_benchmark")
-    if implies.trials is None:
-        return True
-    if implies.trials:
-        # of matrix products, others try kernels
-        is_convolution = "Conv" in (case.evidence.row.kind or "Conv")
-        return {"on": True, "off": False}.get(benchmark or "") if is_convolution else None
-    return {"off": True, "on": False}.get(benchmark or "")
+    # of matrix products, others try kernels
+    if trials and "Conv" not in (evidence.row.kind or "Conv"):
+        return None
+    benchmark = evidence.environment.get("cudnn_benchmark")
+    return (benchmark == "on") is trials if benchmark in ("on", "off") else None
 
 
-def check_needed_batch(case: RowCase, implies: Implications, _: Kernels) -> bool | None:
-    """Return whether the batch ran that the cause needs; None if others fit as well."""
-    seen_batch = case.evidence.seen_batch
-    if not implies.batches:
-        return True
-    return (
-        seen_batch in implies.batches if seen_batch else True if len(implies.batches) == 1 else None
-    )
-
-
-def check_forward_differs(case: RowCase, implies: Implications, _: Kernels) -> bool:
+def _check_forward(case: RowCase, gradients_only: float) -> bool:
     """Return False if forward deviates as its gradients do: another batch ran, or another layer's
     kernels."""
-    forward = case.get_other_direction("forward")
+    forward = case.forward_row
     ratio = forward.row.ratio if forward is not None else None
-    if implies.gradients_only is None or not ratio or abs(log(ratio)) <= EXACT:
-        return True
-    return abs(log(ratio / implies.gradients_only)) >= CLOSE
+    return not ratio or abs(log(ratio)) <= EXACT or log_distance(ratio, gradients_only) >= CLOSE
 
 
-def check_factor_is_stated(_: RowCase, implies: Implications, __: Kernels) -> bool | None:
-    """Return None if something else may have the same count."""
-    return implies.is_stated or None
-
-
-def check_equal_steps(case: RowCase, implies: Implications, _: Kernels) -> bool:
-    """Return whether all steps executed the same, unless the cause may change."""
-    return (
-        implies.is_counted
-        or implies.changes
-        or bool(implies.trials)
-        or not case.evidence.launched.has_unequal_steps
-    )
-
-
-def check_complete_tiles(_: RowCase, implies: Implications, kernels: Kernels) -> bool | None:
+def _check_tile(product: GemmShape, kernels: Kernels) -> bool | None:
     """Return whether the count is that of the product in complete tiles; None without a tile."""
-    product = implies.product
-    if product is None:
-        return True
-    tiles = [kernel.algorithm.tile for kernel in kernels if kernel.products]
-    if not tiles or None in tiles:
-        return None
-    return all(
+    tiles = [(kernel, kernel.algorithm.tile) for kernel in kernels if kernel.products]
+    fits = [
         any(
             log_distance(
                 kernel.multiplies, round_up(product.m, m) * round_up(product.n, n) * product.k
             )
             < CLOSE
-            for m, n in (kernel.algorithm.tile[:2], kernel.algorithm.tile[1::-1])
+            for m, n in (tile[:2], tile[1::-1])
         )
-        for kernel in kernels
-        if kernel.algorithm.tile
-    )
+        for kernel, tile in tiles
+        if tile
+    ]
+    return all(fits) if tiles and len(fits) == len(tiles) else None
 
 
-def check_partner_grids(case: RowCase, implies: Implications, _: Kernels) -> bool:
+def _check_partner(row: RowEvidence, partner: RowEvidence) -> bool:
     """Return False if kernels of either row have grids that only its own shape has."""
-    if implies.partner is None:
-        return True
-    pair = (case.evidence, implies.partner)
     return not any(
-        has_grid_of_shape(row) and not has_grid_of_shape(replace(row, forward=other.forward))
-        for row, other in (pair, pair[::-1])
-        if other.forward is not None
+        has_grid_of_shape(first) and not has_grid_of_shape(replace(first, forward=second.forward))
+        for first, second in ((row, partner), (partner, row))
+        if second.forward is not None
     )
 
 
-def check_served_gradients(case: RowCase, implies: Implications, _: Kernels) -> bool:
+def _check_served(case: RowCase, served_rows: Iterable[RowEvidence]) -> bool:
     """Return False if a layer whose forward this kernel is to compute has no gradients either, nor
     has this row's layer: it did not run."""
     batch, layer, direction = case.evidence.place
@@ -285,44 +228,54 @@ def check_served_gradients(case: RowCase, implies: Implications, _: Kernels) -> 
     gradient_rows = [case.table.get((batch, layer, gradient)) for gradient in BACKWARD]
     executed = sum(row.row.executed.value or 0 for row in gradient_rows if row)
     estimated = sum(row.estimated for row in gradient_rows if row)
-    theirs = [
-        row
-        for served in implies.served
+    missing = sum(
+        row.estimated
+        for served in served_rows
         for gradient in BACKWARD
-        if (row := case.table.get((batch, served.row.layer, gradient))) and row.estimated
-    ]
-    missing = sum(row.estimated for row in theirs if not row.kernels)
+        if (row := case.table.get((batch, served.row.layer, gradient))) and not row.kernels
+    )
     return not missing or executed - estimated >= missing / 2
-
-
-CHECKS = (
-    check_predicted_numbers,
-    check_no_left_out_launches,
-    check_cudnn_trials,
-    check_needed_batch,
-    check_forward_differs,
-    check_factor_is_stated,
-    check_equal_steps,
-    check_complete_tiles,
-    check_partner_grids,
-    check_served_gradients,
-)
-"""What is recorded against what a cause implies: False contradicts it, None was not recorded. One
-False drops the cause. With a None it is only plausible, or likely if no more than a tile is
-unknown."""
 
 
 def find_confidence(
     case: RowCase, implies: Implications, kernels: Kernels = ()
 ) -> Confidence | None:
-    """Return the confidence that the record allows; None if it contradicts the cause. Of a derived
-    count, nothing was observed."""
-    results = {check: check(case, implies, kernels) for check in CHECKS}
-    if False in results.values():
+    """Return the confidence that the record allows; None if it contradicts the cause.
+
+    What is recorded is held against all that the cause implies: False contradicts it, None was not
+    recorded. With a None it is only plausible, or likely if no more than a tile is unknown. Of a
+    derived count, nothing was observed.
+    """
+    evidence, batches = case.evidence, implies.batches
+    seen_batch = evidence.seen_batch
+    results = [
+        all(
+            same is None
+            or (same.recorded > 0 and log_distance(same.recorded, same.predicted) <= same.error_max)
+            for same in (implies.launches, implies.flops)
+        ),
+        not (implies.is_complete and evidence.left_out),
+        implies.trials is None or _check_trials(evidence, implies.trials),
+        # if several batch sizes fit, which one ran is not known
+        not batches or (seen_batch in batches if seen_batch else len(batches) == 1 or None),
+        implies.gradients_only is None or _check_forward(case, implies.gradients_only),
+        implies.is_stated or None,
+        # all steps executed the same, unless the cause may change
+        implies.is_counted
+        or implies.changes
+        or bool(implies.trials)
+        or not evidence.launched.has_unequal_steps,
+        implies.partner is None or _check_partner(evidence, implies.partner),
+        _check_served(case, implies.served),
+    ]
+    tile = implies.product is None or _check_tile(implies.product, kernels)
+    if False in results or tile is False:
         return None
-    if unknown := {check for check, result in results.items() if result is None}:
-        return "likely" if unknown == {check_complete_tiles} else "plausible"
-    is_observed = implies.is_counted and not case.evidence.derived
+    if None in results:
+        return "plausible"
+    if tile is None:
+        return "likely"
+    is_observed = implies.is_counted and not evidence.derived
     return "observed" if is_observed else "predicted and matched"
 
 

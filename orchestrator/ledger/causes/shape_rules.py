@@ -3,7 +3,7 @@ skipped, scores computed again."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, prod
 
 from perfctl.orchestrator.counts.derived.records import Launch, LaunchWork
@@ -19,10 +19,8 @@ from perfctl.orchestrator.ledger.causes.matching import (
     list_fitting_tilings,
     tile_grouped_convolution,
 )
-from perfctl.orchestrator.ledger.causes.row_rules import TileFacts
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
-    CauseFacts,
     ExpectedNumber,
     Implications,
     RowCase,
@@ -34,49 +32,6 @@ SWAPPED_ERROR_MAX = 0.01
 """Share of an estimate up to which the differences of two rows cancel out."""
 SWAPPED_RATIO_MIN = 1.1
 """Two layers with estimates closer than this cannot be told apart by their counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class MaskFacts(CauseFacts):
-    """Queries and keys under a causal mask, and the scores of one tile."""
-
-    rows: int
-    columns: int
-    m: int
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class DenseGroupsFacts(CauseFacts):
-    """Groups of a convolution, and the multiply-adds of all as one and of the estimate."""
-
-    groups: int
-    multiplies: float
-    estimated: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProductSizeFacts(CauseFacts):
-    """A side of a product, as its grid and as the layer has it, and the grid's tiles."""
-
-    side: str
-    executed: int
-    size: int
-    rows: int
-    columns: int
-    m: int
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class SwappedLayersFacts(CauseFacts):
-    """The row that lacks or has this one's FLOPs, both layers, and how much it is."""
-
-    other: str
-    layer: str
-    other_layer: str
-    flops: float
-    is_more: bool
 
 
 def detect_causal_mask(case: RowCase) -> Cause | None:
@@ -105,10 +60,11 @@ def detect_causal_mask(case: RowCase) -> Cause | None:
     share = tiles * m * n / (rows * columns)
     if not deviates_from_one(share):
         return None
-    facts = MaskFacts(rows, columns, m, n)
     executed = (kernel.tensor.value or 0) / case.evidence.estimated
     implies = Implications(flops=ExpectedNumber(executed, share, EXACT))
-    return case.propose_cause("causal mask", share, facts, (kernel,), implies)
+    return case.propose_cause(
+        "causal mask", share, (kernel,), implies, rows=rows, columns=columns, m=m, n=n
+    )
 
 
 def detect_attention_tiles(case: RowCase) -> Cause | None:
@@ -133,12 +89,12 @@ def detect_attention_tiles(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "causal mask" if is_masked else "tile padding",
         factor,
-        TileFacts((rule,)),
         (kernel,),
         Implications(
             flops=ExpectedNumber((kernel.tensor.value or 0) / kernel.launches, flops, EXACT)
         ),
         "by tiles" if is_masked else "",
+        tiles=(rule,),
     )
 
 
@@ -183,13 +139,15 @@ def detect_groups_as_dense(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "groups run as dense",
         multiplies / shape.macs,
-        DenseGroupsFacts(shape.groups, multiplies, shape.macs),
         kernels,
         Implications(
             flops=ExpectedNumber(kernel.multiplies, multiplies, EXACT),
             launches=ExpectedNumber(kernel.launches, evidence.calls),
             is_stated=bool(matches),
         ),
+        groups=shape.groups,
+        multiplies=multiplies,
+        estimated=shape.macs,
     )
 
 
@@ -213,29 +171,33 @@ def detect_other_size(case: RowCase) -> Cause | None:
         return None
     if parts.rules or parts.family not in ("conv", "gemm"):
         return None
-    sizes = []
-    for m, n in dict.fromkeys((tile[:2], tile[1::-1])) if is_gemm else (tile[:2],):
-        for rows, columns in dict.fromkeys((grid[:2], grid[1::-1])) if is_gemm else (grid[:2],):
-            has_rows, has_columns = rows == ceil(product.m / m), columns == ceil(product.n / n)
-            if has_rows and not has_columns:
-                sizes.append(
-                    ProductSizeFacts("columns", columns * n, product.n, rows, columns, m, n)
-                )
-            elif has_columns and not has_rows:
-                sizes.append(ProductSizeFacts("rows", rows * m, product.m, rows, columns, m, n))
-    if len(sizes) != 1:
+    fitting = [
+        (m, n, rows, columns)
+        for m, n in (dict.fromkeys((tile[:2], tile[1::-1])) if is_gemm else (tile[:2],))
+        for rows, columns in (dict.fromkeys((grid[:2], grid[1::-1])) if is_gemm else (grid[:2],))
+        if (rows == ceil(product.m / m)) != (columns == ceil(product.n / n))
+    ]
+    if len(fitting) != 1:
         return None
+    ((m, n, rows, columns),) = fitting
+    has_columns = columns == ceil(product.n / n)
     multiplies = prod(grid) * prod(tile[:2]) * round_up(product.k, tile[2])
     return case.propose_cause(
         "other size",
         multiplies / product.macs,
-        sizes[0],
         kernels,
         Implications(
             flops=ExpectedNumber(kernel.multiplies, multiplies, EXACT),
             launches=ExpectedNumber(kernel.launches, evidence.calls),
             is_stated=False,
         ),
+        side="rows" if has_columns else "columns",
+        executed=rows * m if has_columns else columns * n,
+        size=product.m if has_columns else product.n,
+        rows=rows,
+        columns=columns,
+        m=m,
+        n=n,
     )
 
 
@@ -260,12 +222,14 @@ def detect_swapped_layers(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "swapped layers",
         (other.estimated if is_swap else evidence.estimated + moved) / evidence.estimated,
-        SwappedLayersFacts(
-            other.row.name, evidence.row.layer, other.row.layer, abs(moved), moved > 0
-        ),
         evidence.product_kernels,
         Implications(is_stated=False, partner=other),
         "" if is_swap else "a part",
+        other=other.row.name,
+        layer=evidence.row.layer,
+        other_layer=other.row.layer,
+        flops=abs(moved),
+        is_more=moved > 0,
     )
 
 
@@ -309,4 +273,4 @@ def detect_skipped_border(case: RowCase) -> Cause | None:
     executed = sum_multiply_add_flops(kernels) / evidence.estimated
     is_stated = all("conv_depthwise" in kernel.name for kernel in kernels)
     implies = Implications(flops=ExpectedNumber(executed, share, EXACT), is_stated=is_stated)
-    return case.propose_cause("skipped border", share, None, kernels, implies)
+    return case.propose_cause("skipped border", share, kernels, implies)

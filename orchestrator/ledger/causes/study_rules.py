@@ -1,11 +1,12 @@
 """Rules about the sweep: times that do not follow the batch size, algorithms that change with it,
-manual estimates that are wrong, and runs that differ in GPU or in the workload's options."""
+manual estimates and formulas that are wrong, and runs that differ in GPU or in the workload's
+options."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from itertools import pairwise, permutations
 
 from perfctl.orchestrator.counts.hardware.peaks import (
@@ -15,106 +16,43 @@ from perfctl.orchestrator.counts.hardware.peaks import (
     has_contradicting_records,
 )
 from perfctl.orchestrator.counts.kernels.names import Algorithm, choose_layer_algorithm
-from perfctl.orchestrator.estimate.sheets.sheet import build_layer_sheet
+from perfctl.orchestrator.estimate.sheets.layers import ManualCheckFacts, WorkedWay
+from perfctl.orchestrator.estimate.sheets.sheet import SheetFigure, build_layer_sheet
 from perfctl.orchestrator.estimate.sheets.slips import (
+    ALTERNATIVES_MAX,
+    APART,
     UNITS,
     CheckFinding,
     StatedValue,
+    apply_mistakes,
     check_stated_value,
     explain_finding,
     format_with_unit,
     parse_stated_value,
 )
 from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, RowEvidence
-from perfctl.orchestrator.ledger.causes.rule import Cause, CauseFacts, Confidence, deviates_from_one
+from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, deviates_from_one
 from perfctl.orchestrator.ledger.causes.window_rules import ConstantWindow, is_constant_count
-from perfctl.orchestrator.ledger.ledger import Ledger
+from perfctl.orchestrator.ledger.expected import FORMULA
+from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.timing import HostTime, list_host_times
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.run import Run
+from perfctl.records.run import Parameter, Run
 
 MORE_WORK_RATIO_MIN = 1.5
 """The larger layer has at least this many times the multiply-adds of the smaller."""
-
-
 SAME_TIME_RATIO_MAX = 1.2
 """Times no further apart do not follow the batch size."""
 SIZE_UNITS = ("values", "B", *UNITS)
 """Units of manual estimates that count no operations."""
+FORMULA_ERROR = Fraction(1, 200)
+"""Share of the estimate by which the executed FLOPs may differ from what a mistake gives: loops and
+epilogues add some."""
+SLIPS_COST_MAX = 2.8
+"""Cost of the mistakes in a formula together; what costs more is a coincidence."""
 _DIRECT = {"depthwise": "direct convolution"}
 """Kernels of this family serve small convolutions that are not depthwise, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class DifferentGpuFacts(CauseFacts):
-    """GPUs that differ, and the runs of each."""
-
-    gpus: tuple[str, ...]
-    runs: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LessTimeFacts(DifferentGpuFacts):
-    """Two variants of a layer; the one with more work took less time."""
-
-    layer: str
-    direction: str
-    batch: int | None
-    more_ms: float
-    more_macs: int | None
-    more_name: str
-    less_ms: float
-    less_macs: int | None
-    less_name: str
-    unknown: str
-    """Variants of which no record names the GPU."""
-
-
-@dataclass(frozen=True, slots=True)
-class FlatTimeFacts(CauseFacts):
-    """Times at the smallest and the largest batch size, while the work grows ``growth``-fold."""
-
-    low: int
-    high: int
-    growth: float
-    layer: str = ""
-    direction: str = ""
-    also: bool = False
-    """True if the counts do not follow the batch size either."""
-    times: str = ""
-    low_rate: float | None = None
-    """FLOP/s, if these were times of kernels."""
-    high_rate: float | None = None
-    peak: float | None = None
-    low_ms: float = 0.0
-    high_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class HandEstimateFacts(CauseFacts):
-    """A manual estimate that is wrong, and why."""
-
-    layer: str
-    what: str
-    batch: str
-    explanation: str
-    workload: str
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class AlgorithmSwitchFacts(CauseFacts):
-    """Algorithms, and FLOPs per sample, on either side of a batch size."""
-
-    name: str
-    layer: str
-    batch: int
-    before: int
-    new: str
-    old: str
-    less: float
-    more: float
 
 
 def list_different_gpu_causes(parts: Sequence[Study]) -> list[Cause]:
@@ -127,8 +65,15 @@ def list_different_gpu_causes(parts: Sequence[Study]) -> list[Cause]:
     Fix       time every part on one GPU.
     """
     groups: list[tuple[RecordedGpu, list[Run]]] = []
-    for run in (run for study in parts for run in study.runs if _has_measured_times(run)):
-        if (gpu_seen := find_recorded_gpu(run)) is None:
+    for run in (run for study in parts for run in study.runs):
+        report = run.report
+        has_times = (
+            any(step.duration_ns is not None for step in report.steps)
+            or any(kernel.duration_ns is not None for kernel in report.kernels)
+            or bool(report.layer_times)
+            or any(list_host_times((run,)))
+        )
+        if not has_times or (gpu_seen := find_recorded_gpu(run)) is None:
             continue
         matching = (
             index
@@ -143,19 +88,11 @@ def list_different_gpu_causes(parts: Sequence[Study]) -> list[Cause]:
             groups[index] = (gpu.merge_facts(gpu_seen), [*runs, run])
     if len(groups) < 2:
         return []
-    gpus = tuple(str(gpu) for gpu, _ in groups)
-    runs_of_gpus = "; ".join(_describe_runs_by_tool(runs) for _, runs in groups)
-    return [Cause("other GPU", None, DifferentGpuFacts(gpus, runs_of_gpus), confidence="observed")]
-
-
-def _has_measured_times(run: Run) -> bool:
-    report = run.report
-    return (
-        any(step.duration_ns is not None for step in report.steps)
-        or any(kernel.duration_ns is not None for kernel in report.kernels)
-        or bool(report.layer_times)
-        or any(list_host_times((run,)))
-    )
+    facts = {
+        "gpus": tuple(str(gpu) for gpu, _ in groups),
+        "runs": "; ".join(_describe_runs_by_tool(runs) for _, runs in groups),
+    }
+    return [Cause("other GPU", None, facts, confidence="observed")]
 
 
 def _describe_runs_by_tool(runs: Sequence[Run]) -> str:
@@ -217,19 +154,19 @@ def _build_less_time_cause(
     differ = (
         gpus[0] is not None and gpus[1] is not None and has_contradicting_records(gpus[0], gpus[1])
     )
-    facts = LessTimeFacts(
-        tuple(map(str, gpus)) if differ else (),
-        layer=layer,
-        direction=direction,
-        batch=batch,
-        more_ms=larger[1].nanoseconds / 1e6,
-        more_macs=larger[1].macs,
-        more_name=names[0],
-        less_ms=less[1].nanoseconds / 1e6,
-        less_macs=less[1].macs,
-        less_name=names[1],
-        unknown=" or ".join(unknown),
-    )
+    facts = {
+        "gpus": tuple(map(str, gpus)) if differ else (),
+        "layer": layer,
+        "direction": direction,
+        "batch": batch,
+        "more_ms": larger[1].nanoseconds / 1e6,
+        "more_macs": larger[1].macs,
+        "more_name": names[0],
+        "less_ms": less[1].nanoseconds / 1e6,
+        "less_macs": less[1].macs,
+        "less_name": names[1],
+        "unknown": " or ".join(unknown),
+    }
     return Cause("more work in less time", None, facts)
 
 
@@ -267,18 +204,18 @@ def list_flat_time_causes(
         # only that the times stay is measured; a rate that no kernel reaches proves that they are
         # a launch's
         proven = 0 < peak < max(rates.values())
-        facts = FlatTimeFacts(
-            low,
-            high,
-            high / low,
-            layer=layer,
-            direction=direction,
-            also=window is not None,
-            times=_format_times([points[batch] for batch in sorted(points)]),
-            low_rate=rates[low] if rated else None,
-            high_rate=rates[high] if rated else None,
-            peak=peak if proven else None,
-        )
+        facts = {
+            "low": low,
+            "high": high,
+            "growth": high / low,
+            "layer": layer,
+            "direction": direction,
+            "also": window is not None,
+            "times": _format_times([points[batch] for batch in sorted(points)]),
+            "low_rate": rates[low] if rated else None,
+            "high_rate": rates[high] if rated else None,
+            "peak": peak if proven else None,
+        }
         confidence: Confidence = "observed" if proven else "plausible"
         causes.append(Cause("time does not follow", None, facts, (), confidence))
     return causes or (_list_flat_kernel_times(ledger) if window is not None else [])
@@ -301,8 +238,13 @@ def _list_flat_kernel_times(ledger: Ledger) -> list[Cause]:
     if not is_constant_count(work.values(), times.values(), SAME_TIME_RATIO_MAX):
         return []
     low, high = min(times), max(times)
-    growth = work[high] / work[low]
-    facts = FlatTimeFacts(low, high, growth, low_ms=times[low] / 1e6, high_ms=times[high] / 1e6)
+    facts = {
+        "low": low,
+        "high": high,
+        "growth": work[high] / work[low],
+        "low_ms": times[low] / 1e6,
+        "high_ms": times[high] / 1e6,
+    }
     return [Cause("time does not follow", None, facts, (), "observed", "kernels")]
 
 
@@ -349,14 +291,14 @@ def list_wrong_hand_estimates(study: Study) -> list[Cause]:
             for name, (_, finding) in values.items()
             if finding.is_correct
         ]
-        facts = HandEstimateFacts(
-            layer,
-            quantity or "operations",
-            str(batch),
-            "".join([explain_finding(finding), *other_texts, *right]),
-            str(run.workload),
-            finding.value,
-        )
+        facts = {
+            "layer": layer,
+            "what": quantity or "operations",
+            "batch": str(batch),
+            "explanation": "".join([explain_finding(finding), *other_texts, *right]),
+            "workload": run.workload,
+            "value": finding.value,
+        }
         # that it is wrong is certain, but not the mistake
         confidence: Confidence = "plausible" if finding.is_explained else "predicted and matched"
         causes.append(Cause("hand estimate", None, facts, confidence=confidence))
@@ -379,24 +321,19 @@ def list_algorithm_switches(table: EvidenceTable) -> list[Cause]:
                 continue
             less = (before.row.executed.value or 0) / before.row.size
             flops_after = (after.row.executed.value or 0) / after.row.size
-            facts = AlgorithmSwitchFacts(
-                name=after.row.name,
-                layer=after.row.layer,
-                batch=after.row.size,
-                before=before.row.size,
-                new=new,
-                old=old,
-                less=less,
-                more=flops_after,
-            )
-            has_flops = bool(less and flops_after)
-            variant = (
-                ""
-                if not has_flops
-                else "other FLOPs"
-                if deviates_from_one(flops_after / less)
-                else "same FLOPs"
-            )
+            facts = {
+                "name": after.row.name,
+                "layer": after.row.layer,
+                "batch": after.row.size,
+                "before": before.row.size,
+                "new": new,
+                "old": old,
+                "less": less,
+                "more": flops_after,
+            }
+            variant = ""
+            if less and flops_after:
+                variant = "other FLOPs" if deviates_from_one(flops_after / less) else "same FLOPs"
             names = tuple(kernel.name for kernel in after.product_kernels)
             causes.append(Cause("algorithm switch", None, facts, names, "observed", variant))
     return causes
@@ -410,3 +347,92 @@ def _describe_row_algorithm(evidence: RowEvidence) -> str | None:
         if kernel.main or kernel.algorithm.role == "transform"
     )
     return _DIRECT.get(algorithm.family or "") or algorithm.method or algorithm.family
+
+
+def find_formula_slips(study: Study, ledger: Ledger) -> dict[int, Cause]:
+    """Return the formulas of the user's that may be wrong.
+
+    Evidence  the executed FLOPs, and the mistakes that hand values are checked for: multiply-adds
+              instead of FLOPs, a parameter left out or once too often, all launches instead of one.
+    Factor    the ratio, which is the same mistake at every value of the parameters.
+    Silent    if no common mistake gives the estimate at every value, or FLOPs may be missing.
+    Fix       correct the formula.
+
+    The keys are the ``id`` of the ledger rows.
+    """
+    rows = [row for row in ledger.rows if row.kind == FORMULA and row.ratio]
+    slips: dict[int, Cause] = {}
+    for same in group_by(rows, lambda row: row.layer).values():
+        parameters = [study.at(row.batch).runs[0].run.parameters for row in same]
+        texts = _find_common_mistakes(same, parameters)
+        if not texts:
+            continue
+        over = _format_varying_parameters(parameters)
+        for row in same:
+            facts = {
+                "formula": (row.calls[0].formula or "").partition(" at ")[0],
+                "ratio": row.ratio,
+                "mistakes": ", or from ".join(texts),
+                "over": over,
+            }
+            name = row.name + ("" if over else row.at)
+            slips[id(row)] = Cause("wrong formula", row.ratio, facts, row=name)
+    return slips
+
+
+def _find_common_mistakes(
+    rows: Sequence[LedgerRow], parameters: Sequence[Sequence[Parameter]]
+) -> list[str]:
+    """Return the mistakes that give the estimates of all these rows, the most plausible first."""
+    costs: list[Mapping[str, float]] = [
+        dict(_list_fitting_mistakes(row, parameters_))
+        for row, parameters_ in zip(rows, parameters, strict=True)
+    ]
+    common = [text for text in costs[0] if all(text in cost for cost in costs)]
+    ranked = sorted(common, key=lambda text: costs[0][text])
+    return [text for text in ranked if costs[0][text] <= costs[0][ranked[0]] + APART][
+        :ALTERNATIVES_MAX
+    ]
+
+
+def _list_fitting_mistakes(
+    row: LedgerRow, parameters: Sequence[Parameter]
+) -> Iterator[tuple[str, float]]:
+    """Yield (mistake, cost) of those that make the estimate of the executed FLOPs."""
+    executed, estimate = round(row.executed.value or 0), Fraction(row.whole_estimate or 0)
+    may_be_more = row.executed.lower_bound and (row.ratio or 0) < 1
+    if executed < 2 or not estimate or not deviates_from_one(row.ratio or 0) or may_be_more:
+        return
+    macs = executed // 2
+    ways = [WorkedWay((), ((macs,),), 0)]
+    for parameter in parameters:
+        if parameter.number and parameter.number > 1:
+            size = round(parameter.number)
+            ways.append(WorkedWay((f"a factor {parameter.name} left out",), ((macs // size,),), 0))
+            ways.append(WorkedWay((f"a factor {parameter.name} too many",), ((macs * size,),), 0))
+    launches = round(sum(use.per_step for use in row.kernels))
+    if launches > 1:
+        text = f"all {launches:,} launches together, not one"
+        ways.append(WorkedWay((text,), ((macs * launches,),), 0, about="kernel"))
+    facts = ManualCheckFacts(1, 0, 0, False, tuple(ways))
+    stated = StatedValue("", estimate, estimate * FORMULA_ERROR, "FLOP")
+    right = SheetFigure("forward", executed, "FLOP", "")
+    for candidate in apply_mistakes(stated, facts, right, ()):
+        text = " and ".join(candidate.slips)
+        if (
+            stated.matches(candidate.value)
+            and candidate.cost <= SLIPS_COST_MAX
+            and "backward" not in text
+        ):
+            yield text, candidate.cost
+
+
+def _format_varying_parameters(parameters: Sequence[Sequence[Parameter]]) -> str:
+    """Return "every N (1024, 2048)" of the parameters that vary; "" if none does."""
+    values: dict[str, dict[str, None]] = {}
+    for item in (item for row_parameters in parameters for item in row_parameters):
+        values.setdefault(item.name, {})[item.value] = None
+    varied = {name: list(distinct) for name, distinct in values.items() if len(distinct) > 1}
+    return " and ".join(
+        f"every {name} ({', '.join(distinct)})" for name, distinct in varied.items()
+    )

@@ -4,16 +4,14 @@ move constants."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from perfctl.orchestrator.ledger.causes.breakdown import SPARSE
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
+from perfctl.orchestrator.ledger.causes.evidence import Kernels, RowEvidence
 from perfctl.orchestrator.ledger.causes.rule import (
     COUNTED,
     DEVIATION_MIN,
     UNSTATED,
     Cause,
-    CauseFacts,
     Implications,
     RowCase,
 )
@@ -32,38 +30,6 @@ NCU_TENSOR_OPERATIONS_YEAR_MIN = 2023
 THRICE = re.compile(
     r"3x_?tf32|tf32x3|fast_?f32|fmha_cutlass[fb]_f32_\w+_sm(?:[89]|1\d)\d", re.IGNORECASE
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorFacts(CauseFacts):
-    """Multiply-adds on tensor cores; shares are of the estimate."""
-
-    share: float = 0.0
-    math: str | None
-    tf32: bool
-    allowed: str | None
-    """Whether the run allows TF32."""
-    by_program: bool = False
-    """True if TF32 was off when the run started, so no option of perfctl turns it off."""
-    plain: float = 0.0
-    ffma: float | None = None
-    """``plain`` if FFMA did more than a trace of the work."""
-    pipe: float | None = None
-    complete: bool = False
-    newer_ncu: bool = False
-    """True if this ncu has counters of tensor operations."""
-    operand: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ConstantMoveFacts(CauseFacts):
-    """Instructions that move constants, and the FLOPs that they would be."""
-
-    halves: float
-    pipe: float
-    seeming: float
-    share: float
-    certain: bool
 
 
 def detect_tensor_cores(case: RowCase) -> Cause | None:
@@ -104,26 +70,26 @@ def detect_tensor_cores(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "TF32" if tf32 else "tensor cores",
         1.0 if done else None,
-        TensorFacts(
-            share=done / evidence.estimated,
-            math="TF32" if tf32 else math,
-            tf32=tf32 and not thrice and not by_program,  # three products are fp32 already
-            allowed=allowed if tf32 and not by_program else None,
-            by_program=by_program,
-            plain=plain,
-            ffma=plain if plain > DEVIATION_MIN else None,
-            pipe=evidence.total("pipe"),
-            complete=error <= COMPLETE_ERROR_MAX and not evidence.row.executed.lower_bound,
-            newer_ncu=year is not None and int(year[1]) >= NCU_TENSOR_OPERATIONS_YEAR_MIN,
-            operand=str(*types) if len(types) == 1 else "",
-        ),
         kernels,
         UNSTATED if evidence.derived and is_short else COUNTED,
         "executed" if done else "not derived" if evidence.derived else "not counted",
+        share=done / evidence.estimated,
+        math="TF32" if tf32 else math,
+        tf32=tf32 and not thrice and not by_program,  # three products are fp32 already
+        allowed=allowed if tf32 and not by_program else None,
+        # TF32 was off when the run started, so no option of perfctl turns it off
+        by_program=by_program,
+        plain=plain,
+        ffma=plain if plain > DEVIATION_MIN else None,
+        pipe=evidence.total("pipe"),
+        complete=error <= COMPLETE_ERROR_MAX and not evidence.row.executed.lower_bound,
+        # this ncu has counters of tensor operations
+        newer_ncu=year is not None and int(year[1]) >= NCU_TENSOR_OPERATIONS_YEAR_MIN,
+        operand=str(*types) if len(types) == 1 else "",
     )
 
 
-def _find_tensor_kernels(evidence: RowEvidence) -> tuple[KernelGroup, ...]:
+def _find_tensor_kernels(evidence: RowEvidence) -> Kernels:
     """Return products on tensor cores by their counters; by name if none were collected."""
     return tuple(
         kernel
@@ -166,7 +132,7 @@ def _propose_by_kernel_names(
     ]
     if case.executed is None or not matching or len(matching) != len(case.evidence.product_kernels):
         return None
-    return case.propose_cause(rule, factor, None, matching, Implications())
+    return case.propose_cause(rule, factor, matching, Implications())
 
 
 def detect_constant_moves(case: RowCase) -> Cause | None:
@@ -196,13 +162,11 @@ def detect_constant_moves(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "constant moves",
         None,
-        ConstantMoveFacts(
-            halves,
-            pipe,
-            seeming,
-            seeming / evidence.estimated if evidence.estimated else 0,
-            certain,
-        ),
         kernels,
         Implications(is_counted=True, is_stated=certain),
+        halves=halves,
+        pipe=pipe,
+        seeming=seeming,
+        share=seeming / evidence.estimated if evidence.estimated else 0,
+        certain=certain,
     )

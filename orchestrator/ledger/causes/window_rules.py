@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from perfctl.orchestrator.counts.derived.records import Launch, LaunchWork
 from perfctl.orchestrator.counts.derived.rules import derive_instructions
@@ -25,10 +25,10 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     RowEvidence,
     count_launches,
 )
-from perfctl.orchestrator.ledger.causes.missing_rules import FaddFacts
+from perfctl.orchestrator.ledger.causes.missing_rules import METRICS
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
-    CauseFacts,
+    Facts,
     Implications,
     RowCase,
 )
@@ -47,25 +47,6 @@ COUNT_NAMES = {"tensor": "multiply-adds"}
 
 
 @dataclass(frozen=True, slots=True)
-class WindowFacts(CauseFacts):
-    """The batch that ran; of the sweep, who executed how much at which batch sizes."""
-
-    seen: int = 0
-    name: str = ""
-    layer: str = ""
-    first: int = 0
-    last: int = 0
-    fits: int | None = None
-    """Batch that explains the counts."""
-    count: str = ""
-    value: float = 0.0
-    each: float = 0.0
-    """``value`` of one sample."""
-    padded: int | None = None
-    """Batch size to which the program may pad every batch."""
-
-
-@dataclass(frozen=True, slots=True)
 class ConstantWindow:
     """The profiler recorded the same work at every batch size."""
 
@@ -74,7 +55,7 @@ class ConstantWindow:
     layers are."""
     batch: int | None
     """The batch size that explains the counts; None if none does."""
-    facts: WindowFacts
+    facts: Facts
     """What proves it."""
     kernels: tuple[str, ...]
     row: tuple[str, str] | None = None
@@ -92,10 +73,11 @@ class BatchMatch:
     value: float
     batch: int
 
-    def add_to_facts(self, facts: WindowFacts) -> WindowFacts:
-        """Return the facts with the count and the batch size."""
+    @property
+    def facts(self) -> Facts:
+        """The count and the batch size."""
         name = COUNT_NAMES.get(self.count, self.count.upper())
-        return replace(facts, count=name, value=self.value, seen=self.batch)
+        return {"count": name, "value": self.value, "seen": self.batch}
 
 
 def detect_wrong_window(case: RowCase) -> Cause | None:
@@ -117,9 +99,9 @@ def detect_wrong_window(case: RowCase) -> Cause | None:
     return case.propose_cause(
         "wrong window",
         factor,
-        WindowFacts(seen_batch),
         evidence.kernels,
         Implications(batches=(seen_batch,)),
+        seen=seen_batch,
     )
 
 
@@ -169,17 +151,18 @@ def _find_window_of_rows(table: EvidenceTable) -> ConstantWindow | None:
     sizes = [evidence.row.size for evidence in constant]
     evidence = proof.evidence if proof else constant[0]
     layer, direction = evidence.row.layer, evidence.row.direction
-    facts = WindowFacts(
-        name=evidence.row.name,
-        layer=layer,
-        first=min(sizes),
-        last=max(sizes),
-        fits=batch,
-    )
+    facts = {
+        "name": evidence.row.name,
+        "layer": layer,
+        "first": min(sizes),
+        "last": max(sizes),
+        "fits": batch,
+        **(proof.facts if proof else {}),
+    }
     return ConstantWindow(
         frozenset(evidence.place for evidence in constant),
         batch,
-        proof.add_to_facts(facts) if proof else facts,
+        facts,
         tuple(kernel.name for kernel in evidence.kernels),
         (layer, direction),
         "row with a batch" if proof else "row",
@@ -290,13 +273,13 @@ def _find_window_outside_layers(table: EvidenceTable, loose: Loose) -> ConstantW
     name = max(staying, key=lambda name: last[name])
     batches = by_name[name]
     largest = max(batches)
-    facts = WindowFacts(name=name, first=min(batches), last=largest)
+    facts = {"name": name, "first": min(batches), "last": largest}
     matches = _match_layer_batches(table, largest, batches[largest])
     if not matches:
         return ConstantWindow(frozenset(), None, facts, (name,))
     match = min(matches, key=lambda match: match.batch)
     row = match.evidence.row
-    facts = replace(match.add_to_facts(facts), layer=row.layer, each=match.value / match.batch)
+    facts |= {**match.facts, "layer": row.layer, "each": match.value / match.batch}
     variant = f"kernel of {match.count}"
     return ConstantWindow(
         frozenset(), match.batch, facts, (name,), (row.layer, row.direction), variant
@@ -367,8 +350,9 @@ def list_window_causes(window: ConstantWindow | None) -> list[Cause]:
         return []
     sizes = (batch for batch, _, _ in window.places if isinstance(batch, int))
     largest = max(sizes, default=None)
-    padded = window.batch is not None and largest is not None and window.batch >= largest
-    facts = replace(window.facts, padded=window.batch if padded else None)
+    facts = {**window.facts}
+    if window.batch is not None and largest is not None and window.batch >= largest:
+        facts["padded"] = window.batch
     variant = f"sweep, {window.variant}"
     return [Cause("wrong window", None, facts, window.kernels, "observed", variant)]
 
@@ -392,7 +376,7 @@ def list_unattributed_fadd_causes(table: EvidenceTable, loose: Loose) -> list[Ca
     if not additions:
         return []
     value, batch, kernel = max(additions, key=lambda item: item[:2])
-    facts = FaddFacts(value, shorten_kernel_name(kernel.name))
+    facts = {"fadd": value, "kernel": shorten_kernel_name(kernel.name), "metrics": METRICS["fp32"]}
     variant = "outside"
     matches = [
         match for match in _match_layer_batches(table, batch, (kernel,)) if match.count == "fadd"
@@ -400,11 +384,11 @@ def list_unattributed_fadd_causes(table: EvidenceTable, loose: Loose) -> list[Ca
     if matches:
         match = max(matches, key=lambda match: match.evidence.estimated)
         macs = match.evidence.estimated / 2 / _count_outputs(match.evidence)
-        facts = replace(facts, layer=match.evidence.row.layer, macs=macs, ffma=macs * value)
+        facts |= {"layer": match.evidence.row.layer, "macs": macs, "ffma": macs * value}
         variant = "of a layer"
         shape = match.evidence.read_as_batch(match.batch).forward
         derived = derive_instructions(Launch(kernel.name), LaunchWork(shape)) if shape else None
         if derived is not None and derived.fadd == value:
-            facts = replace(facts, seen=match.batch, derivation=derived.rule)
+            facts |= {"seen": match.batch, "derivation": derived.rule}
             variant = "derived"
     return [Cause("FADD alone", None, facts, (kernel.name,), "observed", f"sweep, {variant}")]

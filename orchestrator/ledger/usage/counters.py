@@ -15,7 +15,7 @@ from typing import NamedTuple
 from perfctl.orchestrator.ledger.usage.readings import list_sample_points
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.possible import LATEST_NS
-from perfctl.records.report import CounterSample, Kernel
+from perfctl.records.report import CounterSample
 from perfctl.records.run import Run
 
 SEVERAL = 3
@@ -64,7 +64,7 @@ def find_sample_period(samples: Sequence[CounterSample]) -> float | None:
 
 
 def compute_counter_rates(samples: Sequence[CounterSample]) -> list[tuple[int, float]]:
-    """Return (ns, value in the unit of ``get_counter_unit``) of one counter of one device by time."""
+    """Return (ns, value in the unit of ``get_counter_unit``) of one counter of one device."""
     period = find_sample_period(samples)
     if period is None:
         return []
@@ -83,23 +83,15 @@ def compute_counter_means(run: Run) -> Iterator[CounterMean]:
         points = compute_counter_rates(samples)
         parts[device] = parts.get(device) or list(_list_run_parts(run, device, period))
         for part, windows, least in parts[device]:
-            inside = _list_values_inside(points, windows, period, least)
+            # of the samples that lie inside of windows with at least ``least``
+            inside: list[float] = []
+            for begin, end in windows:
+                first = bisect_left(points, begin, key=itemgetter(0))
+                last = bisect_right(points, end - period, key=itemgetter(0))
+                inside += [value for _, value in points[first:last] if last - first >= least]
             if inside or least == 1:
                 mean, unit = fmean(inside) if inside else None, get_counter_unit(samples[0])
                 yield CounterMean(run, device, part, name, len(inside), mean, unit)
-
-
-def _list_values_inside(
-    points: Sequence[tuple[int, float]], windows: _Windows, period: float, least: int
-) -> list[float]:
-    """Return the values of the samples that lie inside of windows with at least ``least``."""
-    values: list[float] = []
-    for begin, end in windows:
-        first = bisect_left(points, begin, key=itemgetter(0))
-        last = bisect_right(points, end - period, key=itemgetter(0))
-        if last - first >= least:
-            values += [value for _, value in points[first:last]]
-    return values
 
 
 def _list_run_parts(
@@ -119,7 +111,9 @@ def _list_run_parts(
     busy_until = -LATEST_NS
     name, begin = "", 0
     for start, end, kernel in timed:
-        following = _get_kernel_label(kernel)
+        following = kernel.name
+        if kernel.layer is not None:
+            following = f"{kernel.layer} {kernel.direction or ''}".rstrip()
         if following != name or start - busy_until > period:
             # what runs at the same time as another layer or kernel is of neither
             windows[name].append((begin, min(busy_until, start)))
@@ -131,9 +125,3 @@ def _list_run_parts(
     for step in run.report.steps:
         if step.phase == "step" and step.start_ns is not None and step.duration_ns is not None:
             yield f"step {step.number}", [(step.start_ns, step.start_ns + step.duration_ns)], 1
-
-
-def _get_kernel_label(kernel: Kernel) -> str:
-    if kernel.layer is None:
-        return kernel.name
-    return f"{kernel.layer} {kernel.direction or ''}".rstrip()

@@ -18,9 +18,9 @@ from typing import ClassVar, TypeVar
 from perfctl.orchestrator.ledger.usage.readings import (
     find_measured_window,
     format_seconds,
-    group_samples_by_device,
     list_sample_points,
     sum_known,
+    working_devices,
 )
 from perfctl.records.report import Sample
 from perfctl.records.run import Run
@@ -138,13 +138,9 @@ class Energy:
 def measure_energy(run: Run) -> tuple[Energy, ...]:
     """Return the energy of the GPUs whose power was read; of perfctl's own runs, only that of the
     GPU that did the work."""
-    devices = group_samples_by_device(run)
-    index = run.device.index if run.device is not None else 0
-    if run.workload and index in devices:
-        devices = {index: devices[index]}
     return tuple(
         _measure_device_energy(run, device, samples)
-        for device, samples in devices.items()
+        for device, samples in working_devices(run).items()
         if any(sample.power_w is not None or sample.energy_j is not None for sample in samples)
     )
 
@@ -226,9 +222,9 @@ def _explain_unusable_readings(
         is_measured = find_measured_window(run) is not None
         subject = "the steps take" if is_measured else "the samples span"
         return (
-            f"{subject} {format_seconds(span[1] - span[0])} in total, less than {SPAN_PERIODS_MIN} times "
-            f"{format_seconds(unit)}: the power samples are {format_seconds(period)} apart, and each is the "
-            f"mean of up to {format_seconds(AVERAGING_MAX_NS)}. "
+            f"{subject} {format_seconds(span[1] - span[0])} in total, less than {SPAN_PERIODS_MIN} "
+            f"times {format_seconds(unit)}: the power samples are {format_seconds(period)} apart, "
+            f"and each is the mean of up to {format_seconds(AVERAGING_MAX_NS)}. "
             f"{'Run more steps' if is_measured else 'Sample longer'}"
         )
     inside = [moment for moment, _ in points if span[0] - period <= moment <= span[1] + period]

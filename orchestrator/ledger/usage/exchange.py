@@ -6,7 +6,6 @@ Times in ns, bandwidths in bytes/s.
 
 from __future__ import annotations
 
-import math
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -28,10 +27,6 @@ NO_LAYER = "launched outside of all layers, and the last layer before it was not
 NOT_MATCHED = "not matched one to one on every rank of its process group"
 _BACKWARD = ("backward", "grad_input", "grad_weight")
 _POINT_TO_POINT = re.compile(r"(i?send|i?recv|send_?recv)\b", re.IGNORECASE)
-_SIGMA = 1.4826
-"""Standard deviations in a median absolute deviation, of a normal distribution."""
-ALIGNING_MIN = 3
-"""Collectives that align a clock with a known error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +143,6 @@ class PipelineBubble:
 
 
 @dataclass(frozen=True, slots=True)
-class RankCommunicationRow:
-    """One rank of a job. Times in ns."""
-
-    JSON_INLINED = ("rank",)
-
-    rank: RankUse
-    clock_error_ns: float | None
-    """Of offset_ns; null: fewer than 3 collectives align the clock."""
-
-
-@dataclass(frozen=True, slots=True)
 class JobCommunication:
     """The communication of one job."""
 
@@ -189,9 +173,6 @@ class JobCommunication:
     link_peak: float | None
     """Bytes/s of a GPU's link, one way, by the data sheet."""
     link_reason: str | None
-    clock_errors: tuple[float | None, ...]
-    """Of each rank against the first one: 1.48 x the median absolute deviation, or the resolution
-    of the times if more."""
 
     @property
     def world_size(self) -> int | None:
@@ -199,9 +180,9 @@ class JobCommunication:
         return self.job.world_size
 
     @property
-    def ranks(self) -> list[RankCommunicationRow]:
+    def ranks(self) -> Sequence[RankUse]:
         """The ranks, in order."""
-        return list(map(RankCommunicationRow, self.job.ranks, self.clock_errors))
+        return self.job.ranks
 
     @property
     def ns_by_straggler(self) -> dict[int, int]:
@@ -334,7 +315,6 @@ def analyse_job_communication(job: MultiRankJob) -> JobCommunication:
     """Return the communication of a job, from the records of its ranks."""
     ranks = list(map(_RankCommunication, job.ranks))
     link, peak, reason = _find_gpu_link(job)
-    errors = _list_clock_errors(job)
     collectives = _measure_collectives(job, ranks)
     steps = set.intersection(*(set(rank.span_ns) for rank in ranks))
     return JobCommunication(
@@ -351,7 +331,7 @@ def analyse_job_communication(job: MultiRankJob) -> JobCommunication:
             for step in sorted(steps, key=lambda step: (step is None, step or 0))
         ),
         stragglers=_sum_straggler_costs(
-            collectives, {use.rank: error for use, error in zip(job.ranks, errors, strict=True)}
+            collectives, {use.rank: use.clock_error_ns for use in job.ranks}
         ),
         bubbles=tuple(
             PipelineBubble(rank.use.rank, waiting, waiting / rank.use.span_ns)
@@ -361,7 +341,6 @@ def analyse_job_communication(job: MultiRankJob) -> JobCommunication:
         link=link,
         link_peak=peak,
         link_reason=reason,
-        clock_errors=errors,
     )
 
 
@@ -488,23 +467,6 @@ def _sum_straggler_costs(
         )
     return tuple(
         sorted(stragglers, key=lambda item: (item.step is None, item.step or 0, -item.straggler_ns))
-    )
-
-
-def _list_clock_errors(job: MultiRankJob) -> tuple[float | None, ...]:
-    """Return the error of each rank's clock: 0 only in a job whose times have no resolution."""
-    times = [
-        item.start_ns
-        for use in job.ranks
-        for item in use.activity.collectives
-        if item.start_ns is not None
-    ]
-    resolution = math.gcd(*(time - times[0] for time in times)) if times else 0
-    return tuple(
-        None
-        if use.spread_ns is None or use.matched < ALIGNING_MIN
-        else max(_SIGMA * use.spread_ns, min(resolution, 1000))
-        for use in job.ranks
     )
 
 

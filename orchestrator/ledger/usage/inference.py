@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from perfctl.orchestrator.counts.kernels.names import recognise_kernel
-from perfctl.orchestrator.ledger.usage.readings import BUSY, UsageShare, find_smallest_busy_batch
+from perfctl.orchestrator.ledger.usage.readings import UsageShare, find_smallest_busy_batch
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.statistics import (
     WideInterval,
@@ -411,20 +411,14 @@ def _find_peak_memory(uses: Sequence[RunUsage]) -> tuple[int | None, str]:
     return None, "no run recorded memory"
 
 
-def find_busy_batch_by_model(
-    points: Sequence[InferencePoint], threshold: float = BUSY
-) -> tuple[ModelBusyBatch, ...]:
+def find_busy_batch_by_model(points: Sequence[InferencePoint]) -> tuple[ModelBusyBatch, ...]:
     """Return each model's smallest batch size from which on the GPU is busy at all that were
     measured, by one way."""
     by_model = group_by(points, lambda point: point.model)
-    return tuple(
-        _find_model_busy_batch(model, of_model, threshold) for model, of_model in by_model.items()
-    )
+    return tuple(_find_model_busy_batch(model, of_model) for model, of_model in by_model.items())
 
 
-def _find_model_busy_batch(
-    model: str, points: Sequence[InferencePoint], threshold: float
-) -> ModelBusyBatch:
+def _find_model_busy_batch(model: str, points: Sequence[InferencePoint]) -> ModelBusyBatch:
     for _, short, meaning in WAYS:
         shares = {
             point.batch: point.gpu.value
@@ -432,8 +426,8 @@ def _find_model_busy_batch(
             if point.batch is not None and point.gpu_way == short and point.gpu.value is not None
         }
         if shares:
-            batch = find_smallest_busy_batch(shares, threshold)
-            return ModelBusyBatch(model, batch, tuple(shares.items()), short, meaning)
-    if all(point.batch is None for point in points):
-        return ModelBusyBatch(model, None, (), "", "no report states its batch size")
-    return ModelBusyBatch(model, None, (), "", points[0].gpu.reason)
+            items = tuple(shares.items())
+            return ModelBusyBatch(model, find_smallest_busy_batch(shares), items, short, meaning)
+    has_no_size = all(point.batch is None for point in points)
+    reason = "no report states its batch size" if has_no_size else points[0].gpu.reason
+    return ModelBusyBatch(model, None, (), "", reason)

@@ -1,19 +1,9 @@
 """Prefill, decode and mixed steps by part of the model: time, estimated FLOPs, bytes and the bound
 of each. 1 multiply-add = 2 FLOPs.
-
-Repeated blocks of a language model are found in the paths of its layers: the same part of every
-block has one name.
-
-``Qwen3DecoderLayer_0.Qwen3Attention_0.RMSNorm_1`` and
-``Qwen3DecoderLayer_7.Qwen3Attention_7.RMSNorm_29`` are the same part of blocks 0 and 7:
-``Qwen3DecoderLayer.Qwen3Attention.RMSNorm 1``, where the attention has a second RMSNorm. A trace
-numbers the instances of a class over the whole model, so a part is found by its place among those
-of its class in its block.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -27,6 +17,7 @@ from perfctl.orchestrator.counts.kernels.layers import SHARED, split_shared_kern
 from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 from perfctl.orchestrator.estimate.flops.engine import count_layer_calls
 from perfctl.orchestrator.ledger.timing import count_kernel_steps
+from perfctl.orchestrator.ledger.usage.blocks import RepeatedBlockLayer, map_to_repeated_block
 from perfctl.orchestrator.ledger.usage.intervals import get_start_ns
 from perfctl.orchestrator.ledger.usage.readings import sum_known
 from perfctl.orchestrator.ledger.usage.served import PHASES, MixedSteps, count_output_rows
@@ -35,11 +26,6 @@ from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
-_NUMBERED = re.compile(r"(.*?)_?(\d{1,9})\Z")
-BLOCKS_MIN = 2
-"""Blocks from which a model is said to repeat one."""
-LayerPath = tuple[str, ...]
-"""Components of a layer's name."""
 PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 _BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 NO_PRODUCT = (
@@ -49,73 +35,6 @@ NO_SHAPES = "the trace has no operator shapes"
 EITHER = "its shapes come from steps of several phases"
 NO_KEYS = "the steps do not state their number of keys"
 OUTSIDE = "no module"
-
-
-class RepeatedBlockLayer(NamedTuple):
-    """Where a layer lies."""
-
-    name: str
-    """Without the numbers of instances."""
-    block: int | None
-    """Which block; None outside of them."""
-
-
-def map_to_repeated_block(layers: Iterable[str]) -> Mapping[str, RepeatedBlockLayer]:
-    """Return the part of the repeated block that each layer is. Layers outside, and all layers
-    where nothing repeats, keep their names."""
-    paths = {layer: tuple(layer.split(".")) for layer in layers}
-    parts = {layer: RepeatedBlockLayer(layer, None) for layer in paths}
-    block = _find_repeated_block(paths.values())
-    if block is None:
-        return parts
-    depth, prefix, kind = block
-    inside = {
-        layer: (int(number[2]), path[depth + 1 :])
-        for layer, path in paths.items()
-        if path[:depth] == prefix
-        and len(path) > depth
-        and (number := _NUMBERED.match(path[depth]))
-        and number[1] == kind
-    }
-    instances: defaultdict[tuple[int, LayerPath, str], set[int]] = defaultdict(set)
-    for block_number, path in inside.values():
-        for depth, name in enumerate(path):
-            if number := _NUMBERED.match(name):
-                instances[block_number, path[:depth], number[1]].add(int(number[2]))
-    # layer -> (class, which of its class there, from 1; 0 without a number) of each component
-    components: dict[str, list[tuple[str, int]]] = {}
-    most: defaultdict[tuple[LayerPath, str], int] = defaultdict(int)
-    for layer, (block_number, path) in inside.items():
-        classes: list[tuple[str, int]] = []
-        for depth, name in enumerate(path):
-            above, ordinal = tuple(name for name, _ in classes), 0
-            if number := _NUMBERED.match(name):
-                name = number[1]
-                siblings = sorted(instances[block_number, path[:depth], name])
-                ordinal = siblings.index(int(number[2])) + 1
-            classes.append((name, ordinal))
-            most[above, name] = max(most[above, name], ordinal)
-        components[layer] = classes
-    outer = ".".join((*prefix, kind or "*"))
-    for layer, classes in components.items():
-        names = [outer]
-        for depth, (name, ordinal) in enumerate(classes):
-            above = tuple(name for name, _ in classes[:depth])
-            names.append(f"{name} {ordinal}" if most[above, name] > 1 else name)
-        parts[layer] = RepeatedBlockLayer(".".join(names), inside[layer][0])
-    return parts
-
-
-def _find_repeated_block(paths: Iterable[LayerPath]) -> tuple[int, LayerPath, str] | None:
-    """Return (depth, path above, class) of the component with children that has most instances;
-    None where none has BLOCKS_MIN."""
-    numbers: defaultdict[tuple[int, LayerPath, str], set[int]] = defaultdict(set)
-    for path in paths:
-        for depth, name in enumerate(path[:-1]):
-            if number := _NUMBERED.match(name):
-                numbers[depth, path[:depth], number[1]].add(int(number[2]))
-    best = max(numbers, key=lambda key: (len(numbers[key]), -key[0]), default=None)
-    return best if best is not None and len(numbers[best]) >= BLOCKS_MIN else None
 
 
 class TilePadding(NamedTuple):
@@ -433,11 +352,12 @@ class _PhaseReader:
         if attends and self.cache is not None:
             paper = self._estimate_attention(self.cache, blocks or 1)
         estimated = attends and self.cache is not None and paper.bytes is not None
-        precisions = _collect_precisions(self.ops if estimated else ops)
+        typed = (op for op in (self.ops if estimated else ops) if op.dtypes)
+        precisions = {PRECISIONS.get(op.dtypes[0]) for op in typed}
         path = PATH_OF.get(next(iter(precisions)) or "") if len(precisions) == 1 else None
         took = sum_known(kernel.duration_ns for kernel in kernels)
         tiles, padded = self._compute_part_padding(kernels, ops)
-        prompts_ns, split_by = self._sum_prompt_time(kernels)
+        prompts_ns, split_by = self.split.sum_prompts(kernels)
         return ModelPartUse(
             phase=self.phase,
             part=name,
@@ -504,18 +424,6 @@ class _PhaseReader:
             f"dimension) x {cache.element} B x {cache.blocks} blocks, if the cache has the data "
             "type of the projections"
         )
-
-    def _sum_prompt_time(self, kernels: Sequence[Kernel]) -> tuple[float | None, str | None]:
-        """Return the kernel time of the prompts of mixed steps, and what it goes by; None where one
-        kernel's is not known."""
-        took, bases = 0.0, dict[str, None]()
-        for kernel in kernels:
-            share = self.split.prompts(kernel)
-            if kernel.duration_ns is None or share is None:
-                return None, None
-            took += kernel.duration_ns * share[0]
-            bases[share[1]] = None
-        return took, " and ".join(bases)
 
     def _compute_part_padding(
         self, kernels: Sequence[Kernel], ops: Sequence[OpShape]
@@ -632,10 +540,6 @@ def _get_sum_depth(op: OpShape) -> int:
     rows = count_output_rows(op)
     shapes = (shape for shape in op.inputs if shape and len(shape) > 1)
     return next((shape[-1] for shape in shapes if prod(shape[:-1]) == rows), 0)
-
-
-def _collect_precisions(ops: Iterable[OpShape]) -> set[str | None]:
-    return {PRECISIONS.get(op.dtypes[0]) for op in ops if op.dtypes}
 
 
 def list_largest_parts(

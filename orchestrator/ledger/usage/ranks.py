@@ -8,6 +8,7 @@ communication, and not idle.
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,10 @@ from perfctl.records.run import Run
 _TOGETHER = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
 """Collectives that end on no rank before all have begun, by their names without underscores; a
 broadcast may."""
+_SIGMA = 1.4826
+"""Standard deviations in a median absolute deviation, of a normal distribution."""
+ALIGNING_MIN = 3
+"""Collectives that align a clock with a known error."""
 Members = tuple[int | None, ...]
 """Indexes of the ranks of a process group; None for a rank that has no report."""
 Match = Mapping[int, Collective]
@@ -107,6 +112,7 @@ class RankUse:
         "spread_ns",
         "shift_ns",
         "overlap",
+        "clock_error_ns",
     )
     JSON_NAMES: ClassVar = {"run_id": "run"}
 
@@ -135,6 +141,9 @@ class RankUse:
     collectives."""
     shift_ns: int
     """As ``offset_ns``; where that is None, to the clock of the first rank that groups lead to."""
+    clock_error_ns: float | None
+    """Of offset_ns: 1.48 x the median absolute deviation, or the resolution of the times if that is
+    more; null: fewer than 3 collectives align the clock."""
     activity: RankActivity = field(compare=False, repr=False)
 
     @property
@@ -196,6 +205,9 @@ def _build_job(runs: Sequence[Run]) -> MultiRankJob:
         max(get_start_ns(item) + clocks[index].shift for index, item in match.items())
         for match in matches
     ]
+    recorded = [item.start_ns for run in runs for item in run.report.collectives]
+    times = [start_ns for start_ns in recorded if start_ns is not None]
+    resolution = math.gcd(*(time - times[0] for time in times))
     ranks = []
     for index, (run, clock) in enumerate(zip(runs, clocks, strict=True)):
         activity = RankActivity(run.report.kernels, run.report.copies, run.report.collectives)
@@ -219,6 +231,9 @@ def _build_job(runs: Sequence[Run]) -> MultiRankJob:
                 offset_ns=clock.shift if clock.leads_to_first else None,
                 spread_ns=clock.spread if waits else None,
                 shift_ns=clock.shift,
+                clock_error_ns=max(_SIGMA * clock.spread, min(resolution, 1000))
+                if len(waits) >= ALIGNING_MIN
+                else None,
                 activity=activity,
             )
         )

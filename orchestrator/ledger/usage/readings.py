@@ -110,6 +110,14 @@ def group_samples_by_device(run: Run) -> dict[int | None, list[Sample]]:
     return group_by(samples, lambda sample: sample.device_index)
 
 
+def working_devices(run: Run) -> dict[int | None, list[Sample]]:
+    """Return the samples of the device that did the work of perfctl's own run, if samples tell
+    devices apart; otherwise those of each device."""
+    devices = group_samples_by_device(run)
+    index = run.device.index if run.device is not None else 0
+    return {index: devices[index]} if run.workload and index in devices else devices
+
+
 def is_host_sample(sample: Sample) -> bool:
     """Return True for a reading of the run's processes, and of no GPU."""
     return sample.host_cpu is not None or sample.host_memory_bytes is not None
@@ -168,12 +176,10 @@ def compute_utilization_by_source(run: Run, by_kernels: UsageShare) -> Utilizati
 
 
 def _compute_nvml_share(run: Run) -> UsageShare:
-    """Return the share of the device that did the work, if samples tell devices apart, or of
-    all devices."""
-    devices = group_samples_by_device(run)
-    index = run.device.index if run.device is not None else 0
-    groups = [devices[index]] if run.workload and index in devices else [*devices.values()] or [[]]
-    means = [_compute_mean_utilization(run, group) for group in groups]
+    """Return the mean utilization of the devices that did the work."""
+    means = [
+        _compute_mean_utilization(run, group) for group in working_devices(run).values() or [[]]
+    ]
     known_means = [mean.value for mean in means if mean.value is not None]
     over = f", mean of {len(known_means)} GPUs" if len(known_means) > 1 else ""
     sampled = "GR Active as nsys sampled it, " if known_means and _is_sampled_by_nsys(run) else ""
@@ -314,17 +320,11 @@ def _average_pipe_metric(run: Run, metrics: Sequence[str]) -> UsageShare:
     return UsageShare(None, f"{metrics[0]} was not collected")
 
 
-def find_smallest_busy_batch(shares: Mapping[int, float], threshold: float = BUSY) -> int | None:
-    """Return the smallest batch size from which on no busy share (by batch size) is below the
-    threshold; None without one."""
-    return min(
-        (
-            batch
-            for batch in shares
-            if all(share >= threshold for larger, share in shares.items() if larger >= batch)
-        ),
-        default=None,
-    )
+def find_smallest_busy_batch(shares: Mapping[int, float]) -> int | None:
+    """Return the smallest batch size from which on no busy share (by batch size) is below BUSY;
+    None without one."""
+    idle = max((batch for batch, share in shares.items() if share < BUSY), default=0)
+    return min((batch for batch in shares if batch > idle), default=None)
 
 
 class BusyBatch(NamedTuple):
@@ -336,9 +336,7 @@ class BusyBatch(NamedTuple):
     """At that batch size."""
 
 
-def find_busy_batch(
-    runs: Sequence[UtilizationBySource], threshold: float = BUSY
-) -> BusyBatch | None:
+def find_busy_batch(runs: Sequence[UtilizationBySource]) -> BusyBatch | None:
     """Return from which batch size on the GPU is busy, by kernels if they are known of any, and
     otherwise by NVML; None if no share is known."""
     for pairs in (
@@ -351,8 +349,9 @@ def find_busy_batch(
             if batch is not None and share.value is not None
         }
         if shares:
-            values = {batch: share.value or 0.0 for batch, share in shares.items()}
-            batch = find_smallest_busy_batch(values, threshold)
+            batch = find_smallest_busy_batch(
+                {size: share.value or 0.0 for size, share in shares.items()}
+            )
             last = max(shares) if batch is None else batch
             return BusyBatch(last, batch is not None, shares[last])
     return None

@@ -340,9 +340,17 @@ def _find_device_idle_time(
 ) -> DeviceIdleTime:
     host = [item for item in run.report.ranges if item.duration_ns is not None]
     gaps = window.running[device].find_gaps(window.start, window.end)
-    waits = [(start, end, _explain_idle_gap(explanations, start, end)) for start, end in gaps]
+    waits: list[tuple[int, int, str]] = []
     by_cause = dict.fromkeys(CAUSES, 0)
-    for start, end, cause in waits:
+    for start, end in gaps:
+        # the first that covers at least half of the wait
+        covering = (
+            cause
+            for cause, intervals in explanations.items()
+            if intervals.pairs and intervals.measure_within(start, end) >= (end - start) / 2
+        )
+        cause = next(covering, LAUNCH if end - start <= LAUNCH_MAX_NS else HOST)
+        waits.append((start, end, cause))
         by_cause[cause] += end - start
     kernels = sorted(window.by_device[device], key=get_start_ns)
     by_end = sorted(kernels, key=get_end_ns)
@@ -379,14 +387,6 @@ def _find_host_activities(run: Run) -> dict[str, Intervals]:
         if cause is not None:
             during[cause].append(item)
     return {cause: Intervals.of(items) for cause, items in during.items()}
-
-
-def _explain_idle_gap(explanations: Mapping[str, Intervals], start: int, end: int) -> str:
-    """Return what covers at least half of the wait, the first in the order of ``explanations``."""
-    for cause, intervals in explanations.items():
-        if intervals.pairs and intervals.measure_within(start, end) >= (end - start) / 2:
-            return cause
-    return LAUNCH if end - start <= LAUNCH_MAX_NS else HOST
 
 
 @dataclass(frozen=True, slots=True)

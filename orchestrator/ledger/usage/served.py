@@ -12,7 +12,7 @@ costs more than its pairs say.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -62,6 +62,18 @@ class MixedSteps:
         else:
             by, prompts, total = TOKENS, step.prompt_tokens, step.tokens
         return None if prompts is None or not total else (prompts / total, by)
+
+    def sum_prompts(self, kernels: Iterable[Kernel]) -> tuple[float, str] | tuple[None, None]:
+        """Return the time of the prompts in these kernels, and by what; (None, None) where one
+        kernel's is not known."""
+        total, bases = 0.0, dict[str, None]()
+        for kernel in kernels:
+            share = self.prompts(kernel)
+            if kernel.duration_ns is None or share is None:
+                return None, None
+            total += kernel.duration_ns * share[0]
+            bases[share[1]] = None
+        return total, " and ".join(bases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +156,9 @@ def _measure_phase(
     yield use
     if phase != "mixed" or not use.tokens or not use.kernel_ns or running_ns is None:
         return
-    split = MixedSteps(run)
-    of_prompts = 0.0
-    for kernel in kernels:
-        if (share := split.prompts(kernel)) is None:
-            return
-        of_prompts += share[0] * (kernel.duration_ns or 0)
+    of_prompts, _ = MixedSteps(run).sum_prompts(kernels)
+    if of_prompts is None:
+        return
     for part, took, counts in (
         ("prompts", of_prompts, [(step.prompts, step.prompt_tokens) for step in steps]),
         (

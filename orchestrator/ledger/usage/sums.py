@@ -94,21 +94,18 @@ _GROUPS = {category: group for group in GROUPS for category in group.categories}
 _COPY_PREFIXES = ("[CUDA mem", "[CUDA Unified", "[Unified")
 
 
-def get_sum_group(operation: Operation) -> SumGroup:
-    """Return the group of an operation, from its category, or its name where a sum mixes kernels,
-    copies and calls."""
-    group = _GROUPS.get(operation.category or "", OTHERS)
-    if group is KERNELS and operation.name.startswith(_COPY_PREFIXES):
-        return COPIES
-    return CALLS if group is KERNELS and operation.cpu_ns is not None else group
-
-
 def group_summed_operations(runs: Iterable[Run]) -> dict[SumGroup, list[tuple[Run, Operation]]]:
-    """Return the operations of runs by their group, in the order in which groups are shown."""
+    """Return the operations of runs by their group, in the order in which groups are shown: by
+    category, or by name where a sum mixes kernels, copies and calls."""
     groups: dict[SumGroup, list[tuple[Run, Operation]]] = defaultdict(list)
     for run in runs:
         for operation in run.report.operations:
-            groups[get_sum_group(operation)].append((run, operation))
+            group = _GROUPS.get(operation.category or "", OTHERS)
+            if group is KERNELS and operation.name.startswith(_COPY_PREFIXES):
+                group = COPIES
+            elif group is KERNELS and operation.cpu_ns is not None:
+                group = CALLS
+            groups[group].append((run, operation))
     return {group: groups[group] for group in GROUPS if group in groups}
 
 

@@ -7,8 +7,8 @@ time instead.
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from perfctl.orchestrator.ledger.usage.inference import (
     COMPUTE,
@@ -83,36 +83,28 @@ class RunSummaryRow:
 def list_kernel_name_rows(run: Run) -> tuple[KernelNameRow, ...]:
     """Return kernels by name, or operators by self time if there are no kernels; the longest first.
     Empty if the run has neither."""
-    rows = _list_kernel_rows(run) or _list_operator_rows(run)
-    return tuple(sorted(rows, key=lambda row: (-row.total, row.name)))
-
-
-def _list_kernel_rows(run: Run) -> list[KernelNameRow]:
-    timed = [kernel for kernel in run.report.kernels if kernel.duration_ns is not None]
-    total = sum_durations_ns(timed) or 1
     rows = []
-    for name, kernels in group_by(timed, lambda kernel: kernel.name).items():
-        took, durations = sum_durations_ns(kernels), [kernel.duration_ns or 0 for kernel in kernels]
-        tensor, shortest, longest = uses_tensor_cores(name), min(durations), max(durations)
+    timed = (kernel for kernel in run.report.kernels if kernel.duration_ns is not None)
+    for name, kernels in group_by(timed, attrgetter("name")).items():
+        times = [kernel.duration_ns or 0 for kernel in kernels]
+        tensor = uses_tensor_cores(name)
         rows.append(
-            KernelNameRow(name, tensor, len(kernels), took, shortest, longest, took / total)
+            KernelNameRow(name, tensor, len(times), sum(times), min(times), max(times), 0.0)
         )
-    return rows
-
-
-def _list_operator_rows(run: Run) -> list[KernelNameRow]:
-    calls: Counter[str] = Counter()
-    times: dict[str, float] = defaultdict(float)
-    for item in run.report.operations:
-        took = item.self_cpu_ns if item.self_cpu_ns is not None else item.device_ns
-        if took is not None and item.category != "user_annotation":
-            calls[item.name] += item.calls
-            times[item.name] += took
-    total = sum(times.values()) or 1
-    return [
-        KernelNameRow(name, None, calls[name], took, None, None, took / total)
-        for name, took in times.items()
-    ]
+    operations = [] if rows else run.report.operations
+    operators = (item for item in operations if item.category != "user_annotation")
+    for name, items in group_by(operators, attrgetter("name")).items():
+        timed_items = [
+            (item.calls, item.device_ns if item.self_cpu_ns is None else item.self_cpu_ns)
+            for item in items
+        ]
+        timed_calls = [(calls, took) for calls, took in timed_items if took is not None]
+        if timed_calls:
+            calls, took = map(sum, zip(*timed_calls, strict=True))
+            rows.append(KernelNameRow(name, None, calls, took, None, None, 0.0))
+    total = sum(row.total for row in rows) or 1
+    rows.sort(key=lambda row: (-row.total, row.name))
+    return tuple(replace(row, share=row.total / total) for row in rows)
 
 
 def list_iteration_rows(run: Run) -> tuple[IterationRow, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, ClassVar
@@ -156,11 +156,17 @@ def _build_pass_times(
 def find_attention_queries(kernels: Sequence[Kernel]) -> AttentionQueries | None:
     """Return what a call of attention computes; None where no kernel's name and grid tell, or where
     the calls differ."""
-    calls = Counter(_list_attention_calls(kernels))
+    calls: Counter[tuple[int, int, int, int]] = Counter()
+    for kernel in kernels:
+        for tile, sequences_axis in _parse_attention_tiles(kernel.name):
+            if kernel.grid_x and kernel.grid_y and kernel.grid_z:
+                sides = kernel.grid_y, kernel.grid_z
+                sequences, heads = reversed(sides) if sequences_axis == "z" else sides
+                calls[kernel.grid_x, tile, sequences, heads] += 1
     if len(calls) != 1:
         return None
-    (((blocks, tile, sequences, heads), count),) = calls.items()
-    call = AttentionQueries(count, blocks, tile, sequences, heads, None, 0)
+    ((sizes, count),) = calls.items()
+    call = AttentionQueries(count, *sizes, None, 0)
     names: defaultdict[int, set[str]] = defaultdict(set)
     for kernel in kernels:
         rows = kernel.grid_x
@@ -171,17 +177,6 @@ def find_attention_queries(kernels: Sequence[Kernel]) -> AttentionQueries | None
     ((rows, agreeing),) = names.items()
     is_sure = len(agreeing) >= AGREEING_NAMES_MIN
     return replace(call, rows=rows if is_sure else None, kernels=len(agreeing))
-
-
-def _list_attention_calls(kernels: Sequence[Kernel]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (blocks along the queries, tile, sequences, heads) of each call of attention."""
-    for kernel in kernels:
-        for tile, sequences_axis in _parse_attention_tiles(kernel.name):
-            if kernel.grid_x and kernel.grid_y and kernel.grid_z:
-                sequences, heads = kernel.grid_y, kernel.grid_z
-                if sequences_axis == "z":
-                    sequences, heads = heads, sequences
-                yield kernel.grid_x, tile, sequences, heads
 
 
 @lru_cache(maxsize=16384)

@@ -12,8 +12,11 @@ from perfctl.orchestrator.report.page.records import Finding
 from perfctl.records.run import Point
 
 UNEXPLAINED = 0.25
-"""Share at stake of the time of a kernel or a layer for which no cause is known: as much as if it
-were a third faster."""
+"""Share of the time of a kernel or a layer that counts as at stake while no cause is known.
+
+It is chosen and not measured, and only places such a finding among the others. ncu's own estimates
+are upper bounds: the largest of each launch is 12% to 85%, with a median of 50%, over the 26
+launches of eight public reports that have one. Half of that median is taken."""
 
 
 @dataclass(frozen=True, slots=True)

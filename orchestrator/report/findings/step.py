@@ -16,12 +16,11 @@ from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts, pick_
 from perfctl.orchestrator.ledger.ledger import (
     Ledger,
     LedgerRow,
-    explain_unattributed,
     format_at_batch,
-    list_untimed_work,
 )
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.sweep import BatchPoint
+from perfctl.orchestrator.ledger.unattributed import explain_unattributed, list_untimed_work
 from perfctl.orchestrator.ledger.usage.intervals import Intervals, sum_durations_ns
 from perfctl.orchestrator.ledger.usage.readings import (
     BUSY,

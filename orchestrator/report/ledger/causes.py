@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import inf, log
 from string import Formatter
 from typing import Any, NamedTuple
 
 from perfctl.orchestrator.ledger.causes.evidence import Place
 from perfctl.orchestrator.ledger.causes.judge import RowCauses, StudyCauses
-from perfctl.orchestrator.ledger.causes.missing_rules import MissingKernelFacts
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
     Confidence,
@@ -453,10 +452,7 @@ def describe_cause(cause: Cause) -> str:
 
 def describe_fix(cause: Cause) -> str:
     """Return what to do about the cause, if it is one."""
-    facts = cause.facts
-    fix = _fill_cause_template(
-        FIXES, cause, facts.fix if isinstance(facts, MissingKernelFacts) else cause.variant
-    )
+    fix = _fill_cause_template(FIXES, cause, cause.facts.get("fix", cause.variant))
     is_open = cause.confidence in ADVERBS and cause.rule in ASSUMED
     return f"If so, {fix[:1].lower()}{fix[1:]}" if is_open else fix
 
@@ -468,7 +464,7 @@ def _fill_cause_template(templates: Mapping[str, str], cause: Cause, variant: st
         "ours": cause.ours,
         "possible": cause.confidence == "plausible",
         "likely": cause.confidence == "likely",
-        **asdict(cause.facts),
+        **cause.facts,
     }
 
     def keep_if_facts_known(match: re.Match[str]) -> str:

@@ -14,7 +14,6 @@ from perfctl.orchestrator.ledger.causes.judge import StudyCauses
 from perfctl.orchestrator.ledger.ledger import (
     LedgerRow,
     UnattributedWork,
-    explain_unattributed,
 )
 from perfctl.orchestrator.ledger.timing import (
     ALL_STEPS,
@@ -22,6 +21,7 @@ from perfctl.orchestrator.ledger.timing import (
     TimeSpread,
     is_capture_one_step,
 )
+from perfctl.orchestrator.ledger.unattributed import explain_unattributed
 from perfctl.orchestrator.report.ledger import build_row_trail_key
 from perfctl.orchestrator.report.ledger.causes import (
     DescribedCause,
@@ -64,6 +64,8 @@ CAUSE_RATIO_MIN = 1.02
 """Ratio, or its reciprocal, from which on the table names causes; the reasons name all."""
 EXPLAINED_MIN = 0.25
 """Share of a difference from which on the table names a cause; the reasons have all."""
+CONSTANT_MOVES = "constant moves"
+"""Rule that holds for most rows of a step, and is told once."""
 LOCKED_CLOCKS = "under ncu at locked clocks: not a realistic time"
 
 
@@ -232,6 +234,12 @@ def _build_ledger_group(
     for cause in describe_causes_of_rows(rows, analysis.judgement):
         name = explained.setdefault(cause.rule, first.name)
         is_repeated = name != first.name and not cause.numbers
+        if cause.rule == CONSTANT_MOVES and is_repeated:
+            continue
+        if cause.rule == CONSTANT_MOVES and (count := _count_other_rows(first, analysis)):
+            rows_have = "row has" if count == 1 else "rows have"
+            also = f"{count} more {rows_have} such instructions"
+            cause = replace(cause, elsewhere="; ".join(filter(None, (cause.elsewhere, also))))
         causes.append(replace(cause, sentence=f"See {name}.", fix="") if is_repeated else cause)
     is_small = all(
         row.estimated.value == 0 and not row.executed.value and (row.share or 0) < MINOR_SHARE
@@ -247,6 +255,17 @@ def _build_ledger_group(
         describe_unexplained_share(rows, analysis.judgement),
         is_small and not causes,
     )
+
+
+def _count_other_rows(first: LedgerRow, analysis: Analysis) -> int:
+    """Return how many other layers and passes have instructions that move constants."""
+    names = {
+        row.name
+        for row in analysis.ledger.rows
+        for cause in analysis.judgement.at(*row.key).causes
+        if cause.rule == CONSTANT_MOVES
+    }
+    return len(names - {first.name})
 
 
 def _list_layer_notes(rows: Sequence[LedgerRow]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -310,8 +310,8 @@ def _build_sweep_cause_trail(
 def _build_estimate_steps(causes: Iterable[Cause], analysis: Analysis) -> Iterator[TrailStep]:
     """Yield the estimated FLOPs of the layers that the causes name, at each batch size."""
     layers = set()
-    for facts in (asdict(cause.facts) for cause in causes):
-        layers |= {facts.get("layer"), *facts.get("layers", ())}
+    for cause in causes:
+        layers |= {cause.facts.get("layer"), *cause.facts.get("layers", ())}
     rows = [
         row
         for row in analysis.ledger.rows

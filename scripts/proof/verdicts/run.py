@@ -24,7 +24,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite, log, prod
 from multiprocessing import Pool
@@ -210,7 +210,7 @@ CONFIDENCES = ("certain", "likely", "possible")
 
 def tell(cause: Cause) -> Verdict:
     """Return the cause with its sentence and fields."""
-    facts = (name for name, fact in asdict(cause.facts).items() if fact)
+    facts = (name for name, fact in cause.facts.items() if fact)
     return Verdict(
         cause.rule,
         cause.factor,

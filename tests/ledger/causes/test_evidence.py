@@ -8,8 +8,8 @@ from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.evidence import (
     collect_row_evidence,
     group_kernels_by_row,
-    read_layer_shapes,
 )
+from perfctl.orchestrator.ledger.causes.layer_shapes import read_layer_shapes
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, group_into_studies
 from perfctl.records.paper import LayerCall
@@ -17,6 +17,7 @@ from perfctl.records.report import Counter, Kernel, Step
 from tests.make import synthetic
 from tests.make.rows import BOTH, backward, case, work
 from tests.make.shapes import op
+from tests.make.synthetic import with_report
 from tests.make.tables import table
 
 CONV = "aten.convolution"
@@ -39,10 +40,6 @@ def shapes_of(*ops):
 def evidence_of(*runs):
     (study,) = group_into_studies(runs)
     return collect_row_evidence(study, ledger(study))
-
-
-def with_report(run, **changes):
-    return replace(run, report=replace(run.report, **changes))
 
 
 def estimated(layer, direction, flops):

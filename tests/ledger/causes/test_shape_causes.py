@@ -8,8 +8,8 @@ import pytest
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise_kernel
-from perfctl.orchestrator.ledger.causes.evidence import read_layer_shapes
 from perfctl.orchestrator.ledger.causes.judge import compute_unexplained_share
+from perfctl.orchestrator.ledger.causes.layer_shapes import read_layer_shapes
 from perfctl.orchestrator.ledger.causes.rule import format_with_prefix, get_gap_ratio
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from tests.make.rows import (

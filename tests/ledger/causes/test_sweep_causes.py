@@ -10,7 +10,7 @@ from perfctl.orchestrator.ledger.causes.study_rules import (
     list_flat_time_causes,
     list_wrong_hand_estimates,
 )
-from perfctl.orchestrator.ledger.causes.window_rules import ConstantWindow, WindowFacts
+from perfctl.orchestrator.ledger.causes.window_rules import ConstantWindow
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.ledger.timing import compute_spread
@@ -21,7 +21,7 @@ from tests.make.rows import by_place, case, work
 from tests.make.shapes import op
 from tests.make.tables import table
 
-WINDOW = ConstantWindow(frozenset(), 1000, WindowFacts(), ())
+WINDOW = ConstantWindow(frozenset(), 1000, {}, ())
 EMPTY = Ledger((), ())
 ESTIMATED = Ledger(tuple(case(batch).row for batch in (16, 64)), ())
 HOST = "host_time:fc:forward"

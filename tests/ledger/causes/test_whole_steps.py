@@ -96,14 +96,14 @@ def test_rows_without_a_common_number_have_no_common_cause(rows):
 
 def test_gradients_launched_more_often_than_forward_have_a_factor_of_their_own():
     steps = find_common_factors(launched(5, 10))[32]
-    assert [(step.factor, step.facts.of_gradients) for step in steps] == [(5, False), (2, True)]
+    assert [(step.factor, step.of_gradients) for step in steps] == [(5, False), (2, True)]
     assert "double backward" in describe_cause(*list_whole_step_causes({32: steps[1:]}))
 
 
 @table("forward backward layers", [(2, 1, "abcd"), (2, 3, "abcd"), (2, 2, "a"), (1, 1, "abcd")])
 def test_launches_that_another_row_contradicts_are_no_whole_step(forward, backward, layers):
     steps = find_common_factors(launched(forward, backward, layers)).get(32, ())
-    assert not any(step.facts.by_launches for step in steps)
+    assert not any(step.by_launches for step in steps)
 
 
 def test_a_layer_and_its_gradients_that_ran_more_often_have_a_factor_each():

@@ -4,11 +4,11 @@ padding in tiles."""
 import pytest
 
 from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.usage.blocks import map_to_repeated_block
 from perfctl.orchestrator.ledger.usage.phase_layers import (
     EITHER,
     TilePadding,
     compute_tile_padding,
-    map_to_repeated_block,
     split_phases_by_part,
 )
 from perfctl.orchestrator.ledger.usage.served import count_same_sequences

@@ -146,8 +146,8 @@ def detect_recomputed_operators(run: Run) -> RunVerdict | None:
         return None
     text = (
         "Recomputation: operators of forward run again in backward with the same shapes, at "
-        f"least {format_with_prefix(flops)}FLOP ({format_share(share)} more than the estimate of forward and "
-        "backward without them), mostly in "
+        f"least {format_with_prefix(flops)}FLOP ({format_share(share)} more than the estimate of "
+        "forward and backward without them), mostly in "
         f"{max(repeated_flops, key=lambda layer: repeated_flops[layer])}"
     )
     return RunVerdict(

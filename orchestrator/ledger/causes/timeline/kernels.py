@@ -344,8 +344,8 @@ def _build_unused_verdict(
         f"Unused tensor cores: GEMMs in {math} on the CUDA cores of the {tensor.device} take "
         f"{format_share(share)} of the kernel time ({format_ns(took)}, "
         f"{pluralize_count(len(kernels), 'launch')}), "
-        f"mostly in {shorten_kernel_names(names[:1])[names[0]]}. Its tensor cores have {tensor.ratio:.3g} "
-        f"times that peak in {kind}{peaks}, which would save at most "
+        f"mostly in {shorten_kernel_names(names[:1])[names[0]]}. Its tensor cores have "
+        f"{tensor.ratio:.3g} times that peak in {kind}{peaks}, which would save at most "
         f"{format_share(share * (1 - 1 / tensor.ratio))} of the kernel time"
     )
     environment = timeline.run.report.environment
@@ -366,7 +366,7 @@ def _build_unused_verdict(
 
 def find_faster_tensor_cores(run: Run, index: int, math: str) -> TensorCoreGain | None:
     """Return the first of tf32, bf16, fp16 that is faster than the CUDA cores of the device by
-    :data:`FASTER`; None without one."""
+    ``FASTER``; None without one."""
     device = next(
         (device for device in run.devices if device.index == index),
         next(iter(run.devices), None),

@@ -1,0 +1,161 @@
+"""The causes of the time that belongs to no layer, each with its share."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from perfctl.orchestrator.counts.kernels.names import recognise_family
+from perfctl.orchestrator.ledger.prepared import PreparedRun
+from perfctl.orchestrator.ledger.timing import (
+    compute_self_times,
+    has_kernel_times,
+    walk_enclosing_ranges,
+)
+from perfctl.records.report import Kernel, Range
+from perfctl.records.run import Run
+
+COMPILED = (
+    "Torch-Compiled Region",
+    "## Call CompiledFxGraph",
+    "CompiledFunction",
+    "TorchDynamo Cache Lookup",
+)
+"""How the names of ranges around compiled code begin: no module hook runs inside."""
+_PHASES = {
+    "data": "data loading and copies to the device",
+    "copy": "copies to the device",
+    "zero_grad": "setting gradients to zero",
+    "forward": "the loss and functional calls",
+    "inference": "functional calls",
+    "backward": "autograd",
+    "optimizer": "the optimizer",
+}
+_KINDS = {
+    "norm": "normalisation",
+    "pool": "pooling",
+    "collective": "NCCL",
+    "gemm": "product",
+    "conv": "convolution",
+}
+NO_RANGES = "a report without layer ranges, which 'perfctl nsys' and 'perfctl torch' record"
+NO_FORMULA = "kernels that match no formula"
+NO_BACKWARD = "backward kernels, because the report has no ranges on the thread of autograd"
+NO_CALL = "launches outside every range, from another thread or process or a CUDA graph"
+COMPILED_CODE = "compiled code, whose layers share one range"
+BETWEEN = "script code between modules, such as the loss or clipping"
+UNRECOGNISED = "unrecognized kernels"
+
+
+@dataclass(frozen=True, slots=True)
+class UnattributedCause:
+    """One part of the time that belongs to no layer."""
+
+    text: str
+    share: float
+    launches: int | None
+    """Its kernel launches; None where host ranges were timed."""
+
+
+def explain_unattributed(run: PreparedRun) -> tuple[UnattributedCause, ...]:
+    """Return the causes of the unattributed time of a run, the largest first; their shares add up
+    to 1. Empty when there is none."""
+    return _explain_kernel_time(run) if has_kernel_times(run.run) else _explain_range_time(run.run)
+
+
+def list_untimed_work(run: Run) -> tuple[str, ...]:
+    """Return what the run's time does not hold at all: kernels of CUDA graphs, launches outside of
+    all measured steps."""
+    reasons = [
+        gap.reason for gap in run.report.gaps if gap.quantity == "kernel" and "graph" in gap.reason
+    ]
+    kernels = list(run.report.kernels)
+    outside = sum(kernel.step is None for kernel in kernels)
+    if 0 < outside < len(kernels):
+        reasons.append(
+            f"{outside} of {len(kernels)} launches are outside of all measured steps and not "
+            "included"
+        )
+    return tuple(reasons)
+
+
+def _explain_kernel_time(run: PreparedRun) -> tuple[UnattributedCause, ...]:
+    report = run.run.report
+    ranges = {item.number: item for item in report.ranges}
+    # ncu and DLProf give launches their layers without listing ranges
+    directions = {item.direction for item in ranges.values()}
+    directions |= {kernel.direction for kernel in report.kernels}
+    directions -= {None, "optimizer"}
+    is_trained = any(item.phase in ("backward", "optimizer") for item in ranges.values())
+    by_operator = bool(report.ops) and not any(item.layer for item in ranges.values())
+    times: defaultdict[str, float] = defaultdict(float)
+    launches: Counter[str] = Counter()
+    for kernel, key in run.launches:
+        if key is None and kernel.duration_ns is not None:
+            if by_operator:  # rows are the operators that multiply
+                kind = recognise_family(kernel.name)
+                cause = f"{_KINDS.get(kind, kind)} kernels" if kind else UNRECOGNISED
+            elif not directions:
+                cause = NO_FORMULA if run.run.expectations else NO_RANGES
+            else:
+                lacks_backward = is_trained and not directions - {"forward", "recompute"}
+                cause = _explain_unattributed_kernel(kernel, ranges, lacks_backward=lacks_backward)
+            times[cause] += kernel.duration_ns
+            launches[cause] += 1
+    return _rank_unattributed_causes(times, launches)
+
+
+def _explain_unattributed_kernel(
+    kernel: Kernel, ranges: Mapping[int, Range], *, lacks_backward: bool
+) -> str:
+    """Return why a kernel has no layer. ``lacks_backward``: the run trains, and no kernel is of a
+    backward pass."""
+    enclosing = list(walk_enclosing_ranges(kernel.range_number, ranges))
+    if kernel.name.startswith("triton_") or any(
+        item.name.startswith(COMPILED) for item in enclosing
+    ):
+        return COMPILED_CODE
+    phase = next((item.phase for item in enclosing if item.phase), None)
+    if lacks_backward and phase in (None, "backward"):
+        return NO_BACKWARD
+    if phase is not None:
+        return _PHASES.get(phase, f"the phase {phase}")
+    return BETWEEN if any(item.step is not None for item in enclosing) else NO_CALL
+
+
+def _explain_range_time(run: Run) -> tuple[UnattributedCause, ...]:
+    ranges = {item.number: item for item in run.report.ranges}
+    if not any(item.layer for item in ranges.values()):
+        return ()
+    attributed = {
+        number
+        for number, item in ranges.items()
+        if item.layer or item.name == "perfctl:phase:optimizer"
+    }
+    opened = {
+        number
+        for number, item in ranges.items()
+        if item.name.startswith(("perfctl:step:", "perfctl:phase:"))
+    }
+    times: defaultdict[str, float] = defaultdict(float)
+    for number, own_ns in compute_self_times(ranges, opened | attributed).items():
+        item = ranges[number]
+        if number not in attributed and item.step is not None:
+            phase = item.phase if item.name.startswith("perfctl:phase:") else None
+            cause = _PHASES.get(phase, f"the phase {phase}") if phase else BETWEEN
+            times[cause] += max(own_ns, 0)
+    return _rank_unattributed_causes(times, None)
+
+
+def _rank_unattributed_causes(
+    times: Mapping[str, float], launches: Mapping[str, int] | None
+) -> tuple[UnattributedCause, ...]:
+    """Return the causes with a share, the largest first."""
+    total = sum(times.values())
+    ranked = sorted(times.items(), key=lambda item: -item[1])
+    return tuple(
+        UnattributedCause(text, time / total, launches[text] if launches else None)
+        for text, time in ranked
+        if time
+    )
