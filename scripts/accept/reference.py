@@ -23,7 +23,9 @@ from perfctl.orchestrator.cli.main import COMMANDS, GROUPS, build_application
 from perfctl.orchestrator.commands.declare import Command, Group, load_declaration
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.launch.sweep.bench_file import BenchSpec
+from perfctl.orchestrator.ledger.causes.catalog import CATALOG
 from perfctl.orchestrator.outputs import OUTPUTS, format_schema_name
+from perfctl.orchestrator.report.ledger.causes import RULE_NAMES
 from perfctl.orchestrator.store import schema
 from perfctl.parsers import PARSERS
 from perfctl.workloads.models.plan import PARAMETERS
@@ -135,6 +137,14 @@ meaning of null.
 - Within a version, perfctl only adds keys. A key that changes or disappears gets a new version.
 - Schemas are closed, so check an output with the schema of the same perfctl.
 - null is a missing value, never 0. 1 multiply-add = 2 FLOPs.
+"""
+CAUSES = """\
+# Causes and findings
+
+perfctl names these causes for a ratio of executed to estimated FLOPs. The factor is what the
+cause alone gives for executed / estimated FLOPs. If several causes apply to one row, their
+factors multiply. [Why executed and estimated FLOPs differ](../explanation/causes.md) explains
+the common causes with one example each. 1 multiply-add = 2 FLOPs.
 """
 FORMATS = """\
 # Report formats
@@ -342,6 +352,21 @@ def page_of_json() -> str:
     return JSON + _table("command", "outputs", rows=rows)
 
 
+def page_of_causes() -> str:
+    """Return the tables of all causes."""
+    parts = [CAUSES]
+    for heading, causes in CATALOG.items():
+        rows = [(_name_of_cause(name), *cause) for name, cause in causes.items()]
+        table = _table("cause", "evidence", "factor", "fix", rows=rows)
+        parts.append(f"\n## {heading}\n\n{table}")
+    return "".join(parts)
+
+
+def _name_of_cause(rule: str) -> str:
+    """Return the name in sentences, and the one in JSON if that is another."""
+    return f"{RULE_NAMES[rule]} (JSON: {rule})" if rule in RULE_NAMES else rule
+
+
 def page_of_formats() -> str:
     """Return the formats, in the order in which they are tried."""
     head = ("format", "files", "what perfctl stores", "what perfctl notices")
@@ -426,6 +451,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "formats": page_of_formats,
     "schema": page_of_schema,
     "json": page_of_json,
+    "causes": page_of_causes,
     "operators": list_operations.page,
     "networks": page_of_networks,
 }
