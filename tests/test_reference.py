@@ -35,7 +35,13 @@ OF_THE_MACHINE = ("ToolMissing", "RunFailed", "StoreError", "Problem")
 have an entry."""
 OTHERS = ("PerfctlError", "PartlyDone", "Regressed", "Lost")
 """Errors whose messages have an entry unless they say what to do. A UsageError names the option."""
-PLACE_OF_NAME = {"Cause": 0, "RunVerdict": 0, "propose": 0, "_transformed": 1, "_by_name": 1}
+PLACE_OF_NAME = {
+    "Cause": 0,
+    "RunVerdict": 0,
+    "propose_cause": 0,
+    "_propose_transformed_convolution": 1,
+    "_propose_by_kernel_names": 1,
+}
 """Function -> which of its arguments is the name of a cause."""
 ENTRY = re.compile(r"^- ((?:`[^`]+`,?\s+)*`[^`]+`): ", re.MULTILINE)
 
