@@ -47,7 +47,7 @@ SECTIONS = {
     "batch_norm": "elementwise-flops",
     "norm_backward": "elementwise-flops",
     "interpolation_backward": "elementwise-flops",
-    "step": "elementwise-flops",
+    "optimizer_step": "elementwise-flops",
 }
 """Formula -> the section of docs/reference/formulas.md that states it, with its source. One that is
 missing here is an error."""
@@ -81,8 +81,8 @@ def page() -> str:
 def _describe(formula: Formula) -> tuple[str, str]:
     """Return the name of the function, and its first docstring line with the factor."""
     if not isinstance(formula, partial):
-        return formula.__name__, _first_paragraph(formula)
-    name, number = formula.func.__name__, formula.keywords["factor"]
+        return formula.__name__.removeprefix("count_"), _first_paragraph(formula)
+    name, number = formula.func.__name__.removeprefix("count_"), formula.keywords["factor"]
     unit = "FLOP" if number == 1 else "FLOPs"
     return name, {
         "per_output": f"{number} {unit} for each output value",
