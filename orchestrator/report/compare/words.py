@@ -49,7 +49,7 @@ from perfctl.orchestrator.compare.sides import NOT_RECORDED
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.report.numbers import (
     format_all_digits,
-    format_bytes,
+    format_rate,
     format_ratio,
     format_si,
     format_significant,
@@ -87,6 +87,7 @@ _PROPER = {"cudnn": "cuDNN", "cuda": "CUDA", "commit": "The commit", "driver": "
 """Facts at the beginning of a sentence."""
 
 ENERGY_UNITS = {"energy": "J", "energy-delay product": "J·s"}
+UNITS = {"memory": "B", "flops": "FLOP", **ENERGY_UNITS}
 
 
 def describe_comparison(comparison: Comparison, pairs: Sequence[AlignedPair]) -> View:
@@ -245,9 +246,10 @@ def _describe_comparison_without_steps(
         ):
             a, b = match.total
             return Finding(
-                f"All kernels of the report took {_describe_time_change(b / a - 1)}"
-                f"{_describe_batches([match.pair], several)}: {format_time(a)} in A, {format_time(b)} in B. perfctl "
-                "does not judge this, because the number of steps is unknown.",
+                "All kernels of the report took "
+                f"{_describe_time_change(b / a - 1)}{_describe_batches([match.pair], several)}: "
+                f"{format_time(a)} in A, {format_time(b)} in B. perfctl does not judge this, "
+                "because the number of steps is unknown.",
                 "why",
             )
     results = [
@@ -260,6 +262,12 @@ def _describe_comparison_without_steps(
         text = "A and B have nothing in common to compare."
         if any(pair.rows for pair in comparison.pairs):
             text = "No step has a time on both sides."
+        elif comparison.pairs:
+            text = (
+                "A and B have no step, layer or kernel in common, and perfctl compares no other "
+                "ranges and operators. Mark the steps (profiler.step(), or an NVTX range), or "
+                "record both sides with 'perfctl torch -- PROGRAM'."
+            )
         return Finding(text, "differences")
     count = results.count(DIFFERS)
     verb = f"differ in {count}" if count else f"are the same in {results.count(EQUAL)}"
@@ -284,7 +292,10 @@ def _describe_step_change(
     if row.result in _CHANGED:
         have = "is" if is_step else "are"
         interval = format_interval(row.interval)
-        return f"{subject} {have} {_format_unsigned_change(row)} {row.result}{suffix}: {both} (95% interval {interval})."
+        return (
+            f"{subject} {have} {_format_unsigned_change(row)} {row.result}{suffix}: {both} (95% "
+            f"interval {interval})."
+        )
     if row.result == WITHIN:
         change = format_percent_change(row.change or 0.0)
         return f"{subject} changed by {change}{suffix}, within the gate of {gate}: {both}."
@@ -404,7 +415,10 @@ def describe_part_of_change(change: float, match: AlignedPair) -> str:
     # each is a median of its own
     if not match.has_kernels and abs(layers - total) > ADD_UP * abs(total):
         note = "the medians of layers do not add up to that of the step"
-        return f"{_format_signed_time(change)}, while the step changed by {_format_signed_time(total)}; {note}"
+        return (
+            f"{_format_signed_time(change)}, while the step changed by "
+            f"{_format_signed_time(total)}; {note}"
+        )
     return f"{_format_signed_time(change)} of the {_format_signed_time(total)} {basis}"
 
 
@@ -436,7 +450,10 @@ def _describe_grouped_cause(cause: ChangeCause, match: AlignedPair) -> str:
     first = cause.parts[0]
     if cause.kind in (TIMED, SAME):
         tail = "" if cause.kind == TIMED else ", with the same kernels"
-        return f"{first.name} changed most: {describe_part_of_change(first.change or 0.0, match)}{tail}"
+        return (
+            f"{first.name} changed most: "
+            f"{describe_part_of_change(first.change or 0.0, match)}{tail}"
+        )
     kernels = "the same kernels on different grids"
     if cause.kind == OTHER_KERNELS:
         kernels = "different kernels of the same algorithm"
@@ -615,20 +632,18 @@ def _list_comparison_warnings(comparison: Comparison) -> Iterator[str]:
     for pair, row in wide[:1]:
         yield (
             f"The spread of {len(wide)} of {comparison.judged} times may hide a change beyond the "
-            f"gate: {row.name}{_describe_batches([pair])} changed by {format_interval(row.interval)}. More "
-            "repeats narrow it."
+            f"gate: {row.name}{_describe_batches([pair])} changed by "
+            f"{format_interval(row.interval)}. More repeats narrow it."
         )
 
 
 def format_quantity(kind: str, value: float) -> str:
-    """Return a figure of this kind: "4.12 ms", "18 MB", "1.36 GFLOP", "3.9 k samples/s"."""
-    if kind == "time":
+    """Return a figure of this kind: "4.12 ms", "18 MB", "1.36 GFLOP", "3.90 k samples/s"."""
+    if kind in ("time", "step", "layer"):
         return format_time(value)
-    if kind == "memory":
-        return format_bytes(value)
-    if kind in ENERGY_UNITS:
-        return format_si(value, ENERGY_UNITS[kind])
-    return format_si(value, "FLOP") if kind == "flops" else f"{format_si(value)} samples/s"
+    if kind == "throughput":
+        return f"{format_rate(value)} samples/s"
+    return f"{value:,.5g}" if kind == "launches" else format_si(value, UNITS[kind])
 
 
 def format_percent_change(change: float) -> str:
