@@ -311,7 +311,10 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
         macs += f" and {backward.macs:,}"
     yield f"{flops} ({macs} MAC)."
     if recompute.macs or recompute.is_lower_bound:
-        yield f"Computed again in backward: {_format_total_flops(recompute)} ({recompute.macs:,} MAC)."
+        yield (
+            f"Computed again in backward: {_format_total_flops(recompute)} ({recompute.macs:,} "
+            "MAC)."
+        )
     if estimate.integer_macs:
         yield f"Integer GEMMs: {estimate.integer_macs:,} multiply-adds, which are no FLOPs."
     if estimate.fused.macs:

@@ -143,7 +143,10 @@ def build_speedup_finding(
     if other.reasons:
         text, is_warning = f"has no speedup: {other.reasons[0]}", True
     elif epochs and steps and (apart or _get_gain_sign(epochs) != _get_gain_sign(steps)):
-        text = f"{_describe_speedup_gain(epochs, base, 'complete epochs')}; steps under the profiler give "
+        text = (
+            f"{_describe_speedup_gain(epochs, base, 'complete epochs')}; steps under the profiler "
+            "give "
+        )
         text, is_warning = (
             f"{text}{format_ratio(steps.value)} ({format_gain_interval(steps)})",
             apart is not None,
@@ -262,8 +265,8 @@ def list_speedup_notes(study: NetworkSpeedup) -> list[str]:
         if arm.step_range is not None and arm.step_range[1] > UNSTEADY * arm.step_range[0]:
             sentences.append(
                 f"The steps of {arm.label} took between {format_time(arm.step_range[0])} and "
-                f"{format_time(arm.step_range[1])}: other programs used the machine, or the device was "
-                "not warm yet. Run it again on an idle machine (--again)."
+                f"{format_time(arm.step_range[1])}: other programs used the machine, or the "
+                "device was not warm yet. Run it again on an idle machine (--again)."
             )
     return sentences + [
         f"{arm.label}: {quantity}: {reason}."

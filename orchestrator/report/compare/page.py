@@ -56,8 +56,10 @@ from perfctl.orchestrator.report.tables import (
     number_cell,
     size_cell,
     text_cell,
+    text_column,
     text_columns,
     time_cell,
+    time_column,
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import group_by
@@ -162,15 +164,15 @@ def _build_cause_tables(pairs: Sequence[AlignedPair]) -> Iterator[Table]:
     if not any(part.change or part.kind not in (SAME, TIMED) for _, part in every):
         return  # nothing changed
     columns = (
-        Column("workload", style="text"),
+        text_column("workload"),
         Column("batch"),
-        Column("name", style="text"),
-        Column("cause", style="text", note="from the kernels' names, launches and grids"),
-        Column("algorithm", style="text"),
-        Column("launches", style="text", note="per step, if the report states its steps"),
-        Column("A", base="ns"),
-        Column("B", base="ns"),
-        Column("change", base="ns"),
+        text_column("name"),
+        text_column("cause", "from the kernels' names, launches and grids"),
+        text_column("algorithm"),
+        text_column("launches", "per step, if the report states its steps"),
+        time_column("A"),
+        time_column("B"),
+        time_column("change"),
         Column("FLOPs, B/A", note="executed; 1 multiply-add = 2"),
     )
     used = _find_varying_columns([match.pair for match in pairs]) + [True] * (len(columns) - 2)
@@ -309,9 +311,15 @@ def _build_quantity_chapters(comparison: Comparison) -> Iterator[View]:
         if not chosen:
             continue
         if key in ("kernels", "layers"):
-            order = [*STYLES.values(), (), (NOT_JUDGED,)]  # the rest is third
-            rank = {result: index for index, results in enumerate(order) for result in results}
-            chosen.sort(key=lambda item: (rank.get(item[1].result, 3), -item[1].weight))
+            order = [*STYLES, "", NOT_JUDGED]
+            chosen.sort(
+                key=lambda item: (
+                    order.index(
+                        NOT_JUDGED if item[1].result == NOT_JUDGED else choose_result_style(item[1])
+                    ),
+                    -item[1].weight,
+                )
+            )
         if any(PER_REPORT in (row.basis or "") for _, row in chosen):
             caption = caption.replace("per step", "in the complete report")
         base = {"memory": "B", "flops": "FLOP"}.get(key, "ns")
@@ -346,15 +354,15 @@ def build_quantity_table(
     reasons = {row.reason if row.result == NOT_JUDGED else None for _, row in chosen[:limit]}
     common = reasons.pop() if len(reasons) == 1 else None
     columns = (
-        Column("workload", style="text"),
+        text_column("workload"),
         Column("batch"),
         Column("name", style="code" if any(row.key.kernel for _, row in chosen) else "text"),
         Column("A", base=base),
         Column("B", base=base),
         Column("B/A"),
         Column("95% interval", note="of B/A, for this row only"),
-        Column("result", style="text"),
-        Column("reason", style="text"),
+        text_column("result"),
+        text_column("reason"),
     )
     used = _find_varying_columns([pair for pair, _ in chosen])
     used += [column.label not in without for column in columns[2:]]
@@ -556,12 +564,11 @@ def build_comparison_summary(comparison: Comparison) -> View:
         comparison, *(("step", name) for name in ("time", "memory", *ENERGY_UNITS))
     )
     layers = select_quantity_rows(comparison, ("layer", "time"))
+    kernels = select_quantity_rows(comparison, ("kernel", "time"))
+    counts = select_quantity_rows(comparison, ("step", "flops"), ("layer", "flops"))
     rows = list(steps)
-    for level, is_short in (
-        (layers, False),
-        (select_quantity_rows(comparison, ("kernel", "time")), layers),
-        (select_quantity_rows(comparison, ("step", "flops"), ("layer", "flops")), steps),
-    ):
+    # what did not change is omitted below layers, and counts below steps
+    for level, is_short in ((layers, False), (kernels, bool(layers)), (counts, bool(steps))):
         listed = [item for item in level if not is_short or choose_result_style(item[1])]
         rows += sorted(listed, key=lambda item: -item[1].weight)
     table = build_quantity_table("", rows, without=("95% interval", "reason"), limit=TERMINAL_ROWS)

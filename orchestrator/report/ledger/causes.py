@@ -545,7 +545,7 @@ def describe_causes_of_rows(
     cases = (
         (row.batch, cause)
         for row in sorted(rows, key=compute_ratio_deviation, reverse=True)
-        for cause in judgement.at(row.batch, row.layer, row.direction).causes
+        for cause in judgement.at(*row.key).causes
     )
     by_rule = group_by(cases, lambda case: case[1].rule)
     return tuple(
@@ -567,7 +567,7 @@ def _describe_other_batches(cases: Sequence[tuple[Point, Cause]]) -> str:
 def describe_unexplained_share(rows: Iterable[LedgerRow], judgement: StudyCauses) -> str | None:
     """Return the share of the difference that no cause explains, over the batch sizes; None if
     there is none."""
-    judged = (judgement.at(row.batch, row.layer, row.direction) for row in rows)
+    judged = (judgement.at(*row.key) for row in rows)
     shares = [row.unexplained for row in judged if row.unexplained is not None]
     if max(shares, default=0) < UNEXPLAINED_SHOWN_MIN:
         return None
@@ -667,7 +667,8 @@ def _describe_row_difference(
     derived = " (derived from its kernels)" if figure.state == "derived" else ""
     text = f"{row.name} executed {bound}{about}{number} the estimated FLOPs{row.at}{also}{derived}"
     factors = [
-        f"{ADVERBS.get(cause.confidence, '')}{cause.rule} (predicted factor {format_ratio(cause.factor)})"
+        f"{ADVERBS.get(cause.confidence, '')}{cause.rule} (predicted factor "
+        f"{format_ratio(cause.factor)})"
         for cause in causes
         if cause.factor and deviates_from_one(cause.factor) and cause.explained != 0
     ]

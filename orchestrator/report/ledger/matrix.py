@@ -157,8 +157,8 @@ def _build_total_ratio_cell(rows: Sequence[LedgerRow]) -> Cell:
     missing = ", ".join(row.name for row in work if row.ratio is None)
     is_plain = executed.state == "counted" and not executed.lower_bound
     facts = (
-        f"{format_all_digits(executed.value or 0)} / {format_all_digits(estimate)} over {len(complete)} of {len(work)} "
-        "layers and passes",
+        f"{format_all_digits(executed.value or 0)} / {format_all_digits(estimate)} over "
+        f"{len(complete)} of {len(work)} layers and passes",
         missing and f"not included: {missing}",
         "" if is_plain else explain_figure_state(executed),
     )

@@ -37,10 +37,14 @@ from perfctl.orchestrator.report.tables import (
     build_table,
     missing_cell,
     name_cell,
+    name_column,
     share_cell,
     size_cell,
+    size_column,
     text_cell,
+    text_column,
     time_cell,
+    time_column,
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import format_point
@@ -65,8 +69,8 @@ def describe_roofline_bound(point: RooflinePoint, roofs: Roofline) -> str | None
         return f"refused: {point.refused}"
     if point.bound == "launch" and traffic.level == "run":
         return (
-            f"launch-bound: kernels run in {format_percent(min(traffic.busy or 0, 1))} of the step; the "
-            "GPU waits for the host in the rest"
+            f"launch-bound: kernels run in {format_percent(min(traffic.busy or 0, 1))} of the "
+            "step; the GPU waits for the host in the rest"
         )
     if point.bound == "launch" and traffic.time_ns and traffic.launches:
         average, usual = (
@@ -183,13 +187,13 @@ def _build_roofline_table(work: str, roofs: Roofline, names: Mapping[str, str]) 
     has_levels = any(len(point.levels) > 1 for point in points)
     achieved = "executed FLOPs / time; estimated FLOPs (in italics) if there are no executed FLOPs"
     columns = [
-        Column("layer, pass" if work == "layer" else "kernel", style="code"),
+        name_column("layer, pass" if work == "layer" else "kernel"),
         Column("batch"),
-        Column("level", style="text"),
-        Column("bytes", base="B", note="per step; reads and writes if the counter has both"),
+        text_column("level"),
+        size_column("bytes", "per step; reads and writes if the counter has both"),
         Column("intensity", "FLOP/B", is_optional=True, note="executed FLOPs / bytes"),
         Column("achieved", "FLOP/s", is_optional=True, note=achieved),
-        Column("ceiling", style="text", is_optional=True, note="the path with the most FLOPs"),
+        text_column("ceiling", "the path with the most FLOPs", is_optional=True),
         Column("of bandwidth", note="bytes / time / bandwidth of this level"),
         Column(
             "of attainable", is_optional=True, note="achieved / min(peak, intensity x bandwidth)"
@@ -200,8 +204,8 @@ def _build_roofline_table(work: str, roofs: Roofline, names: Mapping[str, str]) 
         Column(
             "HFU", is_optional=True, note="hardware FLOPs utilization: executed FLOPs / time / peak"
         ),
-        Column("time", base="ns", note=basis),
-        Column("bound", style="text"),
+        time_column("time", basis),
+        text_column("bound"),
     ]
     hidden = {"run": {"kernel"}, "kernel": {"batch"}}.get(work, set())
     hidden |= set() if has_levels else {"level", "bytes", "of bandwidth"}
@@ -245,7 +249,10 @@ def _build_roofline_cells(
     size = size_cell(moved.value, moved.reason or missing)
     flops_per_byte = missing_cell(moved.reason or missing)
     if intensity is not None:
-        title = f"{format_all_digits(traffic.executed.value or 0, 'FLOP')} / {format_all_digits(moved.value or 0, 'B')}"
+        title = (
+            f"{format_all_digits(traffic.executed.value or 0, 'FLOP')} / "
+            f"{format_all_digits(moved.value or 0, 'B')}"
+        )
         flops_per_byte = Cell(
             format_significant(float(intensity)), title, value=round_to_six_digits(intensity)
         )
@@ -371,9 +378,10 @@ def _build_roofline_spot(
     label = traffic.name if is_layer else names.get(traffic.name, traffic.name)
     batch = f", {format_point(traffic.batch)}" if traffic.batch is not None else ""
     text = (
-        f"{label}{batch}, {level.level}: {format_significant(float(level.intensity or 0))} FLOP/B, "
-        f"{format_si(point.achieved or 0, 'FLOP/s')}, {format_percent(level.reached or 0)} of the {point.path} "
-        f"ceiling at this intensity, bound by {level.bound}"
+        f"{label}{batch}, {level.level}: {format_significant(float(level.intensity or 0))} "
+        f"FLOP/B, {format_si(point.achieved or 0, 'FLOP/s')}, "
+        f"{format_percent(level.reached or 0)} of the {point.path} ceiling at this intensity, "
+        f"bound by {level.bound}"
     )
     if point.bound and point.bound != level.bound:
         text += f" (overall: {point.bound})"
