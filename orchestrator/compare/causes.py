@@ -25,12 +25,7 @@ from perfctl.orchestrator.compare.compared import (
     ComparedRow,
     SideFigure,
 )
-from perfctl.orchestrator.compare.quantities import (
-    KERNEL_TIME,
-    PER_REPORT,
-    STEP_TIME,
-    UNATTRIBUTED,
-)
+from perfctl.orchestrator.compare.quantities import KERNEL_TIME, PER_REPORT, STEP_TIME, UNATTRIBUTED
 from perfctl.orchestrator.compare.sides import NOT_RECORDED, FactDifference
 from perfctl.orchestrator.counts.kernels.names import (
     ARITHMETIC_FAMILIES,

@@ -17,9 +17,8 @@ from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.causes.study_rules import DifferentGpuFacts
 from perfctl.orchestrator.ledger.causes.tensor_rules import TensorFacts
 from perfctl.orchestrator.ledger.causes.window_rules import WindowFacts
+from perfctl.orchestrator.report.ledger.cause_sentences import FIXES, SENTENCES
 from perfctl.orchestrator.report.ledger.causes import (
-    FIXES,
-    SENTENCES,
     describe_cause,
     describe_causes_of_rows,
     describe_fix,

@@ -11,11 +11,7 @@ from math import log, log2
 from perfctl.orchestrator.counts.kernels.layers import SHARED_OUT
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.judge import StudyCauses
-from perfctl.orchestrator.ledger.ledger import (
-    LedgerRow,
-    UnattributedWork,
-    explain_unattributed,
-)
+from perfctl.orchestrator.ledger.ledger import LedgerRow, UnattributedWork, explain_unattributed
 from perfctl.orchestrator.ledger.timing import (
     ALL_STEPS,
     KERNELS_OF_CAPTURE,

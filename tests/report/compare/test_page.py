@@ -13,17 +13,14 @@ from perfctl.orchestrator.commands import compare as command
 from perfctl.orchestrator.compare.causes import align_rows_of_pair
 from perfctl.orchestrator.compare.compare import Comparison, ComparisonSide, compare_two_sides
 from perfctl.orchestrator.compare.compared import MEANING
+from perfctl.orchestrator.report.compare.figures import format_interval, format_percent_change
 from perfctl.orchestrator.report.compare.page import (
     build_comparison_output,
     build_comparison_page,
     build_comparison_summary,
     write_pull_request_markdown,
 )
-from perfctl.orchestrator.report.compare.words import (
-    describe_comparison,
-    format_interval,
-    format_percent_change,
-)
+from perfctl.orchestrator.report.compare.words import describe_comparison
 from perfctl.orchestrator.report.page import page
 from perfctl.orchestrator.report.view import View, draw_view
 from perfctl.records.report import Kernel

@@ -11,7 +11,8 @@ import pytest
 
 from perfctl.orchestrator.compare.causes import align_rows_of_pair
 from perfctl.orchestrator.compare.compare import ComparisonSide, compare_two_sides
-from perfctl.orchestrator.report.compare.words import describe_comparison, describe_part_of_change
+from perfctl.orchestrator.report.compare.why import describe_part_of_change
+from perfctl.orchestrator.report.compare.words import describe_comparison
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.view import View
 from perfctl.records.report import Kernel
