@@ -33,6 +33,7 @@ from perfctl.orchestrator.counts.kernels.names import (
     recognise_family,
 )
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
+from perfctl.orchestrator.statistics import group_by
 
 ALGORITHM, ARITHMETIC, OTHER_KERNELS = "another algorithm", "other arithmetic", "other kernels"
 LAUNCHES, GRIDS, SAME = "launches", "other grids", "same kernels"
@@ -143,6 +144,24 @@ class ComparedWork:
         return tuple(side for side in (self.a, self.b) if side is not None)
 
     @property
+    def methods(self) -> list[tuple[str, ...]]:
+        """Return the data types of each side if these changed, otherwise the algorithms."""
+        is_arithmetic = self.kind == ARITHMETIC
+        return [side.arithmetic if is_arithmetic else side.algorithms for side in self.sides]
+
+    @property
+    def changed_methods(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the methods that only A, and those that only B uses; none if they did not
+        change."""
+        if self.kind not in (ALGORITHM, ARITHMETIC):
+            return (), ()
+        before, after = self.methods
+        return (
+            tuple(name for name in before if name not in after),
+            tuple(name for name in after if name not in before),
+        )
+
+    @property
     def flops(self) -> float | None:
         """FLOPs of B over those of A."""
         return _divide_b_by_a(self.counted)
@@ -236,21 +255,10 @@ class AlignedPair:
     @cached_property
     def causes(self) -> tuple[ChangeCause, ...]:
         """The largest change of time first."""
-        groups: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[ComparedWork]] = (
-            defaultdict(list)
+        groups = group_by(
+            sorted(self.parts, key=lambda part: -abs(part.change or 0.0)),
+            lambda part: (part.kind, *part.changed_methods),
         )
-        for part in self.parts:
-            before: tuple[str, ...] = ()
-            after: tuple[str, ...] = ()
-            if part.a and part.b and part.kind in (ALGORITHM, ARITHMETIC):
-                before, after = part.a.algorithms, part.b.algorithms
-                if part.kind == ARITHMETIC:
-                    before, after = part.a.arithmetic, part.b.arithmetic
-            only_before = tuple(name for name in before if name not in after)
-            only_after = tuple(name for name in after if name not in before)
-            groups[part.kind, only_before, only_after].append(part)
-        for parts in groups.values():
-            parts.sort(key=lambda part: -abs(part.change or 0.0))
         causes = [ChangeCause(*origin, tuple(parts)) for origin, parts in groups.items()]
         order = list(KINDS)
         return tuple(
@@ -261,13 +269,16 @@ class AlignedPair:
     def suspects(self) -> tuple[RankedDifference, ...]:
         """Every difference of the pair, the likeliest first; within a level in the order of the
         facts. None is ranked if nothing was compared: no change could then have a cause."""
-        if not any(row.medians for row in self.pair.rows):
-            return tuple(
-                RankedDifference(difference, NOT_RANKED, "nothing to compare")
-                for difference in self.pair.differences
-            )
+        has_rows = any(row.medians for row in self.pair.rows)
         ranked = [
-            RankedDifference(difference, *_judge_difference_likelihood(difference, self))
+            RankedDifference(
+                difference,
+                *(
+                    _judge_difference_likelihood(difference, self)
+                    if has_rows
+                    else (NOT_RANKED, "nothing to compare")
+                ),
+            )
             for difference in self.pair.differences
         ]
         return tuple(sorted(ranked, key=lambda suspect: LEVELS.index(suspect.level)))

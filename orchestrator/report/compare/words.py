@@ -187,8 +187,7 @@ def _list_changed_kernels(
 
 def _describe_algorithm_change(part: ComparedWork) -> str:
     """Return "Winograd F(2x2,3x3) → implicit GEMM"."""
-    sides = [side.arithmetic if part.kind == ARITHMETIC else side.algorithms for side in part.sides]
-    names = [join_algorithm_names(side) for side in sides]
+    names = list(map(join_algorithm_names, part.methods))
     if part.kind == OTHER_KERNELS:
         return f"different kernels of {names[-1] or 'the same kind'}"
     return " → ".join(names)
