@@ -3,6 +3,7 @@ FLOPs: 1 multiply-add = 2."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -237,7 +238,7 @@ def format_gate_value(value: Value | None) -> str:
 
 
 def _cut_text(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+    return textwrap.shorten(text, MAX_TEXT, placeholder=" …")
 
 
 def write_junit_xml(outcomes: Sequence[GateOutcome]) -> str:

@@ -235,3 +235,13 @@ def test_the_notes_of_several_batch_sizes_that_differ_in_numbers_are_one() -> No
     pairs = (replace(pair, notes=("In A the CPU was busy: 9%", "Once")), other)
     view = describe_comparison(replace(found, pairs=pairs), [])
     assert view.warnings[:2] == ("In A the CPU was busy: 90% (highest of batch 64, 128).", "Once.")
+
+
+def test_reports_without_steps_layers_and_kernels_say_why_they_have_no_rows() -> None:
+    sides = [
+        ComparisonSide(label, (synthetic.foreign_run(number, kernels=[], ranges=[]),))
+        for number, label in enumerate("AB", 1)
+    ]
+    (text,) = said(*sides)
+    assert text.startswith("A and B have no step, layer or kernel in common")
+    assert "perfctl torch -- PROGRAM" in text
