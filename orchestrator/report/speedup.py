@@ -299,6 +299,7 @@ def _build_devices_table(study: NetworkSpeedup) -> Table | None:
         Column("runs"),
         Column("all epochs"),
         Column("step"),
+        text_column("fastest to slowest step"),
         Column("steps/s"),
         Column("samples/s"),
         Column("FLOP/s", note="estimated FLOPs / step time; 1 multiply-add = 2 FLOPs"),
@@ -340,6 +341,9 @@ def _build_arm_cells(arm: ArmFigures) -> list[Any]:
         arm.runs,
         time_cell(arm.total_ns, "the command did not request epochs (--epochs)"),
         time_cell(arm.step_ns),
+        text_cell(" to ".join(map(format_time, arm.step_range)))
+        if arm.step_range
+        else missing_cell("no step was timed"),
         rate_cell(arm.steps_per_second, "1/s"),
         rate_cell(arm.samples_per_second, "1/s"),
         amount_cell(flop_rate.per_second, "FLOP/s", flop_rate.reason or "the steps have no times"),
