@@ -84,8 +84,7 @@ _ALWAYS: Mapping[str, _Ranked] = {
         (LIKELY, "A and B do a different amount of work per step"),
     ),
     **dict.fromkeys(
-        ("device", "cpu_model", "cpu_capability"),
-        (LIKELY, "kernel times differ between devices"),
+        ("device", "cpu_model", "cpu_capability"), (LIKELY, "kernel times differ between devices")
     ),
     **dict.fromkeys(
         ("profiler", "profiler version", "what timed the steps", "perfctl"),
@@ -177,10 +176,7 @@ class ComparedWork:
         self, read: Callable[[ExecutedWork], float | None]
     ) -> tuple[float | None, float | None]:
         """Return a figure of A and of B; what one side lacks counts as 0."""
-        return (
-            0.0 if self.a is None else read(self.a),
-            0.0 if self.b is None else read(self.b),
-        )
+        return (0.0 if self.a is None else read(self.a), 0.0 if self.b is None else read(self.b))
 
 
 @dataclass(frozen=True, slots=True)

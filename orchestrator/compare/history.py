@@ -129,15 +129,7 @@ class HistorySeries:
 class HistoryLine:
     """Points that may be compared with each other, oldest first; each is a list of repeats."""
 
-    JSON_KEYS = (
-        "name",
-        "batch",
-        "profiler",
-        "separation_reason",
-        "device",
-        "points",
-        "series",
-    )
+    JSON_KEYS = ("name", "batch", "profiler", "separation_reason", "device", "points", "series")
     JSON_NAMES: ClassVar = {"name": "heading"}
 
     name: str

@@ -331,10 +331,7 @@ def _build_data_types_table(estimate: Estimate) -> Table | None:
             ]
         )
     names = ("forward", "backward", *(["computed again"] * has_recompute), "share", "elementwise")
-    columns = [
-        *text_columns("type"),
-        *map(Column, (*names, "read, written forward", "backward")),
-    ]
+    columns = [*text_columns("type"), *map(Column, (*names, "read, written forward", "backward"))]
     return build_complete_table(
         "FLOPs and bytes by type", columns, rows, list(_list_notes_on_data_types(estimate))
     )

@@ -183,11 +183,7 @@ def row(level, quantity, verdict, a, b, name=""):
     )
 
 
-def pair_of(
-    *rows,
-    differences=(),
-    batch=(64, 64),
-):
+def pair_of(*rows, differences=(), batch=(64, 64)):
     return ComparedPair("net", *batch, (), (), differences, (), rows, ())
 
 

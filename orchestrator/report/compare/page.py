@@ -58,13 +58,7 @@ TERMINAL_ROWS, MARKDOWN_ROWS = 24, 25
 NO_LAYERS = "A and B have no layer in common, so perfctl aligns kernels by their family."
 PARTS = (
     ("steps", "Steps", "step", ("time",), "Time of a step and of its phases"),
-    (
-        "throughput",
-        "Throughput",
-        "step",
-        ("throughput",),
-        "Samples per second, from the step time",
-    ),
+    ("throughput", "Throughput", "step", ("throughput",), "Samples per second, from the step time"),
     ("memory", "Memory", "step", ("memory",), "Memory of a run"),
     (
         "energy",

@@ -28,10 +28,7 @@ RATIO_LOG2_MAX = 2.0
 """log2 of the ratio with the fullest color: a quarter, or four times."""
 SHARE_MAX = 0.3
 """Share of the step with the fullest color."""
-_TOTALS = {
-    KERNELS_OF_STEPS: "kernel time of a step",
-    ALL_STEPS: "time of a step",
-}
+_TOTALS = {KERNELS_OF_STEPS: "kernel time of a step", ALL_STEPS: "time of a step"}
 """What shares are of -> what the totals are, each of which is a median; others have one name."""
 NAMES_MAX = 3
 """Rows that a note names; of more it states the number."""

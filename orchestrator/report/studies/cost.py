@@ -175,11 +175,7 @@ def build_quantity_chapter(measured: BenchResults, quantity: str) -> View:
         quantity.lower(), measured.observations, measured.relations, quantity
     )
     return build_study_chapter(
-        (*text, *([warning] if few else ())),
-        charts.values(),
-        tables,
-        folded,
-        findings,
+        (*text, *([warning] if few else ())), charts.values(), tables, folded, findings
     )
 
 

@@ -102,9 +102,7 @@ def list_unreadable_images(point: InferencePoint) -> list[str]:
 
 def _build_percentile_field(part: int) -> InferenceField:
     return _build_timed_field(
-        f"p{part}",
-        lambda item: time_cell(item.percentiles[part], item.why[f"p{part}"]),
-        base="ns",
+        f"p{part}", lambda item: time_cell(item.percentiles[part], item.why[f"p{part}"]), base="ns"
     )
 
 
