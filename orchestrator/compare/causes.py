@@ -368,9 +368,13 @@ def align_rows_of_pair(pair: ComparedPair) -> AlignedPair:
             is_optimizer = row.key.direction == "optimizer"
             row_key = "", "optimizer" if is_optimizer else _FAMILIES.get(kind, kind or "other")
         groups[row_key].append(row)
-    layers = {row.key[3:5]: row for row in times if row.key.level == "layer"}
-    if kernels:  # those of no layer are listed by their kind of work
-        layers = {key: row for key, row in layers.items() if by_layer and key[0] != UNATTRIBUTED}
+    # kernels of no layer are listed by their kind of work
+    layers = {
+        row.key[3:5]: row
+        for row in times
+        if row.key.level == "layer"
+        and (not kernels or (by_layer and row.key.layer != UNATTRIBUTED))
+    }
     counts = {
         row.key[3:5]: medians
         for row in pair.rows

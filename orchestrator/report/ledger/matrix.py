@@ -106,8 +106,7 @@ def build_ledger_matrix(
         if (layer, direction) not in minor:
             by_batch = {row.batch: row for row in group}
             cells = tuple(build_matrix_cell(by_batch.get(batch)) for batch in batches)
-            shown_direction = next(iter(group)).shown_direction
-            drawn_rows.append(MatrixRow(layer, shown_direction, cells))
+            drawn_rows.append(MatrixRow(layer, group[0].shown_direction, cells))
     totals = []
     for batch in batches:
         ratio_cell = _build_total_ratio_cell([row for row in rows if row.batch == batch])
