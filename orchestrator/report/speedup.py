@@ -69,8 +69,10 @@ def build_speedups_view(studies: Sequence[NetworkSpeedup], *, has_charts: bool =
     common = [note for note in notes_of[0] if all(note in other for other in notes_of)]
     several = len(studies) > 1
     factors = build_times_faster_table(studies) if several else None
+    first = studies[0]
+    batch = "" if several else f", batch {first.batch or 'unknown'}"
     return View(
-        _title_speedups(studies),
+        f"{first.workload or 'a program'}{batch}: {', '.join(arm.label for arm in first.arms)}",
         ("A speedup is a ratio of geometric means, shown only with its 95% interval.",),
         () if factors is None else (factors,),
         tuple(
@@ -105,12 +107,6 @@ def _build_batch_chapter(
         charts=tuple(charts.draw_speedup_charts(study, key)) if has_charts else (),
         folded=tuple(part for part in parts if part.caption not in OPEN_ON_PAGE),
     )
-
-
-def _title_speedups(studies: Sequence[NetworkSpeedup]) -> str:
-    first = studies[0]
-    batch = "" if len(studies) > 1 else f", batch {first.batch or 'unknown'}"
-    return f"{first.workload or 'a program'}{batch}: {', '.join(arm.label for arm in first.arms)}"
 
 
 def name_network(study: NetworkSpeedup) -> str:

@@ -93,11 +93,14 @@ HOW_JUDGED = (
 def build_comparison_page(comparison: Comparison) -> View:
     """Return the complete comparison: sentences, then a chapter for each kind of quantity."""
     pairs = tuple(map(align_rows_of_pair, comparison.pairs))
+    results = {row.result for pair in comparison.pairs for row in pair.rows}
+    meanings = [item for item in MEANING.items() if item[0] in results]
+    judged = build_complete_table("", text_columns("result", "meaning"), meanings)
     chapters = [
         View("Why it changed", tables=tuple(_build_cause_tables(pairs)), key="why"),
         *_build_quantity_chapters(comparison),
         _build_differences_chapter(comparison, pairs),
-        _build_judgement_chapter(comparison),
+        View("How perfctl judges", HOW_JUDGED, (judged,) if meanings else (), key="judged"),
     ]
     runs = (*comparison.a.runs, *comparison.b.runs)
     newest = max((run.started_at for run in runs if run.started_at), default="")
@@ -118,13 +121,6 @@ def build_comparison_page(comparison: Comparison) -> View:
 def describe_gate(comparison: Comparison) -> str:
     """Return from which change on perfctl reports one."""
     return f"A change is reported if it exceeds {comparison.gate * 100:g}% and the spread."
-
-
-def _build_judgement_chapter(comparison: Comparison) -> View:
-    results = {row.result for pair in comparison.pairs for row in pair.rows}
-    rows = [item for item in MEANING.items() if item[0] in results]
-    tables = [build_complete_table("", text_columns("result", "meaning"), rows)] if rows else ()
-    return View("How perfctl judges", HOW_JUDGED, tuple(tables), key="judged")
 
 
 def _build_cause_tables(pairs: Sequence[AlignedPair]) -> Iterator[Table]:

@@ -127,7 +127,8 @@ def _list_step_findings(
             measured, key=lambda item: (item[1].result in CHANGED, abs(item[1].change or 0.0))
         )
         further = "; ".join(
-            _describe_step_change_briefly(other, row, several)
+            f"{_describe_batches([other], several).strip() or 'elsewhere'} "
+            f"{format_percent_change(row.change or 0.0)} ({row.result})"
             for other, row in measured
             if other is not pair
         )
@@ -311,11 +312,6 @@ def _describe_time_change(change: float) -> str:
     return (
         f"{format_percent_change(change).lstrip('+' + MINUS)} {'longer' if change > 0 else 'less'}"
     )
-
-
-def _describe_step_change_briefly(pair: ComparedPair, row: ComparedRow, several: bool) -> str:
-    name = _describe_batches([pair], several).strip() or "elsewhere"
-    return f"{name} {format_percent_change(row.change or 0.0)} ({row.result})"
 
 
 def _estimate_repeats_needed(row: ComparedRow, gate: float) -> int | None:

@@ -99,21 +99,18 @@ class _CountingSource:
 
 def build_trails(analysis: Analysis) -> tuple[Trail, ...]:
     """Return the trails of all ledger rows, then of the causes about the sweep (one per rule)."""
-    sources = {
-        batch.batch: _find_counting_source(batch) for batch in analysis.study.prepared_batches
-    }
+    sources = {}
+    for batch in analysis.study.prepared_batches:
+        run = batch.counting_run
+        launches: dict[Key | None, list[int]] = defaultdict(list)
+        for kernel, key in run.launches if run else ():
+            launches[key].append(kernel.launch)
+        kernels = group_kernels_by_row(run) if run else {}
+        sources[batch.batch] = _CountingSource(batch, run, kernels, launches)
     rows = (_build_row_trail(row, analysis, sources[row.batch]) for row in analysis.ledger.rows)
     by_rule = group_by(analysis.judgement.sweep, lambda cause: cause.rule)
     sweep = (_build_sweep_cause_trail(causes, analysis, sources) for causes in by_rule.values())
     return (*rows, *sweep)
-
-
-def _find_counting_source(batch: PreparedBatch) -> _CountingSource:
-    run = batch.counting_run
-    launches: dict[Key | None, list[int]] = defaultdict(list)
-    for kernel, key in run.launches if run else ():
-        launches[key].append(kernel.launch)
-    return _CountingSource(batch, run, group_kernels_by_row(run) if run else {}, launches)
 
 
 def _build_row_trail(row: LedgerRow, analysis: Analysis, source: _CountingSource) -> Trail:

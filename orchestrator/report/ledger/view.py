@@ -132,17 +132,23 @@ def build_run_group_views(analysis: Analysis, shape: LedgerViewOptions) -> Itera
 
 
 def build_ledger_row_views(analysis: Analysis, shape: LedgerViewOptions) -> Iterator[View]:
-    """Yield the rows of a ledger, then the causes of their differences if these are asked for."""
+    """Yield the rows of a ledger; if these are asked for, then the causes of their differences,
+    those of the sweep first, and what is unexplained."""
     view = build_ledger_view(analysis)
     if view is None:
         return
     table, notes = build_ledger_table(view, shape)
     yield View("", tables=(table,), notes=tuple(notes))
     if shape.is_explained or not shape.is_whole:
-        causes = tuple(explain_ledger_rows(view))
+        causes = [cause.explain() for cause in view.sweep]
+        for group in view.groups:
+            causes += [cause.explain(group.name) for cause in group.causes]
+            if group.unexplained:
+                unexplained = f"{group.unexplained[0].lower()}{group.unexplained[1:]}"
+                causes.append(f"{group.name}: {unexplained}")
         yield View(
             "Why" if causes else "",
-            findings=causes,
+            findings=tuple(causes),
             notes=(*view.notes, *_describe_attribution(analysis)),
         )
 
@@ -321,14 +327,3 @@ def _build_estimate_per_sample_cell(group: LedgerGroup) -> Cell:
                 is_lower_bound=cell.is_lower_bound,
             )
     return group.lines[0].cells["estimate"]
-
-
-def explain_ledger_rows(view: LedgerView) -> Iterator[str]:
-    """Yield the causes of the differences, those of the sweep first, and what is unexplained."""
-    for cause in view.sweep:
-        yield cause.explain()
-    for group in view.groups:
-        for cause in group.causes:
-            yield cause.explain(group.name)
-        if group.unexplained:
-            yield f"{group.name}: {group.unexplained[0].lower()}{group.unexplained[1:]}"
