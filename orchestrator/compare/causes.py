@@ -15,17 +15,20 @@ from functools import cached_property, partial
 from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.compare.compare import ComparedPair
-from perfctl.orchestrator.compare.compared import (
+from perfctl.orchestrator.compare.quantities import (
     BETTER,
     DIFFERS,
     EQUAL,
+    KERNEL_TIME,
     NOT_SHOWN,
+    PER_REPORT,
+    STEP_TIME,
+    UNATTRIBUTED,
     WITHIN,
     WORSE,
     ComparedRow,
     SideFigure,
 )
-from perfctl.orchestrator.compare.quantities import KERNEL_TIME, PER_REPORT, STEP_TIME, UNATTRIBUTED
 from perfctl.orchestrator.compare.sides import NOT_RECORDED, FactDifference
 from perfctl.orchestrator.counts.kernels.names import (
     ARITHMETIC_FAMILIES,

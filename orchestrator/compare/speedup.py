@@ -16,8 +16,16 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from perfctl.orchestrator.compare.compared import FASTER, NOT_SHOWN, SLOWER, ComparedQuantity
-from perfctl.orchestrator.compare.quantities import PHASES, STEP_TIME, UNATTRIBUTED, observe_times
+from perfctl.orchestrator.compare.quantities import (
+    FASTER,
+    NOT_SHOWN,
+    PHASES,
+    SLOWER,
+    STEP_TIME,
+    UNATTRIBUTED,
+    ComparedQuantity,
+    observe_times,
+)
 from perfctl.orchestrator.compare.sides import (
     NOT_RECORDED,
     FactDifference,

@@ -24,7 +24,7 @@ from perfctl.orchestrator.compare.causes import (
     summarize_executed_kernels,
 )
 from perfctl.orchestrator.compare.compare import compare_two_sides
-from perfctl.orchestrator.compare.compared import SideFigure
+from perfctl.orchestrator.compare.quantities import SideFigure
 from perfctl.orchestrator.counts.kernels.names import choose_layer_algorithm, list_layer_algorithms
 from tests.make.synthetic import with_report
 from tests.make.tables import table

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfctl.orchestrator.compare.compare import ComparisonSide, compare_two_sides
-from perfctl.orchestrator.compare.compared import MEANING, NOT_JUDGED
+from perfctl.orchestrator.compare.quantities import MEANING, NOT_JUDGED
 from perfctl.orchestrator.compare.sides import FACTS, compare_run_facts
 from perfctl.records.report import Kernel, Sample, ServedStep
 from perfctl.records.run import Run

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.compare.compared import (
+from perfctl.orchestrator.compare.quantities import (
     DIFFERS,
     EQUAL,
     FASTER,
@@ -18,10 +18,11 @@ from perfctl.orchestrator.compare.compared import (
     SLOWER,
     SMALLER,
     WITHIN,
+    ObservedQuantity,
+    QuantityKey,
     compare_quantities,
     judge_row_by_p_value,
 )
-from perfctl.orchestrator.compare.quantities import ObservedQuantity, QuantityKey
 from tests.make.tables import table
 
 CONV = QuantityKey("layer", "time", "", "conv2", "forward")

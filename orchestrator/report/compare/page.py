@@ -18,8 +18,7 @@ from perfctl.orchestrator.compare.causes import (
     align_rows_of_pair,
 )
 from perfctl.orchestrator.compare.compare import ComparedPair, Comparison, ComparisonSide
-from perfctl.orchestrator.compare.compared import MEANING, NOT_JUDGED
-from perfctl.orchestrator.compare.quantities import PER_REPORT
+from perfctl.orchestrator.compare.quantities import MEANING, NOT_JUDGED, PER_REPORT
 from perfctl.orchestrator.report.compare.figures import ENERGY_UNITS, MINUS
 from perfctl.orchestrator.report.compare.quantity_table import (
     ROWS_SHOWN,

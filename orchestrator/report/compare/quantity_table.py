@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import compress
 
 from perfctl.orchestrator.compare.compare import ComparedPair, Comparison
-from perfctl.orchestrator.compare.compared import (
+from perfctl.orchestrator.compare.quantities import (
     BETTER,
     MEANING,
     NEWS,

@@ -19,7 +19,7 @@ from perfctl.orchestrator.compare.causes import (
     ChangeCause,
     is_change_between_kernels,
 )
-from perfctl.orchestrator.compare.compared import FASTER, NOT_SHOWN, SLOWER, WITHIN
+from perfctl.orchestrator.compare.quantities import FASTER, NOT_SHOWN, SLOWER, WITHIN
 from perfctl.orchestrator.compare.sides import NOT_RECORDED
 from perfctl.orchestrator.report.compare.figures import (
     MINUS,

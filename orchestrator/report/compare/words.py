@@ -15,20 +15,23 @@ from perfctl.orchestrator.compare.causes import (
     ComparedWork,
 )
 from perfctl.orchestrator.compare.compare import ComparedPair, Comparison
-from perfctl.orchestrator.compare.compared import (
+from perfctl.orchestrator.compare.quantities import (
     BETTER,
     DIFFERS,
     EQUAL,
     GONE,
+    KERNELS,
     MEANING,
     NEW,
     NOT_JUDGED,
     NOT_SHOWN,
+    PER_REPORT,
+    STEP_TIME,
+    UNATTRIBUTED,
     WITHIN,
     WORSE,
     ComparedRow,
 )
-from perfctl.orchestrator.compare.quantities import KERNELS, PER_REPORT, STEP_TIME, UNATTRIBUTED
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.report.compare.figures import (
     MINUS,

@@ -12,7 +12,7 @@ import pytest
 from perfctl.orchestrator.commands import compare as command
 from perfctl.orchestrator.compare.causes import align_rows_of_pair
 from perfctl.orchestrator.compare.compare import Comparison, ComparisonSide, compare_two_sides
-from perfctl.orchestrator.compare.compared import MEANING
+from perfctl.orchestrator.compare.quantities import MEANING
 from perfctl.orchestrator.report.compare.figures import format_interval, format_percent_change
 from perfctl.orchestrator.report.compare.page import (
     build_comparison_output,
