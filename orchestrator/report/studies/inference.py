@@ -223,10 +223,6 @@ def build_inference_page_part(studies: Sequence[Study]) -> View:
     return build_group_view("infer", title, runs, _collect_run_facts(points), stated, sections)
 
 
-def _build_time_columns(*names: str) -> list[Column]:
-    return [time_column(name) for name in names]
-
-
 def build_latency_chapter(answers: InferenceResults) -> View:
     """Return times of full batches whose images are ready."""
     points = [point for point in answers.points if point.latency is not None]
@@ -328,7 +324,7 @@ def build_kernels_chapter(answers: InferenceResults) -> View:
         text_column("uses tensor cores"),
         Column("calls"),
         time_column("total", "of kernels; of operators self time on the host"),
-        *_build_time_columns("mean", "shortest", "longest"),
+        *map(time_column, ("mean", "shortest", "longest")),
         Column("share"),
     ]
     unknown = missing_cell("neither its name nor an operator states it")
@@ -362,7 +358,7 @@ def build_iterations_chapter(answers: InferenceResults) -> View:
     """Return the iteration report of DLProf: each measured step."""
     columns = [
         Column("iteration"),
-        *_build_time_columns("step", "loading", "copies", "compute"),
+        *map(time_column, ("step", "loading", "copies", "compute")),
         Column("kernels"),
         time_column("kernels run", "time with a kernel; overlapping ones count once"),
         Column("tensor cores", note="share of kernel time, by kernel names"),
@@ -393,12 +389,12 @@ def build_dlprof_summary_chapter(answers: InferenceResults) -> View:
     columns = [
         text_column("profiler"),
         Column("iterations"),
-        *_build_time_columns("wall clock", "average iteration", "± deviation"),
+        *map(time_column, ("wall clock", "average iteration", "± deviation")),
         FIELDS["GPU busy"].column,
         FIELDS["tensor cores"].column,
         Column("loading", note="share of the iterations; likewise the next two"),
         *map(Column, ("copies", "compute", "kernels")),
-        *_build_time_columns("kernel time", "with tensor cores"),
+        *map(time_column, ("kernel time", "with tensor cores")),
     ]
     no_steps, rows = "the report has no steps", []
     for point, run in answers.profiled:
