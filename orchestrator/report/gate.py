@@ -175,7 +175,7 @@ def write_pull_request_comment(outcomes: Sequence[GateOutcome]) -> str:
     view = document()
     facts = (write_gate_headline(outcomes), view.title, *view.facts)[: MAX_NAMES + 2]
     note = "1 multiply-add = 2 FLOPs. perfctl gate --update makes the new values the baseline."
-    notes = (*(f"{text}." for text in view.notes), note)
+    notes = (*(text if text.endswith("…") else f"{text}." for text in view.notes), note)
     return write_markdown(replace(view, title="perfctl gate", facts=facts, notes=notes))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from perfctl.orchestrator.report.numbers import (
     format_rate,
+    format_ratio,
     format_si,
     format_significant,
     format_time,
@@ -33,7 +34,7 @@ def format_quantity(kind: str, value: float) -> str:
 def format_percent_change(change: float) -> str:
     """Return "+20.1%", "−3.0%", "0.0%"; from a factor of 10 on "10.5 times"."""
     if change >= FACTOR_MIN - 1:
-        return f"{_format_factor(change)} times"
+        return f"{format_factor(change)} times"
     text = f"{abs(change) * 100:.1f}%"
     if text == "0.0%" and change:
         return "< 0.1%" if change > 0 else f"> {MINUS}0.1%"
@@ -43,13 +44,16 @@ def format_percent_change(change: float) -> str:
 def format_interval(ends: tuple[float, float] | None) -> str:
     """Return "+18.9% to +21.2%", or "0.012 to 3,240 times" if an end is a factor of 10 or more."""
     if ends is not None and max(ends) >= FACTOR_MIN - 1:
-        return f"{' to '.join(map(_format_factor, ends))} times"
+        return f"{' to '.join(map(format_factor, ends))} times"
     return "" if ends is None else " to ".join(map(format_percent_change, ends))
 
 
-def _format_factor(change: float) -> str:
-    factor = change + 1
-    return f"{factor:,.0f}" if factor >= 1000 else format_significant(factor)
+def format_factor(change: float) -> str:
+    """Return a change of 0.38 as "1.38"; "< 0.01" for a factor that would be 0.00."""
+    factor = float(change + 1)
+    if factor >= 1000:
+        return f"{factor:,.0f}"
+    return format_significant(factor) if factor >= 1 else format_ratio(factor)
 
 
 def join_first_names(names: Sequence[str]) -> str:

@@ -16,9 +16,9 @@ from perfctl.orchestrator.compare.quantities import (
     ComparedRow,
     SideFigure,
 )
-from perfctl.orchestrator.report.compare.figures import ENERGY_UNITS, format_quantity
+from perfctl.orchestrator.report.compare.figures import ENERGY_UNITS, format_factor, format_quantity
 from perfctl.orchestrator.report.compare.words import Counts
-from perfctl.orchestrator.report.numbers import DASH, format_significant, format_time
+from perfctl.orchestrator.report.numbers import DASH, format_time
 from perfctl.orchestrator.report.tables import (
     Cell,
     ChangeBar,
@@ -128,10 +128,10 @@ def _build_quantity_cells(
         )
     factor = interval = missing_cell(row.reason)
     if row.change is not None:
-        factor = Cell(_format_change_as_factor(row.change), value=round(row.change + 1, 6))
+        factor = Cell(format_factor(row.change), value=round(row.change + 1, 6))
     factor = replace(factor, bar=bar)
     if row.interval:
-        interval = text_cell(" to ".join(map(_format_change_as_factor, row.interval)))
+        interval = text_cell(" to ".join(map(format_factor, row.interval)))
     is_layer_count = row.key.quantity == "flops" and row.key.level == "layer"
     name = _name_row_with_changes(row) + (", FLOPs" if is_layer_count else "")
     # the complete name of a kernel, and what the figures were read from
@@ -147,11 +147,6 @@ def _build_quantity_cells(
         Cell(row.result, meaning, choose_result_style(row), row.result),
         text_cell(row.reason),
     )
-
-
-def _format_change_as_factor(change: float) -> str:
-    """Return a change of 0.38 as "1.38"."""
-    return format_significant(float(change + 1))
 
 
 def _name_row_with_changes(row: ComparedRow) -> str:

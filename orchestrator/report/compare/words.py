@@ -435,9 +435,15 @@ def _list_comparison_warnings(comparison: Comparison) -> Iterator[str]:
     reasons = Counter(row.reason for row in free if row.result == NOT_JUDGED)
     if reasons:
         ((reason, most),) = reasons.most_common(1)
+        steps = filter(None, map(_choose_step_time_row, comparison.pairs))
+        # the first finding states the reason of the step, unless it asks for repeats
+        is_stated = any(step.reason == reason and not step.needs_repeats for step in steps)
         which = "" if most == reasons.total() else ", most of them because"
+        ending = f"{which}: {reason}"
+        if is_stated:
+            ending = f"{which.removesuffix(' because') or ','} for the reason of the step"
         verb = "is" if reasons.total() == 1 else "are"
-        yield f"{reasons.total()} of {len(free)} rows {verb} not judged{which}: {reason}."
+        yield f"{reasons.total()} of {len(free)} rows {verb} not judged{ending}."
     wide = [
         (pair, row)
         for pair in comparison.pairs

@@ -15,7 +15,7 @@ from perfctl.orchestrator.report.compare.why import describe_part_of_change
 from perfctl.orchestrator.report.compare.words import describe_comparison
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.view import View
-from perfctl.records.report import Kernel
+from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Kernel, Summary
 from tests.make import synthetic
 from tests.make.two_sides import GPU_STEP as STEP
 from tests.make.two_sides import QUIET, gpu_side
@@ -245,3 +245,18 @@ def test_reports_without_steps_layers_and_kernels_say_why_they_have_no_rows() ->
     (text,) = said(*sides)
     assert text.startswith("A and B have no step, layer or kernel in common")
     assert "perfctl torch -- PROGRAM" in text
+
+
+def test_a_reason_that_the_first_sentence_states_is_not_repeated() -> None:
+    shares = (Summary(CPU_WAIT, 0.7, "ratio"), Summary(CPU_OTHERS, 0.9, "ratio"))
+    sides = [
+        ComparisonSide(
+            label, (synthetic.with_report(synthetic.cpu_run(number, 64), summaries=shares),)
+        )
+        for number, label in enumerate("AB", 1)
+    ]
+    view = view_of(*sides)
+    assert "threads waited for a core in 70%" in view.stated[0][0]
+    assert [text for text in view.warnings if "not judged" in text] == [
+        text for text in view.warnings if text.endswith(" for the reason of the step.")
+    ]
