@@ -23,6 +23,8 @@ from perfctl.orchestrator.statistics import (
 )
 from perfctl.records.report import Kernel
 
+K = TypeVar("K")
+V = TypeVar("V")
 LEVELS = ("step", "layer", "kernel")
 """Complete steps and memory; layers by direction; kernels by their full name inside them."""
 PHASES = ("data", "copy", "forward", "backward", "optimizer", "inference")
@@ -217,8 +219,6 @@ def _observe_kernel_times(run: PreparedRun) -> Iterator[tuple[QuantityKey, Obser
         yield key, ObservedQuantity(values, basis, profiler != "ncu", shapes, len(kernels) / steps)
 
 
-K = TypeVar("K")
-V = TypeVar("V")
 SLOWER, FASTER, LARGER, SMALLER = "slower", "faster", "larger", "smaller"
 NEW, GONE, DIFFERS = "new", "gone", "differs"
 WITHIN, NOT_SHOWN, EQUAL, NOT_JUDGED = "within the gate", "not shown", "equal", "not judged"

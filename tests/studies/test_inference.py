@@ -18,7 +18,8 @@ from perfctl.orchestrator.launch.sweep.study import (
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.studies import inference_findings
 from perfctl.orchestrator.report.studies.inference import build_inference_subject
-from perfctl.orchestrator.report.studies.records import assemble_study_view, write_study_markdown
+from perfctl.orchestrator.report.studies.records import assemble_study_view
+from perfctl.orchestrator.report.studies.written import write_study_markdown
 from perfctl.orchestrator.report.view import View
 from perfctl.records.report import Gap, Step, Summary
 from tests.make import synthetic
