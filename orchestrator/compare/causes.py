@@ -76,6 +76,8 @@ KERNELS_SHARE_OF_CHANGE_MIN = 0.5
 """If kernels account for a smaller share of the step's change, the change is between them."""
 RowKey = tuple[str, str]
 """(layer, direction); ("", family) of kernels of no layer."""
+SidePair = tuple[float | None, float | None]
+"""A figure of A and of B."""
 _Ranked = tuple[str, str]
 """(level, reason)."""
 _NOTHING: _Ranked = (UNLIKELY, "no value points to it")
@@ -172,14 +174,18 @@ class ComparedWork:
     def change(self) -> float | None:
         """Time of B less that of A, in ns a step; what one side lacks takes no time there. None
         when not known."""
-        a, b = self.figures(lambda side: side.ns)
+        a, b = self.ns
         return None if a is None or b is None else b - a
 
-    def figures(
-        self, read: Callable[[ExecutedWork], float | None]
-    ) -> tuple[float | None, float | None]:
-        """Return a figure of A and of B; what one side lacks counts as 0."""
-        return (0.0 if self.a is None else read(self.a), 0.0 if self.b is None else read(self.b))
+    @property
+    def ns(self) -> SidePair:
+        """Return the time of A and of B per step; 0 of a side that did not run it."""
+        return self.a.ns if self.a else 0.0, self.b.ns if self.b else 0.0
+
+    @property
+    def launches(self) -> SidePair:
+        """Return the launches of A and of B per step; 0 of a side that did not run it."""
+        return self.a.launches if self.a else 0.0, self.b.launches if self.b else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +216,7 @@ class ChangeCause:
     def time_ratio(self) -> float | None:
         """Time of B over that of A, of all places together; None unless both ran all of them, for a
         known time."""
-        times = [part.figures(lambda side: side.ns) for part in self.parts]
+        times = (part.ns for part in self.parts)
         return _divide_b_by_a(_sum_complete_pairs([(a or None, b or None) for a, b in times]))
 
     @property
@@ -291,7 +297,7 @@ class AlignedPair:
 
     @property
     def has_kernels(self) -> bool:
-        return any(side.kernels for part in self.parts for side in part.sides)
+        return bool(self._ran)
 
     @property
     def timed(self) -> bool:
@@ -313,7 +319,7 @@ class AlignedPair:
         row = self.kernels or self.step
         if row is not None:
             return row.medians
-        return self._sum_executed(lambda side: side.ns)
+        return _sum_complete_pairs([part.ns for part in self._ran])
 
     @property
     def whole(self) -> float | None:
@@ -323,27 +329,22 @@ class AlignedPair:
     @property
     def launches(self) -> tuple[float, float] | None:
         """Launches a step in A and in B; None where a part does not say."""
-        return self._sum_executed(lambda side: side.launches)
+        return _sum_complete_pairs([part.launches for part in self._ran])
 
-    def _sum_executed(
-        self, read: Callable[[ExecutedWork], float | None]
-    ) -> tuple[float, float] | None:
-        """Return a figure of A and of B, of all places that ran kernels; None unless all are
-        known."""
-        ran = [part for part in self.parts if any(side.kernels for side in part.sides)]
-        return _sum_complete_pairs([part.figures(read) for part in ran])
+    @property
+    def _ran(self) -> list[ComparedWork]:
+        """Return the places that ran kernels."""
+        return [part for part in self.parts if any(side.kernels for side in part.sides)]
 
     @property
     def unchanged(self) -> float | None:
         """Time of B over that of A, of all places that ran the same kernels as often on the same
         grids; None without any."""
-        times = [part.figures(lambda side: side.ns) for part in self.of(SAME)]
-        return _divide_b_by_a(_sum_complete_pairs([pair for pair in times if None not in pair]))
+        times = [part.ns for part in self.of(SAME) if None not in part.ns]
+        return _divide_b_by_a(_sum_complete_pairs(times))
 
 
-def _sum_complete_pairs(
-    pairs: Sequence[tuple[float | None, float | None]],
-) -> tuple[float, float] | None:
+def _sum_complete_pairs(pairs: Sequence[SidePair]) -> tuple[float, float] | None:
     """Return the sums of A and of B; None without any, or if a figure is not known."""
     complete_pairs = [(a, b) for a, b in pairs if a is not None and b is not None]
     if not pairs or len(complete_pairs) < len(pairs):

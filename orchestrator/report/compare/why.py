@@ -118,7 +118,7 @@ def _describe_grouped_cause(cause: ChangeCause, match: AlignedPair) -> str:
                 moved = f"{_NAMES[library]} changed from {before} to {after}"
         return f"{moved} in {places}: {much}"
     if cause.kind == LAUNCHES:
-        launches = [part.figures(lambda side: side.launches) for part in cause.parts]
+        launches = [part.launches for part in cause.parts]
         a, b = (sum(count or 0.0 for count in side) for side in zip(*launches, strict=True))
         number = "More" if b > a else "Fewer" if b < a else "Other"
         span = " per step" if match.per_step else ""
