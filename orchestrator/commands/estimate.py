@@ -24,15 +24,17 @@ from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.options import Formulas, extract_part, parse_batches
 from perfctl.orchestrator.report.estimate import (
     EstimateOutput,
-    LayerSheets,
-    NetworkSheets,
     build_estimated_step_view,
     build_flop_counters_view,
+)
+from perfctl.orchestrator.report.generation import GenerationOutput, build_generation_view
+from perfctl.orchestrator.report.sheets import (
+    LayerSheets,
+    NetworkSheets,
     build_layer_sheets,
     build_layer_sheets_view,
     build_network_sheets_view,
 )
-from perfctl.orchestrator.report.generation import GenerationOutput, build_generation_view
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.stored_runs import load_newest_runs
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -172,44 +172,28 @@ def check_quantity_tolerance(quantity: str, share: float) -> float:
 
 
 def format_baseline(baseline: Baseline) -> str:
-    """The file, one line a place."""
-    return "\n".join(_format_baseline_lines(baseline)) + "\n"
+    """Return the text of the file, one line per place."""
+    entries = ",\n".join(map(_format_entry, baseline.entries))
+    return (
+        f'{{\n "format": {_encode_json(FORMAT)}, "version": {VERSION},\n'
+        f' "tolerances": {_encode_json(baseline.tolerances)},\n "entries": [\n{entries}\n ]\n}}\n'
+    )
 
 
-def _format_baseline_lines(baseline: Baseline) -> Iterator[str]:
-    yield "{"
-    yield f' "format": {_encode_json(FORMAT)}, "version": {VERSION},'
-    yield f' "tolerances": {_encode_json(dict(baseline.tolerances))},'
-    yield ' "entries": ['
-    for index, entry in enumerate(baseline.entries):
-        yield f'  {{"name": {_encode_json(entry.name)},'
-        yield f'   "subject": {_encode_json(dict(entry.subject))},'
-        yield (
-            '   "environment": '
-            f"{_encode_json({name: dict(facts) for name, facts in entry.measured.environment.items()})},"
-        )
-        yield '   "places": ['
-        places = [
-            _format_place_line(location, values)
-            for location, values in entry.measured.places.items()
-        ]
-        yield from (f"    {line}," for line in places[:-1])
-        yield from (f"    {line}" for line in places[-1:])
-        yield f"   ]}}{'' if index == len(baseline.entries) - 1 else ','}"
-    yield " ]"
-    yield "}"
-
-
-def _format_place_line(location: QuantityPlace, values: Mapping[str, Value]) -> str:
-    fields = {name: value for name, value in location._asdict().items() if value not in ("", None)}
-    return _encode_json(
-        fields
-        | {
-            name: dict(value_) if isinstance(value_, Mapping) else value_
-            for name, value_ in values.items()
-        }
+def _format_entry(entry: BaselineEntry) -> str:
+    places = []
+    for location, values in entry.measured.places.items():
+        fields = {name: value for name, value in location._asdict().items() if value}
+        places.append(f"    {_encode_json(fields | dict(values))}")
+    lines = ",\n".join(places)
+    name, subject, environment = map(
+        _encode_json, (entry.name, entry.subject, entry.measured.environment)
+    )
+    return (
+        f'  {{"name": {name},\n   "subject": {subject},\n'
+        f'   "environment": {environment},\n   "places": [\n{lines}\n   ]}}'
     )
 
 
 def _encode_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=dict)

@@ -15,21 +15,19 @@ from functools import cached_property, partial
 from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.compare.compare import ComparedPair
-from perfctl.orchestrator.compare.compared import (
+from perfctl.orchestrator.compare.quantities import (
     BETTER,
     DIFFERS,
     EQUAL,
+    KERNEL_TIME,
     NOT_SHOWN,
+    PER_REPORT,
+    STEP_TIME,
+    UNATTRIBUTED,
     WITHIN,
     WORSE,
     ComparedRow,
     SideFigure,
-)
-from perfctl.orchestrator.compare.quantities import (
-    KERNEL_TIME,
-    PER_REPORT,
-    STEP_TIME,
-    UNATTRIBUTED,
 )
 from perfctl.orchestrator.compare.sides import NOT_RECORDED, FactDifference
 from perfctl.orchestrator.counts.kernels.names import (
@@ -38,6 +36,7 @@ from perfctl.orchestrator.counts.kernels.names import (
     recognise_family,
 )
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
+from perfctl.orchestrator.statistics import group_by
 
 ALGORITHM, ARITHMETIC, OTHER_KERNELS = "another algorithm", "other arithmetic", "other kernels"
 LAUNCHES, GRIDS, SAME = "launches", "other grids", "same kernels"
@@ -77,6 +76,8 @@ KERNELS_SHARE_OF_CHANGE_MIN = 0.5
 """If kernels account for a smaller share of the step's change, the change is between them."""
 RowKey = tuple[str, str]
 """(layer, direction); ("", family) of kernels of no layer."""
+SidePair = tuple[float | None, float | None]
+"""A figure of A and of B."""
 _Ranked = tuple[str, str]
 """(level, reason)."""
 _NOTHING: _Ranked = (UNLIKELY, "no value points to it")
@@ -88,8 +89,7 @@ _ALWAYS: Mapping[str, _Ranked] = {
         (LIKELY, "A and B do a different amount of work per step"),
     ),
     **dict.fromkeys(
-        ("device", "cpu_model", "cpu_capability"),
-        (LIKELY, "kernel times differ between devices"),
+        ("device", "cpu_model", "cpu_capability"), (LIKELY, "kernel times differ between devices")
     ),
     **dict.fromkeys(
         ("profiler", "profiler version", "what timed the steps", "perfctl"),
@@ -148,6 +148,24 @@ class ComparedWork:
         return tuple(side for side in (self.a, self.b) if side is not None)
 
     @property
+    def methods(self) -> list[tuple[str, ...]]:
+        """Return the data types of each side if these changed, otherwise the algorithms."""
+        is_arithmetic = self.kind == ARITHMETIC
+        return [side.arithmetic if is_arithmetic else side.algorithms for side in self.sides]
+
+    @property
+    def changed_methods(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the methods that only A, and those that only B uses; none if they did not
+        change."""
+        if self.kind not in (ALGORITHM, ARITHMETIC):
+            return (), ()
+        before, after = self.methods
+        return (
+            tuple(name for name in before if name not in after),
+            tuple(name for name in after if name not in before),
+        )
+
+    @property
     def flops(self) -> float | None:
         """FLOPs of B over those of A."""
         return _divide_b_by_a(self.counted)
@@ -156,17 +174,18 @@ class ComparedWork:
     def change(self) -> float | None:
         """Time of B less that of A, in ns a step; what one side lacks takes no time there. None
         when not known."""
-        a, b = self.figures(lambda side: side.ns)
+        a, b = self.ns
         return None if a is None or b is None else b - a
 
-    def figures(
-        self, read: Callable[[ExecutedWork], float | None]
-    ) -> tuple[float | None, float | None]:
-        """Return a figure of A and of B; what one side lacks counts as 0."""
-        return (
-            0.0 if self.a is None else read(self.a),
-            0.0 if self.b is None else read(self.b),
-        )
+    @property
+    def ns(self) -> SidePair:
+        """Return the time of A and of B per step; 0 of a side that did not run it."""
+        return self.a.ns if self.a else 0.0, self.b.ns if self.b else 0.0
+
+    @property
+    def launches(self) -> SidePair:
+        """Return the launches of A and of B per step; 0 of a side that did not run it."""
+        return self.a.launches if self.a else 0.0, self.b.launches if self.b else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +216,7 @@ class ChangeCause:
     def time_ratio(self) -> float | None:
         """Time of B over that of A, of all places together; None unless both ran all of them, for a
         known time."""
-        times = [part.figures(lambda side: side.ns) for part in self.parts]
+        times = (part.ns for part in self.parts)
         return _divide_b_by_a(_sum_complete_pairs([(a or None, b or None) for a, b in times]))
 
     @property
@@ -241,21 +260,10 @@ class AlignedPair:
     @cached_property
     def causes(self) -> tuple[ChangeCause, ...]:
         """The largest change of time first."""
-        groups: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[ComparedWork]] = (
-            defaultdict(list)
+        groups = group_by(
+            sorted(self.parts, key=lambda part: -abs(part.change or 0.0)),
+            lambda part: (part.kind, *part.changed_methods),
         )
-        for part in self.parts:
-            before: tuple[str, ...] = ()
-            after: tuple[str, ...] = ()
-            if part.a and part.b and part.kind in (ALGORITHM, ARITHMETIC):
-                before, after = part.a.algorithms, part.b.algorithms
-                if part.kind == ARITHMETIC:
-                    before, after = part.a.arithmetic, part.b.arithmetic
-            only_before = tuple(name for name in before if name not in after)
-            only_after = tuple(name for name in after if name not in before)
-            groups[part.kind, only_before, only_after].append(part)
-        for parts in groups.values():
-            parts.sort(key=lambda part: -abs(part.change or 0.0))
         causes = [ChangeCause(*origin, tuple(parts)) for origin, parts in groups.items()]
         order = list(KINDS)
         return tuple(
@@ -266,13 +274,16 @@ class AlignedPair:
     def suspects(self) -> tuple[RankedDifference, ...]:
         """Every difference of the pair, the likeliest first; within a level in the order of the
         facts. None is ranked if nothing was compared: no change could then have a cause."""
-        if not any(row.medians for row in self.pair.rows):
-            return tuple(
-                RankedDifference(difference, NOT_RANKED, "nothing to compare")
-                for difference in self.pair.differences
-            )
+        has_rows = any(row.medians for row in self.pair.rows)
         ranked = [
-            RankedDifference(difference, *_judge_difference_likelihood(difference, self))
+            RankedDifference(
+                difference,
+                *(
+                    _judge_difference_likelihood(difference, self)
+                    if has_rows
+                    else (NOT_RANKED, "nothing to compare")
+                ),
+            )
             for difference in self.pair.differences
         ]
         return tuple(sorted(ranked, key=lambda suspect: LEVELS.index(suspect.level)))
@@ -286,7 +297,7 @@ class AlignedPair:
 
     @property
     def has_kernels(self) -> bool:
-        return any(side.kernels for part in self.parts for side in part.sides)
+        return bool(self._ran)
 
     @property
     def timed(self) -> bool:
@@ -308,7 +319,7 @@ class AlignedPair:
         row = self.kernels or self.step
         if row is not None:
             return row.medians
-        return self._sum_executed(lambda side: side.ns)
+        return _sum_complete_pairs([part.ns for part in self._ran])
 
     @property
     def whole(self) -> float | None:
@@ -318,27 +329,22 @@ class AlignedPair:
     @property
     def launches(self) -> tuple[float, float] | None:
         """Launches a step in A and in B; None where a part does not say."""
-        return self._sum_executed(lambda side: side.launches)
+        return _sum_complete_pairs([part.launches for part in self._ran])
 
-    def _sum_executed(
-        self, read: Callable[[ExecutedWork], float | None]
-    ) -> tuple[float, float] | None:
-        """Return a figure of A and of B, of all places that ran kernels; None unless all are
-        known."""
-        ran = [part for part in self.parts if any(side.kernels for side in part.sides)]
-        return _sum_complete_pairs([part.figures(read) for part in ran])
+    @property
+    def _ran(self) -> list[ComparedWork]:
+        """Return the places that ran kernels."""
+        return [part for part in self.parts if any(side.kernels for side in part.sides)]
 
     @property
     def unchanged(self) -> float | None:
         """Time of B over that of A, of all places that ran the same kernels as often on the same
         grids; None without any."""
-        times = [part.figures(lambda side: side.ns) for part in self.of(SAME)]
-        return _divide_b_by_a(_sum_complete_pairs([pair for pair in times if None not in pair]))
+        times = [part.ns for part in self.of(SAME) if None not in part.ns]
+        return _divide_b_by_a(_sum_complete_pairs(times))
 
 
-def _sum_complete_pairs(
-    pairs: Sequence[tuple[float | None, float | None]],
-) -> tuple[float, float] | None:
+def _sum_complete_pairs(pairs: Sequence[SidePair]) -> tuple[float, float] | None:
     """Return the sums of A and of B; None without any, or if a figure is not known."""
     complete_pairs = [(a, b) for a, b in pairs if a is not None and b is not None]
     if not pairs or len(complete_pairs) < len(pairs):
@@ -366,9 +372,13 @@ def align_rows_of_pair(pair: ComparedPair) -> AlignedPair:
             is_optimizer = row.key.direction == "optimizer"
             row_key = "", "optimizer" if is_optimizer else _FAMILIES.get(kind, kind or "other")
         groups[row_key].append(row)
-    layers = {row.key[3:5]: row for row in times if row.key.level == "layer"}
-    if kernels:  # those of no layer are listed by their kind of work
-        layers = {key: row for key, row in layers.items() if by_layer and key[0] != UNATTRIBUTED}
+    # kernels of no layer are listed by their kind of work
+    layers = {
+        row.key[3:5]: row
+        for row in times
+        if row.key.level == "layer"
+        and (not kernels or (by_layer and row.key.layer != UNATTRIBUTED))
+    }
     counts = {
         row.key[3:5]: medians
         for row in pair.rows

@@ -17,7 +17,7 @@ was: the splits whose squared error is within 7.35 s^2 of the best (95%; B. E. H
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,11 @@ def count_points_needed(series: int = 1) -> int:
     return count
 
 
+def _pair_segments(edges: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield the start, the split and the end of each two neighbouring segments."""
+    return zip(edges, edges[1:], edges[2:], strict=False)
+
+
 def find_exact_changes(values: Sequence[float]) -> list[LevelChange]:
     """Every change of a count that does not jitter."""
     edges = [
@@ -101,7 +106,7 @@ def find_exact_changes(values: Sequence[float]) -> list[LevelChange]:
             split - start,
             right - split,
         )
-        for start, split, right in zip(edges, edges[1:], edges[2:], strict=False)
+        for start, split, right in _pair_segments(edges)
     ]
 
 
@@ -124,7 +129,7 @@ def find_significant_changes(
     weight = series * max(len(edges) - 2, 1)
     chances: dict[tuple[int, int, int], float] = {}
     while len(edges) > 2:
-        splits = list(zip(edges, edges[1:], edges[2:], strict=False))
+        splits = list(_pair_segments(edges))
         for split in splits:
             if split not in chances:
                 chance = _compute_split_p_value(logs[split[0] : split[2]], threshold / weight)
@@ -136,7 +141,7 @@ def find_significant_changes(
             break
         edges.remove(worst[1])
     changes = []
-    for start, middle, right in zip(edges, edges[1:], edges[2:], strict=False):
+    for start, middle, right in _pair_segments(edges):
         before, after = values[start:middle], values[middle:right]
         test = compare_samples([[value] for value in before], [[value] for value in after])
         change = math.expm1(_compute_log_shift(logs, (start, middle, right)))

@@ -12,22 +12,20 @@ from itertools import product
 from math import isclose
 from typing import ClassVar
 
-from perfctl.orchestrator.compare.compared import (
+from perfctl.orchestrator.compare.quantities import (
     BETTER,
     GONE,
+    LEVELS,
     NEW,
     NEWS,
     NOT_JUDGED,
+    QUANTITIES,
+    STEP_TIME,
+    UNATTRIBUTED,
     WORSE,
     ComparedRow,
     compare_quantities,
     judge_row_by_p_value,
-)
-from perfctl.orchestrator.compare.quantities import (
-    LEVELS,
-    QUANTITIES,
-    STEP_TIME,
-    UNATTRIBUTED,
     observe_all_quantities,
 )
 from perfctl.orchestrator.compare.sides import (

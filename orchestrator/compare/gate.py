@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, NamedTuple
 
-from perfctl.orchestrator.compare.compared import ComparedQuantity
+from perfctl.orchestrator.compare.quantities import ComparedQuantity
 from perfctl.orchestrator.compare.sides import FACTS, NOT_RECORDED
 from perfctl.orchestrator.statistics import (
     RatioInterval,

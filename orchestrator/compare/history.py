@@ -109,6 +109,8 @@ class HistorySeries:
     """Indexes of the line's points that have a value."""
     values: tuple[float, ...]
     """Median of the repeats of each point."""
+    repeats: tuple[tuple[float, ...], ...]
+    """Values of the repeats of each point."""
     exact: bool
     changes: tuple[LevelChange, ...]
     judged: bool = True
@@ -127,15 +129,7 @@ class HistorySeries:
 class HistoryLine:
     """Points that may be compared with each other, oldest first; each is a list of repeats."""
 
-    JSON_KEYS = (
-        "name",
-        "batch",
-        "profiler",
-        "separation_reason",
-        "device",
-        "points",
-        "series",
-    )
+    JSON_KEYS = ("name", "batch", "profiler", "separation_reason", "device", "points", "series")
     JSON_NAMES: ClassVar = {"name": "heading"}
 
     name: str
@@ -237,7 +231,8 @@ def build_history_lines(
 
 
 def _find_or_add_line(lines: list[HistoryLine], run: HistoryRun) -> HistoryLine:
-    """Return the line that the run may be compared with; a new one if there is none."""
+    """Return the line that the run may be compared with; a new one if there is none. A fact that
+    one of both did not record does not separate them."""
     why_apart = None
     for line in lines:
         if (line.facts.get("workload"), line.batch, line.profiler) == (
@@ -245,7 +240,14 @@ def _find_or_add_line(lines: list[HistoryLine], run: HistoryRun) -> HistoryLine:
             run.batch,
             run.profiler,
         ):
-            why_apart = "; ".join(_list_blocking_differences(line, run))
+            why_apart = "; ".join(
+                f"{fact.name}: {new}, not {old}"
+                for fact in FACTS
+                if fact.blocks
+                and (old := line.facts.get(fact.name)) is not None
+                and (new := run.facts.get(fact.name)) is not None
+                and not fact.is_same((old,), (new,))
+            )
             if not why_apart:
                 return line
     line = HistoryLine(
@@ -264,19 +266,6 @@ def _parse_run_timestamp(run: HistoryRun, by_commit: bool) -> float:
     except ValueError:
         return 0.0
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-
-
-def _list_blocking_differences(line: HistoryLine, run: HistoryRun) -> list[str]:
-    """Return the facts that make a run not comparable with a line; one that a side did not record
-    does not."""
-    return [
-        f"{fact.name}: {run.facts[fact.name]}, not {line.facts[fact.name]}"
-        for fact in FACTS
-        if fact.blocks
-        and fact.name in line.facts
-        and fact.name in run.facts
-        and not fact.is_same((line.facts[fact.name],), (run.facts[fact.name],))
-    ]
 
 
 def _build_series_of_line(line: HistoryLine, gate: float) -> Iterator[HistorySeries]:
@@ -315,5 +304,11 @@ def _build_series_of_line(line: HistoryLine, gate: float) -> Iterator[HistorySer
             count = layers if series_key.quantity == "layer" else 1
             changes = find_significant_changes(medians, series=count, gate=gate)
         yield HistorySeries(
-            series_key, tuple(repeats), tuple(medians), is_exact, tuple(changes), judged
+            what=series_key,
+            points=tuple(repeats),
+            values=tuple(medians),
+            repeats=tuple(map(tuple, repeats.values())),
+            exact=is_exact,
+            changes=tuple(changes),
+            judged=judged,
         )

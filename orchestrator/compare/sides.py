@@ -115,6 +115,11 @@ def _read_sampled_clock(run: Run) -> str | None:
     return f"{statistics.median(clocks) / 1e6:.0f} MHz" if clocks else None
 
 
+def _make_information(name: str, key: str = "") -> RunFact:
+    """Return a fact that is stated only; ``key``: of the recorded value, if not the name."""
+    return RunFact(name, False, _INFORMATION, _make_environment_reader(key or name))
+
+
 FACTS = (
     RunFact("workload", True, _OTHER_WORK, lambda run: run.workload),
     RunFact("variant", True, _OTHER_WORK, lambda run: run.variant or "defaults"),
@@ -193,22 +198,13 @@ FACTS = (
         "profilers add different overhead to a step",
         lambda run: run.profiler_version,
     ),
-    *(
-        RunFact(name, False, _INFORMATION, _make_environment_reader(name))
-        for name in ("perfctl", "python", "torchvision")
-    ),
+    *map(_make_information, ("perfctl", "python", "torchvision")),
     RunFact("host", False, _INFORMATION, lambda run: run.host),
-    *(
-        RunFact(name, False, _INFORMATION, _make_environment_reader(name))
-        for name in ("kernel", "cpu", "cpu_count")
-    ),
-    RunFact("threads of the host", False, _INFORMATION, _make_environment_reader("threads")),
+    *map(_make_information, ("kernel", "cpu", "cpu_count")),
+    _make_information("threads of the host", "threads"),
     RunFact("origin", False, _INFORMATION, lambda run: run.origin),
-    *(
-        RunFact(name, False, _INFORMATION, _make_environment_reader(f"option:{name}"))
-        for name in ("steps", "warmup", "data")
-    ),
-    RunFact("seed", False, _INFORMATION, _make_environment_reader("seed")),
+    *(_make_information(name, f"option:{name}") for name in ("steps", "warmup", "data")),
+    _make_information("seed"),
 )
 
 

@@ -16,8 +16,16 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from perfctl.orchestrator.compare.compared import FASTER, NOT_SHOWN, SLOWER, ComparedQuantity
-from perfctl.orchestrator.compare.quantities import PHASES, STEP_TIME, UNATTRIBUTED, observe_times
+from perfctl.orchestrator.compare.quantities import (
+    FASTER,
+    NOT_SHOWN,
+    PHASES,
+    SLOWER,
+    STEP_TIME,
+    UNATTRIBUTED,
+    ComparedQuantity,
+    observe_times,
+)
 from perfctl.orchestrator.compare.sides import (
     NOT_RECORDED,
     FactDifference,
@@ -382,7 +390,8 @@ def compute_amdahl_gains(lines: Sequence[GainLine]) -> tuple[AmdahlGain, ...]:
         ):
             share = line.before / step
             value, low, high = (
-                apply_amdahl(share, gain) for gain in (own_gain.value, own_gain.low, own_gain.high)
+                1 / (1 - share + share / gain)
+                for gain in (own_gain.value, own_gain.low, own_gain.high)
             )
             if high <= WIDEST * low:
                 gain = Gain(value, low, high, own_gain.basis)
@@ -405,11 +414,6 @@ def read_speedups(content: bytes) -> list[NetworkSpeedup]:
     except (TypeError, KeyError) as error:
         raise ValueError(f"no speedups: {error}") from error
     return msgspec.convert(studies, list[NetworkSpeedup])
-
-
-def apply_amdahl(share: float, faster: float) -> float:
-    """Speedup of the whole when ``share`` (0..1) of its time runs ``faster`` times as fast."""
-    return 1 / (1 - share + share / faster)
 
 
 def compute_times_to_quality(arms: Sequence[ArmFigures]) -> tuple[TimeToQuality, ...]:

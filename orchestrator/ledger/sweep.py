@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from perfctl.orchestrator.counts.counters.work import NO_BYTES
 from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
@@ -16,6 +16,7 @@ from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Stu
 from perfctl.orchestrator.ledger.timing import (
     Key,
     TimeSpread,
+    compute_spread,
     list_step_durations,
     rank_profiler_clock,
 )
@@ -63,8 +64,8 @@ class BatchPoint:
     batches: float = 1.0
     """Batches a step, above 1 with gradient accumulation."""
     repeats: tuple[float, ...] = ()
-    """Median step of each repeat, the newest last; empty where the sweep was not repeated. Repeats
-    are never averaged."""
+    """Median step of each repeat, the newest last; empty where the sweep was not repeated. ``step``
+    is then their median, with the fastest and the slowest step of all, as in ``compare``."""
     is_complete: bool = True
     """Whether the run of ``step`` ended as asked; one that did not is not ranked."""
 
@@ -124,16 +125,21 @@ def _build_batch_point(batch: Point, runs: Sequence[PreparedRun], clock: str | N
     )
     for item in ranked:
         if item.step_time is not None:
-            repeats = filter(None, map(list_step_durations, item.run.repeats))
-            medians = [statistics.median(durations) for durations in repeats]
+            step, basis = item.step_time
+            repeats = [*filter(None, map(list_step_durations, item.run.repeats)), step.values]
+            medians = tuple(map(statistics.median, repeats))
+            if len(medians) > 1:
+                steps = compute_spread(list(chain.from_iterable(repeats)))
+                step = replace(steps, median=statistics.median(medians))
             return BatchPoint(
                 batch,
-                *item.step_time,
+                step,
+                basis,
                 memory,
                 problems,
                 samples=item.run.samples_per_step,
                 batches=item.run.batches_per_step,
-                repeats=(*medians, item.step_time[0].median) if medians else (),
+                repeats=medians if len(medians) > 1 else (),
                 is_complete=item.run.status == "ok",
             )
     return BatchPoint(batch, None, None, memory, problems)

@@ -335,7 +335,8 @@ def _describe_prediction_basis(contents: CalculatorContents) -> tuple[str, ...]:
     """Return what the predictions rest on, a paragraph each."""
     old, published = [price for price in contents.prices if price.is_old], contents.published
     warning = (
-        f" Prices of {format_price_dates(old)} were more than a year old when this page was created."
+        f" Prices of {format_price_dates(old)} were more than a year old when this page was "
+        "created."
         if old
         else ""
     )
@@ -362,10 +363,9 @@ def _describe_prediction_basis(contents: CalculatorContents) -> tuple[str, ...]:
             "--models none."
         ),
         f"Prices: {len(contents.prices)} offers that state their GPU model, of "
-        f"{format_price_dates(contents.prices)}, "
-        f"{contents.price_source} ({'; '.join(list_price_publishers(contents.prices))}). Prices change: "
-        "check before "
-        f"you rent.{warning} This page excludes offers without a known date."
+        f"{format_price_dates(contents.prices)}, {contents.price_source} "
+        f"({'; '.join(list_price_publishers(contents.prices))}). Prices change: check before you "
+        f"rent.{warning} This page excludes offers without a known date."
         if contents.prices
         else "This page has no prices.",
         "'perfctl predict --device-spec' predicts for other devices.",

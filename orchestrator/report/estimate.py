@@ -12,13 +12,7 @@ from perfctl.orchestrator.estimate.flops.engine import WorkTotals, is_fused_only
 from perfctl.orchestrator.estimate.memory import CONTEXT, LargestBatch, StepMemorySummary
 from perfctl.orchestrator.estimate.parallel import ParallelMemory, RankMemory
 from perfctl.orchestrator.estimate.peers import CountDifference, CounterComparison
-from perfctl.orchestrator.estimate.sheets.network import (
-    NetworkLine,
-    NetworkSheet,
-    build_network_sheet,
-)
-from perfctl.orchestrator.estimate.sheets.sheet import Sheet, SheetSection
-from perfctl.orchestrator.estimate.sheets.slips import CheckFinding, explain_finding
+from perfctl.orchestrator.estimate.sheets.network import NetworkLine, build_network_sheet
 from perfctl.orchestrator.estimate.step import Estimate, describe_expert_count
 from perfctl.orchestrator.report.numbers import NO_BREAK, format_si
 from perfctl.orchestrator.report.tables import (
@@ -78,49 +72,6 @@ class EstimateOutput:
     notes: Sequence[str]
     parallel: ParallelMemory | None = None
     """null: no plan was stated, and one GPU has room."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedEstimate:
-    """A manual estimate, checked."""
-
-    JSON_INLINED = ("finding",)
-
-    finding: CheckFinding
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class LayerSheet:
-    """The calculation of one layer at one batch size."""
-
-    layer: str
-    kind: str
-    sections: tuple[SheetSection, ...]
-    check: CheckedEstimate | None
-    """null: no --check."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerSheets:
-    """--sheet with --layer, or --check."""
-
-    model: str
-    """As it was named."""
-    batches: Mapping[int, LayerSheet]
-    """Batch size -> its figures."""
-    problems: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkSheets:
-    """--sheet of a complete network."""
-
-    model: str
-    """As it was named."""
-    batches: Mapping[int, NetworkSheet]
-    """Batch size -> its figures."""
-    problems: Sequence[str]
 
 
 def build_estimated_step_view(
@@ -227,10 +178,10 @@ def build_flops_cell(
     if is_upper_bound and not is_lower_bound:
         cell = amount_cell(value, "FLOP")
         return replace(cell, text=f"≤ {cell.text}")
-    return _build_lower_bound_cell(value) if is_lower_bound else amount_cell(value, "FLOP")
+    return build_lower_bound_cell(value) if is_lower_bound else amount_cell(value, "FLOP")
 
 
-def _build_lower_bound_cell(value: int) -> Cell:
+def build_lower_bound_cell(value: int) -> Cell:
     return Cell(f"≥ {value:,}", value=value)
 
 
@@ -252,7 +203,7 @@ def _build_layers_table(estimate: Estimate) -> Table:
 
     def build_parameters_cell(line: NetworkLine) -> object:
         if line is sheet.total and estimate.uninitialized:
-            return _build_lower_bound_cell(line.parameters)
+            return build_lower_bound_cell(line.parameters)
         return line.parameters if line.output or line is sheet.total else BLANK
 
     def build_pass_cells(line: NetworkLine) -> Iterator[Cell]:
@@ -311,7 +262,10 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
         macs += f" and {backward.macs:,}"
     yield f"{flops} ({macs} MAC)."
     if recompute.macs or recompute.is_lower_bound:
-        yield f"Computed again in backward: {_format_total_flops(recompute)} ({recompute.macs:,} MAC)."
+        yield (
+            f"Computed again in backward: {_format_total_flops(recompute)} ({recompute.macs:,} "
+            "MAC)."
+        )
     if estimate.integer_macs:
         yield f"Integer GEMMs: {estimate.integer_macs:,} multiply-adds, which are no FLOPs."
     if estimate.fused.macs:
@@ -339,10 +293,7 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
             yield f"Not included: {call.formula}, in {call.layer or 'the model'}, {call.direction}."
     bounds = dict.fromkeys((call.upper_bound, call.layer) for call in estimate.calls)
     for reason in dict.fromkeys(reason for reason, _ in bounds if reason):
-        layers = [layer or "the model" for text, layer in bounds if text == reason]
-        names = ", ".join(layers[:LAYERS_NAMED_MAX])
-        if len(layers) > LAYERS_NAMED_MAX:
-            names += f" and {len(layers) - LAYERS_NAMED_MAX} more"
+        names = _join_layers([layer or "the model" for text, layer in bounds if text == reason])
         yield f"FLOPs of attention in {names} are an upper bound: {reason}."
     unknown = {call.kind for call in estimate.calls if call.macs is None and "." in call.kind}
     unknown -= {
@@ -351,6 +302,13 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
     for name in sorted(unknown):
         line = f'perfctl.register_flops("{name.replace(".", "::", 1)}", function)'
         yield f"To include {name}, add {line} to a file and set `formulas` to it."
+
+
+def _join_layers(layers: Sequence[str]) -> str:
+    """Return the first layers, and how many more there are."""
+    omitted = len(layers) - LAYERS_NAMED_MAX
+    suffix = f" and {omitted} more" if omitted > 0 else ""
+    return ", ".join(layers[:LAYERS_NAMED_MAX]) + suffix
 
 
 def _build_data_types_table(estimate: Estimate) -> Table | None:
@@ -376,10 +334,7 @@ def _build_data_types_table(estimate: Estimate) -> Table | None:
             ]
         )
     names = ("forward", "backward", *(["computed again"] * has_recompute), "share", "elementwise")
-    columns = [
-        *text_columns("type"),
-        *map(Column, (*names, "read, written forward", "backward")),
-    ]
+    columns = [*text_columns("type"), *map(Column, (*names, "read, written forward", "backward"))]
     return build_complete_table(
         "FLOPs and bytes by type", columns, rows, list(_list_notes_on_data_types(estimate))
     )
@@ -400,9 +355,7 @@ def _list_notes_on_data_types(estimate: Estimate) -> Iterator[str]:
         if kind == "Linear" and "fp8" not in name
     ]
     if layers:
-        names = ", ".join(layers[:LAYERS_NAMED_MAX])
-        if len(layers) > LAYERS_NAMED_MAX:
-            names += f" and {len(layers) - LAYERS_NAMED_MAX} more"
+        names = _join_layers(layers)
         yield f"Linear, not in fp8: {names}: rows, inputs or outputs are not a multiple of 16"
     elif all(row.type != "fp8" for row in estimate.types):
         yield "no matrix multiplication in fp8: the model has no nn.Linear"
@@ -557,107 +510,3 @@ def _describe_largest_batch(fit: LargestBatch, limit: int) -> str:
         f"The largest batch is {fit.batch:,}: it needs {fit.needed:,} B of {limit:,} B, with "
         f"{free} and {fit.margin:,} B more. {fit.batch + 1:,} would need {following}."
     )
-
-
-def build_layer_sheets(
-    model: str,
-    sheets: Mapping[int, Sheet],
-    findings: Mapping[int, CheckFinding],
-    problems: Sequence[str],
-) -> LayerSheets:
-    """Return for each batch size the sheet, and what explains the manual estimate."""
-    checks = {
-        size: CheckedEstimate(finding, explain_finding(finding, sheets[size].layer))
-        for size, finding in findings.items()
-    }
-    batches = {
-        size: LayerSheet(sheet.layer, sheet.kind, sheet.sections, checks.get(size))
-        for size, sheet in sheets.items()
-    }
-    return LayerSheets(model, batches, problems)
-
-
-def build_layer_sheets_view(output: LayerSheets, *, has_sheet: bool) -> View:
-    """Return the worked layer (with ``has_sheet``), and what explains the manual estimate."""
-    columns = text_columns("", "formula", "numbers", "result")
-    tables, notes = [], []
-    for size, sheet in output.batches.items():
-        batch = f"batch {size:,}" if len(output.batches) > 1 else ""
-        for section in sheet.sections:
-            rows = [
-                list(map(text_cell, (line.quantity, line.formula, line.numbers, line.result)))
-                for line in section.lines
-            ]
-            title = f"{section.title}, {batch}" if batch else section.title
-            tables.append(build_complete_table(title, columns, rows))
-        if sheet.check is not None:
-            notes.append(f"{batch}: {sheet.check.sentence}" if batch else sheet.check.sentence)
-    if not has_sheet:
-        return View("", notes=tuple(notes))
-    first = next(iter(output.batches.values()))
-    name = f"{first.layer or 'the model'} ({first.kind})" if first.kind else first.layer
-    return View(name, tables=tuple(tables), notes=tuple(notes), least_width=SHEET_WIDTH)
-
-
-def build_network_sheets_view(output: NetworkSheets) -> View:
-    """Return every line of the network with all digits, and the totals."""
-    tables = tuple(
-        _build_network_table(f"{output.model}, batch {batch:,}", sheet)
-        for batch, sheet in output.batches.items()
-    )
-    sheets = output.batches.values()
-    notes = dict.fromkeys(text for sheet in sheets for text in sheet.conventions)
-    return View("", tables=tables, notes=tuple(notes), least_width=SHEET_WIDTH)
-
-
-def _build_network_table(title: str, sheet: NetworkSheet) -> Table:
-    numbers = {
-        "parameters": "parameters",
-        "macs": "MAC",
-        "flops": "forward FLOP",
-        **({"backward_flops": "backward FLOP"} if sheet.backward else {}),
-        "elementwise_flops": "elementwise FLOP",
-        "parameter_bytes": "parameter B",
-        "written_bytes": "written B",
-    }
-
-    def build_sheet_cell(line: NetworkLine, name: str) -> Cell:
-        value = getattr(line, name)
-        if value is None:
-            return text_cell("unknown" if line.called else "")
-        is_partial = line is sheet.total and any(
-            part.called and getattr(part, name) is None for part in sheet.lines
-        )
-        return _build_lower_bound_cell(value) if is_partial else count_cell(value)
-
-    has_types = bool(sheet.types)
-    rows = [
-        [
-            line.layer,
-            text_cell(line.kind),
-            *([text_cell(line.type)] * has_types),
-            text_cell(format_output_shape(line)),
-            *(build_sheet_cell(line, name) for name in numbers),
-        ]
-        for line in (*sheet.lines, sheet.total)
-    ]
-    heads = ("layer", "kind", *(["type"] * has_types), "output")
-    columns = [*text_columns(*heads), *map(Column, numbers.values())]
-    return build_complete_table(title, columns, rows, list(_list_notes_on_network(sheet)))
-
-
-def _list_notes_on_network(sheet: NetworkSheet) -> Iterator[str]:
-    for row in sheet.types:
-        yield (
-            f"{row.type}: {'at least ' if row.missing else ''}{2 * row.forward_macs:,} FLOP "
-            f"forward, {2 * row.backward_macs:,} backward, {row.elementwise_flops:,} elementwise "
-            f"forward; {row.forward_bytes:,} B read and written forward, {row.backward_bytes:,} "
-            "backward."
-        )
-    if sheet.missing:
-        yield f"Unknown: {'; '.join(sheet.missing)}."
-    if sheet.recompute_flops:
-        yield (
-            "Computed again in backward (activation checkpointing), not in the lines above: "
-            f"{sheet.recompute_flops:,} FLOP."
-        )

@@ -3,6 +3,7 @@ FLOPs: 1 multiply-add = 2."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -27,10 +28,10 @@ from perfctl.orchestrator.report.files.documents import write_markdown
 from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.tables import (
     Cell,
-    Column,
-    build_compact_table,
+    build_table,
     missing_cell,
     text_cell,
+    text_columns,
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.redact import neutralize_text
@@ -138,31 +139,43 @@ def build_outcomes_view(outcomes: Sequence[GateOutcome]) -> View:
             *(f"not checked: {note}" for note in outcome.notes[:1]),
         )
     ]
-    heads = ("entry", "", "where", "baseline", "now", "because")
-    columns = [Column(head, style="text") for head in heads]
+    columns = text_columns("entry", "", "where", "baseline", "now", "because")
     rows = [
         (
             line.entry,
             Cell(line.result, style=STYLES.get(line.result, "bad")),
-            *map(_build_text_cell, line[2:]),
+            *(
+                missing_cell("not known") if text in ("", DASH) else text_cell(text)
+                for text in line[2:]
+            ),
         )
         for line in lines.values()
     ]
-    table = build_compact_table("", columns, rows[:MAX_ROWS], tools=False)
-    tables = () if table is None else (replace(table, hidden=max(len(rows) - MAX_ROWS, 0)),)
-    return View(sums[0] if sums else "", tuple(sums[1:]), tables, notes=tuple(notes))
-
-
-def _build_text_cell(text: str) -> Cell:
-    return missing_cell("not known") if text in ("", DASH) else text_cell(text)
+    # six columns have no room on a terminal
+    sentences = [
+        (row[1], f"{line.entry}: {line.text}" if len(outcomes) > 1 else line.text)
+        for row, line in zip(rows, lines.values(), strict=True)
+    ]
+    complete, short = (
+        tuple(
+            filter(
+                None, [build_table("", heads, listed, limit=MAX_ROWS, tools=False, explains=False)]
+            )
+        )
+        for heads, listed in ((columns, rows), (text_columns("", "change"), sentences))
+    )
+    view = View(sums[0] if sums else "", tuple(sums[1:]), complete, notes=tuple(notes))
+    return replace(view, tables=short, document=lambda: view)
 
 
 def write_pull_request_comment(outcomes: Sequence[GateOutcome]) -> str:
     """Return a comment on a pull request, of at most 30 lines."""
-    view = build_outcomes_view(outcomes)
+    document = build_outcomes_view(outcomes).document
+    assert document is not None
+    view = document()
     facts = (write_gate_headline(outcomes), view.title, *view.facts)[: MAX_NAMES + 2]
     note = "1 multiply-add = 2 FLOPs. perfctl gate --update makes the new values the baseline."
-    notes = (*(f"{text}." for text in view.notes), note)
+    notes = (*(text if text.endswith("…") else f"{text}." for text in view.notes), note)
     return write_markdown(replace(view, title="perfctl gate", facts=facts, notes=notes))
 
 
@@ -225,7 +238,7 @@ def format_gate_value(value: Value | None) -> str:
 
 
 def _cut_text(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+    return textwrap.shorten(text, MAX_TEXT, placeholder=" …")
 
 
 def write_junit_xml(outcomes: Sequence[GateOutcome]) -> str:

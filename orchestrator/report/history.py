@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfctl.orchestrator.compare.changes import LevelChange, count_points_needed
 from perfctl.orchestrator.compare.history import History, HistoryLine, HistoryRun, HistorySeries
-from perfctl.orchestrator.report.numbers import format_bytes, format_rate, format_si, format_time
+from perfctl.orchestrator.report.compare.figures import format_quantity
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -38,6 +38,10 @@ def build_history_view(history: History) -> View:
         stores = f"{len(names)} databases, {names[0]} to {names[-1]}"
     busy = sum(len(line.busy) for line in history.lines)
     unjudged = f"; the times of {busy} are not judged" if busy else ""
+    few_points = (
+        f"perfctl needs {count_points_needed()} points of a line to judge its times ('perfctl "
+        "compare' compares two runs by their repeats).",
+    )
     return View(
         f"{count} in {points} point{'s' if points > 1 else ''}{unjudged}",
         (
@@ -47,7 +51,11 @@ def build_history_view(history: History) -> View:
         ),
         tuple(_build_line_table(history, line) for line in history.lines),
         notes=(
-            *_list_lines_with_few_points(history),
+            *(
+                few_points
+                if any(len(line.points) < count_points_needed() for line in history.lines)
+                else ()
+            ),
             "Trend: the newest points, from the smallest to the largest value.",
         ),
         rows_on_terminal=ROWS,
@@ -64,6 +72,10 @@ def _build_line_table(history: History, line: HistoryLine) -> Table:
         *_explain_line(line),
         *(describe_level_change(history, line, *change) for change in changes[:ROWS]),
     ]
+    for series in rows:
+        if series.what.quantity == "step":
+            first, last = (value_with_range(series, index) for index in (0, -1))
+            notes.insert(0, f"step: first {first}, last {last}")
     if len(changes) > ROWS:
         notes.append(f"{len(changes) - ROWS:,} more changes: --json")
     cells = [
@@ -71,8 +83,12 @@ def _build_line_table(history: History, line: HistoryLine) -> Table:
             series.what.name,
             draw_sparkline(series.values[-POINTS:]),
             *(
-                Cell(format_series_value(series, end), value=end)
-                for end in (series.values[0], series.values[-1])
+                Cell(
+                    format_quantity(series.what.quantity, series.values[index]),
+                    value_with_range(series, index),
+                    value=series.values[index],
+                )
+                for index in (0, -1)
             ),
             Cell(
                 _format_series_change(series),
@@ -104,9 +120,10 @@ def _format_series_change(series: HistorySeries) -> str:
 def write_line_heading(line: HistoryLine) -> str:
     """ "mnist_cnn, batch 16, torch, NVIDIA A100: 12 points, 36 runs"."""
     batch = "" if line.batch is None else f", batch {line.batch}"
+    points, runs = len(line.points), sum(map(len, line.points))
     return (
-        f"{line.name}{batch}, {line.profiler}, {line.facts.get('device', 'device unknown')}: "
-        f"{_count_points_and_runs(line)}"
+        f"{line.name}{batch}, {line.profiler}, {line.device or 'device unknown'}: "
+        f"{points} point{'s' if points > 1 else ''}, {runs} run{'s' if runs > 1 else ''}"
     )
 
 
@@ -120,19 +137,6 @@ def _explain_line(line: HistoryLine) -> Iterator[str]:
         yield f"the times {points}are not judged: {next(iter(busy.values()))}"
 
 
-def _list_lines_with_few_points(history: History) -> Iterator[str]:
-    if any(len(line.points) < count_points_needed() for line in history.lines):
-        yield (
-            f"perfctl needs {count_points_needed()} points of a line to judge its times ('perfctl compare' "
-            "compares two runs by their repeats)."
-        )
-
-
-def _count_points_and_runs(line: HistoryLine) -> str:
-    points, runs = len(line.points), sum(map(len, line.points))
-    return f"{points} point{'s' if points > 1 else ''}, {runs} run{'s' if runs > 1 else ''}"
-
-
 def describe_level_change(
     history: History, line: HistoryLine, series: HistorySeries, change: LevelChange
 ) -> str:
@@ -144,7 +148,8 @@ def describe_level_change(
 
     if change.interval is None or change.p is None:
         before, after = (
-            format_series_value(series, series.values[change.after + step]) for step in (-1, 0)
+            format_quantity(series.what.quantity, series.values[change.after + step])
+            for step in (-1, 0)
         )
         evidence = f"an exact count, {before} to {after}"
     else:
@@ -183,15 +188,13 @@ def _strip_common_folder(stores: Sequence[str]) -> list[str]:
     return [os.path.relpath(store, shared) for store in stores]
 
 
-def format_series_value(series: HistorySeries, number: float) -> str:
-    """With its unit."""
-    if series.unit == "ns":
-        return format_time(number)
-    if series.what.quantity == "launches":
-        return f"{number:,.5g}"
-    if series.what.quantity == "throughput":
-        return f"{format_rate(number)} samples/s"
-    return format_bytes(number) if series.what.quantity == "memory" else format_si(number)
+def value_with_range(series: HistorySeries, index: int) -> str:
+    """Return the median of a point's repeats with their range: "361 ms (350 ms to 402 ms in 3
+    runs)"."""
+    repeats = series.repeats[index]
+    low, high = (format_quantity(series.what.quantity, end) for end in (min(repeats), max(repeats)))
+    spread = f"{low} to {high} in {len(repeats)} runs" if len(repeats) > 1 else "1 run"
+    return f"{format_quantity(series.what.quantity, series.values[index])} ({spread})"
 
 
 def draw_sparkline(values: Sequence[float]) -> str:

@@ -106,7 +106,7 @@ def write_mfu_answer(audit: MfuAudit) -> str:
     rows = {row.convention.key: row for row in audit.rows if row.mfu is not None}
     chosen = [rows[key] for key in ("palm", "torchtitan") if key in rows]
     if len(chosen) < 2:
-        shares = (f"{row.mfu:.1%} by {key}" for key, row in rows.items())
+        shares = (f"{_format_share(row.mfu)} by {key}" for key, row in rows.items())
         return f"MFU {', '.join(shares) or 'refused by every formula'}"
     palm, torchtitan = chosen
     first, second = palm.terms or {}, torchtitan.terms or {}
@@ -115,9 +115,8 @@ def write_mfu_answer(audit: MfuAudit) -> str:
         name for key, name in TERMS.items() if abs(first.get(key, 0) - second.get(key, 0)) >= least
     ]
     difference = f"the difference is {' and '.join(terms)}" if terms else "they agree"
-    return (
-        f"MFU {palm.mfu:.1%} by PaLM's formula, {torchtitan.mfu:.1%} by torchtitan's; {difference}"
-    )
+    by_palm, by_torchtitan = _format_share(palm.mfu), _format_share(torchtitan.mfu)
+    return f"MFU {by_palm} by PaLM's formula, {by_torchtitan} by torchtitan's; {difference}"
 
 
 def build_cited_formulas_table(audit: MfuAudit) -> Table:
@@ -183,8 +182,10 @@ def _build_formula_cells(audit: MfuAudit, row: ConventionRow) -> list[Cell]:
     cells = [
         text_cell(row.convention.key),
         count_cell(None if row.total is None else round(row.total), refused),
-        _build_utilization_cell(row.mfu, refused),
-        _build_utilization_cell(row.hfu, no_hfu),
+        *(
+            missing_cell(reason) if share is None else Cell(_format_share(share), value=share)
+            for share, reason in ((row.mfu, refused), (row.hfu, no_hfu))
+        ),
     ]
     difference = audit.compare_with_exact(row)
     if row is audit.exact:
@@ -209,10 +210,10 @@ def _format_signed_share(share: float) -> str:
     return f"{share:+.1%}" if abs(share) >= TERM_SHARE_MIN else "0.0%"
 
 
-def _build_utilization_cell(share: float | None, reason: str) -> Cell:
-    if share is None:
-        return missing_cell(reason)
-    return Cell(f"{share:.1%}" if share >= TERM_SHARE_MIN else f"{100 * share:.2g}%", value=share)
+def _format_share(share: float | None) -> str:
+    """Return 0.4618 as "46.2%", and 0.000049 as "0.0049%"."""
+    share = share or 0.0
+    return f"{share:.1%}" if share >= TERM_SHARE_MIN else f"{100 * share:.2g}%"
 
 
 def _explain_reported_mfu(reported: ReportedMfu | None) -> Iterator[str]:

@@ -174,7 +174,10 @@ def add_memory_fact(
     if memory.limit is None:
         text += f"; {NO_LIMIT}"
     else:
-        text += f" of {format_memory_bytes(memory.limit)}, {describe_memory_fit(memory.total, memory.limit, memory.fits)}"
+        text += (
+            f" of {format_memory_bytes(memory.limit)}, "
+            f"{describe_memory_fit(memory.total, memory.limit, memory.fits)}"
+        )
     if memory.largest is not None:
         most = "at most " if is_bound else ""
         text += (
@@ -242,8 +245,9 @@ def describe_host_limit(step: StepTime, name: str = "this step") -> str | None:
     also = " with their backward and the update" if step.case.training else ""
     return (
         f"the host limits {name}: launching {step.operations:,} operations{also} takes "
-        f"{_format_exact_duration(step.host)}, the GPU {_format_exact_duration(step.gpu)}; a larger batch costs little extra "
-        "time; CUDA graphs or torch.compile launch fewer operations"
+        f"{_format_exact_duration(step.host)}, the GPU {_format_exact_duration(step.gpu)}; a "
+        "larger batch costs little extra time; CUDA graphs or torch.compile launch fewer "
+        "operations"
     )
 
 
@@ -257,8 +261,9 @@ def _list_parallel_facts(training: TrainingCost) -> list[Fact]:
         return [("in parallel", f"{text}, as stated; {moved}")]
     link = f"over {format_three_digits(parallel.link_gbs or 0)} GB/s ({parallel.link})"
     hidden = (
-        f"{_format_exact_duration(parallel.communication)}, of which {_format_exact_duration(parallel.exposed or 0)} is not "
-        f"hidden (--overlap {parallel.overlap:g})"
+        f"{_format_exact_duration(parallel.communication)}, of which "
+        f"{_format_exact_duration(parallel.exposed or 0)} is not hidden (--overlap "
+        f"{parallel.overlap:g})"
     )
     return [("in parallel", f"{text}: {moved} {link}, {hidden}")]
 
@@ -336,7 +341,8 @@ def _list_notes_on_batches(answer: Answer) -> Iterator[str]:
     waits = [point.step for point in answer.points if point.step.host_limits]
     if waits:
         batches, last = ", ".join(f"{step.case.batch:,}" for step in waits), waits[-1]
-        yield f"batch {batches}: {describe_host_limit(last, f'a step at batch {last.case.batch:,}')}"
+        limit = describe_host_limit(last, f"a step at batch {last.case.batch:,}")
+        yield f"batch {batches}: {limit}"
     room = answer.training.room
     if room is not None and room.largest is not None:
         description = _describe_reserved_memory(answer, room)
@@ -382,8 +388,9 @@ def _build_offers_table(answer: Answer) -> Table:
             else ""
         )
         notes.append(
-            f"energy {format_with_range(energy.kwh, 'kWh')}{cost}: {format_three_digits(energy.watts)} W per GPU, "
-            f"{energy.source}; without host and cooling"
+            f"energy {format_with_range(energy.kwh, 'kWh')}{cost}: "
+            f"{format_three_digits(energy.watts)} W per GPU, {energy.source}; without host and "
+            "cooling"
         )
     billed = f"{answer.question.epochs} epochs" if training.total is not None else "one epoch"
     columns = [
@@ -412,8 +419,8 @@ def _build_slowest_layers_table(step: StepTime) -> Table:
         notes.append(f"and {len(other_shares)} more: {omitted:.1%}; see --json")
     if step.host_limits and step.gpu is not None:
         notes.append(
-            f"the GPU works for {_format_exact_duration(step.gpu)} of it and waits for the host otherwise; "
-            "shares are of the complete step"
+            f"the GPU works for {_format_exact_duration(step.gpu)} of it and waits for the host "
+            "otherwise; shares are of the complete step"
         )
     by_limit = dict.fromkeys((share.limit for share in step.shares), 0.0)
     for share in step.shares:
@@ -436,7 +443,10 @@ def _build_slowest_layers_table(step: StepTime) -> Table:
         *map(Column, ("time", "share")),
         *text_columns("driven by"),
     ]
-    title = f"Where the {_format_exact_duration(step.seconds)} of a step at batch {step.case.batch:,} go"
+    title = (
+        f"Where the {_format_exact_duration(step.seconds)} of a step at batch {step.case.batch:,} "
+        "go"
+    )
     return build_dense_table(title, columns, rows, notes)
 
 

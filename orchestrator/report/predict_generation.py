@@ -115,16 +115,16 @@ def _list_time_memory_cost_facts(point: GenerationPoint) -> list[Fact]:
     times.append(("total", f"{format_duration_range(point.total)}; {speed}"))
     memory = point.memory
     parts = (
-        f"weights {format_memory_bytes(memory.weights)}, cache {format_memory_bytes(memory.cache)}, "
-        f"{format_memory_bytes(memory.reserve)} reserved"
+        f"weights {format_memory_bytes(memory.weights)}, cache "
+        f"{format_memory_bytes(memory.cache)}, {format_memory_bytes(memory.reserve)} reserved"
     )
     facts = add_memory_fact(times, memory, parts)
     if point.cost is not None:
         price = point.cost.price
         several = f", one of {price.count} busy GPUs" if price.count > 1 else ""
         cost = (
-            f"{format_dollar_range(point.cost.dollars)} per million generated tokens: {price.provider} "
-            f"{price.instance or price.gpu}{several}, price of {price.date} "
+            f"{format_dollar_range(point.cost.dollars)} per million generated tokens: "
+            f"{price.provider} {price.instance or price.gpu}{several}, price of {price.date} "
             f"({price.source or NO_SOURCE})"
         )
         facts.append(("cost", cost))
@@ -171,18 +171,13 @@ def _explain_missing_cost(point: GenerationPoint) -> str:
 
 def build_predict_generation_output(answer: GenerationAnswer) -> PredictGenerationOutput:
     """Return everything, every batch size."""
-    batches = [
-        GeneratedBatch(point, _explain_missing_point_values(point)) for point in answer.points
-    ]
-    return PredictGenerationOutput(answer, answer.prices.name, batches)
-
-
-def _explain_missing_point_values(point: GenerationPoint) -> dict[str, str]:
-    return explain_missing_values(
-        {
+    batches = []
+    for point in answer.points:
+        values = {
             "decode_first_step": (point.first, "the only generated token comes from prefill"),
             "coverage": (point.coverage, "extrapolates: see extrapolations"),
             "cost": (point.cost, _explain_missing_cost(point)),
             "memory.limit_bytes": (point.memory.limit, NO_LIMIT),
         }
-    )
+        batches.append(GeneratedBatch(point, explain_missing_values(values)))
+    return PredictGenerationOutput(answer, answer.prices.name, batches)

@@ -153,8 +153,8 @@ def warn_of_old_prices(prices: Sequence[Price]) -> list[str]:
     if not old:
         return []
     return [
-        f"prices of {format_price_dates(old)} are more than a year old: check them, or use your own table "
-        "(perfctl predict --use-prices FILE)"
+        f"prices of {format_price_dates(old)} are more than a year old: check them, or use your "
+        "own table (perfctl predict --use-prices FILE)"
     ]
 
 

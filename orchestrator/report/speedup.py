@@ -69,8 +69,10 @@ def build_speedups_view(studies: Sequence[NetworkSpeedup], *, has_charts: bool =
     common = [note for note in notes_of[0] if all(note in other for other in notes_of)]
     several = len(studies) > 1
     factors = build_times_faster_table(studies) if several else None
+    first = studies[0]
+    batch = "" if several else f", batch {first.batch or 'unknown'}"
     return View(
-        _title_speedups(studies),
+        f"{first.workload or 'a program'}{batch}: {', '.join(arm.label for arm in first.arms)}",
         ("A speedup is a ratio of geometric means, shown only with its 95% interval.",),
         () if factors is None else (factors,),
         tuple(
@@ -107,12 +109,6 @@ def _build_batch_chapter(
     )
 
 
-def _title_speedups(studies: Sequence[NetworkSpeedup]) -> str:
-    first = studies[0]
-    batch = "" if len(studies) > 1 else f", batch {first.batch or 'unknown'}"
-    return f"{first.workload or 'a program'}{batch}: {', '.join(arm.label for arm in first.arms)}"
-
-
 def name_network(study: NetworkSpeedup) -> str:
     """Return what its network is called."""
     return NAMES.get(study.workload or "", study.workload or "a program")
@@ -143,7 +139,10 @@ def build_speedup_finding(
     if other.reasons:
         text, is_warning = f"has no speedup: {other.reasons[0]}", True
     elif epochs and steps and (apart or _get_gain_sign(epochs) != _get_gain_sign(steps)):
-        text = f"{_describe_speedup_gain(epochs, base, 'complete epochs')}; steps under the profiler give "
+        text = (
+            f"{_describe_speedup_gain(epochs, base, 'complete epochs')}; steps under the profiler "
+            "give "
+        )
         text, is_warning = (
             f"{text}{format_ratio(steps.value)} ({format_gain_interval(steps)})",
             apart is not None,
@@ -262,8 +261,8 @@ def list_speedup_notes(study: NetworkSpeedup) -> list[str]:
         if arm.step_range is not None and arm.step_range[1] > UNSTEADY * arm.step_range[0]:
             sentences.append(
                 f"The steps of {arm.label} took between {format_time(arm.step_range[0])} and "
-                f"{format_time(arm.step_range[1])}: other programs used the machine, or the device was "
-                "not warm yet. Run it again on an idle machine (--again)."
+                f"{format_time(arm.step_range[1])}: other programs used the machine, or the "
+                "device was not warm yet. Run it again on an idle machine (--again)."
             )
     return sentences + [
         f"{arm.label}: {quantity}: {reason}."
@@ -296,6 +295,7 @@ def _build_devices_table(study: NetworkSpeedup) -> Table | None:
         Column("runs"),
         Column("all epochs"),
         Column("step"),
+        text_column("fastest to slowest step"),
         Column("steps/s"),
         Column("samples/s"),
         Column("FLOP/s", note="estimated FLOPs / step time; 1 multiply-add = 2 FLOPs"),
@@ -337,6 +337,9 @@ def _build_arm_cells(arm: ArmFigures) -> list[Any]:
         arm.runs,
         time_cell(arm.total_ns, "the command did not request epochs (--epochs)"),
         time_cell(arm.step_ns),
+        text_cell(" to ".join(map(format_time, arm.step_range)))
+        if arm.step_range
+        else missing_cell("no step was timed"),
         rate_cell(arm.steps_per_second, "1/s"),
         rate_cell(arm.samples_per_second, "1/s"),
         amount_cell(flop_rate.per_second, "FLOP/s", flop_rate.reason or "the steps have no times"),

@@ -102,7 +102,7 @@ def test_a_batch_size_that_failed_in_b_is_exit_code_1(
     perfctl(f"compare {replayed} b.db").ends(1, "failed in B: mnist_cnn, training, fp32, batch 32")
 
 
-def test_the_report_takes_the_newest_repeat_and_shows_the_interval_over_all(
+def test_the_sweep_table_has_the_step_of_compare_and_the_interval_over_all_repeats(
     perfctl: Perfctl, repeated: Repeated
 ) -> None:
     assert perfctl("ingest", repeated("a", NOISE)).code == 0
@@ -111,7 +111,7 @@ def test_the_report_takes_the_newest_repeat_and_shows_the_interval_over_all(
     page = Path("perfctl-report.html").read_text()
     assert "over repeats" in page
     assert "4 runs, from" in page
-    assert "of the newest of 4 runs" in page
+    assert "steps in 4 runs" in page
 
 
 def test_without_repeats_the_report_has_no_column_for_them(

@@ -24,7 +24,7 @@ from perfctl.orchestrator.compare.causes import (
     summarize_executed_kernels,
 )
 from perfctl.orchestrator.compare.compare import compare_two_sides
-from perfctl.orchestrator.compare.compared import SideFigure
+from perfctl.orchestrator.compare.quantities import SideFigure
 from perfctl.orchestrator.counts.kernels.names import choose_layer_algorithm, list_layer_algorithms
 from tests.make.synthetic import with_report
 from tests.make.tables import table
@@ -44,14 +44,7 @@ FP32 = (
 SGEMM = "volta_sgemm_128x64_tn"
 
 
-def net(
-    label,
-    names=MappingProxyType({}),
-    *,
-    took=80_000.0,
-    seed=1,
-    **changes,
-):
+def net(label, names=MappingProxyType({}), *, took=80_000.0, seed=1, **changes):
     """3 repeats of conv1, conv2 and fc, whose kernels are given by their names."""
     kernels = {"conv1": IMPLICIT, "conv2": IMPLICIT, "fc": SGEMM, **names}
     times = {
@@ -113,8 +106,7 @@ def test_grids_launches_and_layers_of_one_side_are_told_apart():
     assert kinds(found)["fc forward"] == LAUNCHES
     assert found.launches == (3, 4)
     found = why(
-        a,
-        map_kernels(a, lambda one: one._replace(layer="head") if one.layer == "fc" else one),
+        a, map_kernels(a, lambda one: one._replace(layer="head") if one.layer == "fc" else one)
     )
     assert (kinds(found)["fc forward"], kinds(found)["head forward"]) == (ONLY_A, ONLY_B)
     assert sum(part.change or 0 for part in found.parts) == pytest.approx(0, abs=1)

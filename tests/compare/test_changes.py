@@ -14,15 +14,7 @@ from perfctl.orchestrator.compare.changes import (
 from tests.make.tables import table
 
 
-def series(
-    seed,
-    count,
-    *,
-    alike=0.0,
-    jump=1.0,
-    at=0,
-    spread=0.01,
-):
+def series(seed, count, *, alike=0.0, jump=1.0, at=0, spread=0.01):
     """Times around 1 ms whose logarithms have this spread; each is as like the one before it as
     ``alike`` says."""
     dice, noise = np.random.default_rng(seed), [0.0]

@@ -8,12 +8,7 @@ from itertools import cycle
 import pytest
 
 from perfctl.orchestrator.compare.compare import ComparisonSide, compare_two_sides
-from perfctl.orchestrator.compare.compared import (
-    DIFFERS,
-    EQUAL,
-    NOT_JUDGED,
-    SLOWER,
-)
+from perfctl.orchestrator.compare.quantities import DIFFERS, EQUAL, NOT_JUDGED, SLOWER
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Summary
 from tests.make import synthetic
 from tests.make.synthetic import gpu_pair, with_report

@@ -74,6 +74,20 @@ def test_by_commit_all_runs_of_a_clean_commit_are_one_point_in_the_order_of_comm
     assert runs_of(line) == [[1], [2]]
 
 
+def test_the_first_and_the_last_step_have_their_range_and_their_runs():
+    moments = [("2026-11-01T08:00:00", 5e6), ("2026-11-01T08:01:00", 7e6), ("2026-11-09", 9e6)]
+    lines = build_history_lines(
+        [
+            seen(at, sweep=at // 3, started_at=moment, values={STEP: ns})
+            for at, (moment, ns) in enumerate(moments, 1)
+        ]
+    )
+    (table,) = build_history_view(History(("perfctl.db",), 0.05, tuple(lines))).tables
+    first, last = "6.00 ms (5.00 ms to 7.00 ms in 2 runs)", "9.00 ms (1 run)"
+    assert table.notes[0] == f"step: first {first}, last {last}"
+    assert [cell.title for cell in table.rows[0][2:4]] == [first, last]
+
+
 def test_another_device_or_batch_size_makes_a_line_of_its_own():
     other = {"workload": "mnist_cnn", "device": "H100"}
     found = build_history_lines([seen(1), seen(2, facts=other), seen(3, batch=32), seen(4)])

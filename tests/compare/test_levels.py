@@ -14,7 +14,7 @@ from perfctl.orchestrator.compare.compare import (
     ComparisonSide,
     compare_two_sides,
 )
-from perfctl.orchestrator.compare.compared import (
+from perfctl.orchestrator.compare.quantities import (
     EQUAL,
     FASTER,
     NEW,
@@ -22,9 +22,9 @@ from perfctl.orchestrator.compare.compared import (
     NOT_SHOWN,
     SLOWER,
     ComparedRow,
+    QuantityKey,
     SideFigure,
 )
-from perfctl.orchestrator.compare.quantities import QuantityKey
 from perfctl.orchestrator.compare.sides import FactDifference
 from perfctl.records.report import Kernel, MemoryFigure, Step
 from perfctl.records.run import Run
@@ -183,11 +183,7 @@ def row(level, quantity, verdict, a, b, name=""):
     )
 
 
-def pair_of(
-    *rows,
-    differences=(),
-    batch=(64, 64),
-):
+def pair_of(*rows, differences=(), batch=(64, 64)):
     return ComparedPair("net", *batch, (), (), differences, (), rows, ())
 
 

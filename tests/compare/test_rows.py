@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.compare.compared import (
+from perfctl.orchestrator.compare.quantities import (
     DIFFERS,
     EQUAL,
     FASTER,
@@ -18,10 +18,11 @@ from perfctl.orchestrator.compare.compared import (
     SLOWER,
     SMALLER,
     WITHIN,
+    ObservedQuantity,
+    QuantityKey,
     compare_quantities,
     judge_row_by_p_value,
 )
-from perfctl.orchestrator.compare.quantities import ObservedQuantity, QuantityKey
 from tests.make.tables import table
 
 CONV = QuantityKey("layer", "time", "", "conv2", "forward")
@@ -132,59 +133,19 @@ def test_what_one_side_has_alone_is_new_or_gone_and_a_step_is_not_recorded(key, 
     "a b verdict why",
     [
         ([seen(8)], [seen(8)], EQUAL, "the same count in every run"),
-        (
-            [ABOUT_8],
-            [ABOUT_8],
-            EQUAL,
-            "the same count; estimated: x",
-        ),
+        ([ABOUT_8], [ABOUT_8], EQUAL, "the same count; estimated: x"),
         ([seen(8)], [ABOUT_8], EQUAL, "the same count; estimated: x"),
-        (
-            [AT_LEAST_8] * 2,
-            [AT_LEAST_8],
-            EQUAL,
-            "the same count; a lower bound: y",
-        ),
+        ([AT_LEAST_8] * 2, [AT_LEAST_8], EQUAL, "the same count; a lower bound: y"),
         ([seen(8)], [AT_LEAST_8], NOT_JUDGED, BOUND),
-        (
-            [AT_LEAST_8],
-            [AT_LEAST_9],
-            NOT_JUDGED,
-            BOUND,
-        ),
-        (
-            [ABOUT_8],
-            [AT_LEAST_9],
-            NOT_JUDGED,
-            "a lower bound: y; estimated: x",
-        ),
+        ([AT_LEAST_8], [AT_LEAST_9], NOT_JUDGED, BOUND),
+        ([ABOUT_8], [AT_LEAST_9], NOT_JUDGED, "a lower bound: y; estimated: x"),
         ([seen(8)], [seen(9)], DIFFERS, CHANGED),
         ([seen(1e9)], [seen(1e9 + 2)], DIFFERS, CHANGED),
         ([seen(8)] * 2, [seen(7)] * 2, DIFFERS, CHANGED),
-        (
-            [seen(8)],
-            [replace(ABOUT_8, values=(9,))],
-            DIFFERS,
-            f"{CHANGED}; {ROUGH}",
-        ),
-        (
-            [seen(8), seen(9)],
-            [seen(8)],
-            NOT_JUDGED,
-            VARIES,
-        ),
-        (
-            [seen(8)],
-            [seen(8), seen(9)],
-            NOT_JUDGED,
-            VARIES,
-        ),
-        (
-            [seen(8), seen(9)],
-            [seen(8), seen(9)],
-            NOT_JUDGED,
-            VARIES,
-        ),
+        ([seen(8)], [replace(ABOUT_8, values=(9,))], DIFFERS, f"{CHANGED}; {ROUGH}"),
+        ([seen(8), seen(9)], [seen(8)], NOT_JUDGED, VARIES),
+        ([seen(8)], [seen(8), seen(9)], NOT_JUDGED, VARIES),
+        ([seen(8), seen(9)], [seen(8), seen(9)], NOT_JUDGED, VARIES),
     ],
 )
 def test_counts_are_equal_or_differ_or_nothing_is_said_of_them(a, b, verdict, why):

@@ -10,6 +10,7 @@ from perfctl.orchestrator.compare.speedup import (
     Gain,
     GainKey,
     GainLine,
+    UncertainGain,
     compare_speedup_arms,
     compute_amdahl_gains,
     compute_gain_line,
@@ -332,3 +333,15 @@ def test_a_cpu_that_other_programs_kept_busy_shows_no_speedup_but_both_times():
     (line,) = compared(BEFORE, {**AFTER, "summaries": shares}).lines
     assert (line.before, line.after, line.gain) == (9000, 3000, None)
     assert "threads waited for a core in 70%" in line.reason
+
+
+def test_an_interval_wider_than_a_factor_of_3_is_uncertain_until_so_many_more_steps():
+    def of(count):
+        noisy = [100.0, 400.0] * 10
+        return gain("step", [noisy[:count]], [[value / 2 for value in noisy[:count]]])
+
+    assert isinstance(of(20), Gain)
+    uncertain = of(10)
+    assert isinstance(uncertain, UncertainGain)
+    assert isinstance(of(10 + uncertain.more), Gain)
+    assert isinstance(of(10 + uncertain.more - 2), UncertainGain)

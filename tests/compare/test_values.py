@@ -2,10 +2,10 @@
 
 import pytest
 
-from perfctl.orchestrator.compare.compared import compare_quantities
 from perfctl.orchestrator.compare.quantities import (
     ObservedQuantity,
     QuantityKey,
+    compare_quantities,
     observe_all_quantities,
     observe_flops,
     observe_times,

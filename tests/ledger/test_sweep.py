@@ -55,7 +55,7 @@ def test_one_clock_serves_all_batch_sizes_where_it_timed_the_most():
     ]
 
 
-def test_repeats_are_medians_with_the_newest_last_and_nothing_averages():
+def test_repeats_are_medians_with_the_newest_last_and_the_step_is_their_median():
     repeats = (
         timed(10, 30, 20),
         timed(5, phase="data"),
@@ -64,7 +64,9 @@ def test_repeats_are_medians_with_the_newest_last_and_nothing_averages():
     )
     (point,) = of(make_run(steps=timed(100, 102, 101), repeats=repeats))
     assert point.repeats == (20, 50, 40, 101)
-    assert point.per_sample == 101 / 64
+    assert point.step is not None
+    assert (point.step.median, point.step.low, point.step.high) == (45, 10, 102)
+    assert (point.step.count, point.per_sample) == (3 + 1 + 1 + 3, 45 / 64)
     assert point.interval is not None
     low, high = point.interval
     assert low < 20 * 50 * 40 * 101 < high**4

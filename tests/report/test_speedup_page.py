@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from perfctl.orchestrator.compare.speedup import (
     AmdahlGain,
@@ -13,37 +14,19 @@ from perfctl.orchestrator.compare.speedup import (
     NetworkSpeedup,
     TimeToQuality,
 )
-from perfctl.orchestrator.ledger.arm_figures import ArmFigures, EpochFigures, FlopRate
+from perfctl.orchestrator.ledger.arm_figures import ArmFigures, EpochFigures, compute_arm_figures
 from perfctl.orchestrator.report.page.page import render_view
 from perfctl.orchestrator.report.speedup import build_speedup_tables, build_speedups_view
 from perfctl.orchestrator.report.view import draw_view
+from tests.make.synthetic import make_run
 from tests.report.outline import printed
 
 HOSTILE = "<script>alert(1)</script>"
 
 
 def facts(label: str, *epochs: EpochFigures, shortest: float = 9.0) -> ArmFigures:
-    return ArmFigures(
-        label=label,
-        device="a device",
-        precision="fp32",
-        runs=1,
-        total_ns=None,
-        step_ns=10.0,
-        step_range=(shortest, 11.0),
-        steps_per_second=1e8,
-        samples_per_second=8e8,
-        warmup=3,
-        epochs=epochs,
-        memory={"peak host resident": 1000},
-        top_operations=(),
-        categories={"GEMM": 0.75, "other": 0.25},
-        rate=FlopRate(None, None, None, "no shapes"),
-        idle=None,
-        overlap=None,
-        launch_bound=None,
-        overhead=None,
-    )
+    unknown = compute_arm_figures(label, (make_run(),))
+    return replace(unknown, step_ns=10.0, step_range=(shortest, 11.0), epochs=epochs)
 
 
 def study(lines: tuple[GainLine, ...], refused: tuple[str, ...] = ()) -> NetworkSpeedup:

@@ -13,9 +13,8 @@ from perfctl.frames import ledger as frame
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.judge import RowCauses, StudyCauses
 from perfctl.orchestrator.ledger.causes.rule import Cause
+from perfctl.orchestrator.report.ledger.cause_sentences import FIXES, SENTENCES
 from perfctl.orchestrator.report.ledger.causes import (
-    FIXES,
-    SENTENCES,
     describe_cause,
     describe_causes_of_rows,
     describe_fix,

@@ -59,11 +59,7 @@ def test_a_power_law_has_rank_correlation_1_its_exponent_and_no_interval() -> No
 def test_fewer_than_10_points_are_marked_and_what_does_not_vary_has_a_reason() -> None:
     assert relate_size("vgg", TIME, "parameters", observed(9)).few
     found = relate_size("vgg", TIME, "batch", observed(9))
-    assert (found.ranked, found.linear, found.reason) == (
-        None,
-        None,
-        "it is equal in every point",
-    )
+    assert (found.ranked, found.linear, found.reason) == (None, None, "it is equal in every point")
     assert relate_size("vgg", MEMORY, "batch", observed(9)).reason == "no point has both values"
 
 

@@ -102,6 +102,8 @@ def test_all_models_are_in_one_chart_each_and_the_figures_agree_with_each_other(
         f"({rate[10] / rate[1]:.1f}x batch 1); vgg11"
     )
     assert any(one.text.startswith(text) for one in study.findings)
+    text = "The median latency is: resnet18 11.0 ms at batch 1 (p95 11.0 ms, 200 batches), "
+    assert any(one.text.startswith(text) for one in study.findings)
 
 
 def test_findings_are_short_and_point_at_a_chapter_of_the_page() -> None:

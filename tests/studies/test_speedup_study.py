@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +20,9 @@ from perfctl.orchestrator.compare.speedup import (
     GainLine,
     NetworkSpeedup,
     UncertainGain,
-    compute_gain_line,
 )
 from perfctl.orchestrator.launch.sweep.study import split_study_into_parts
-from perfctl.orchestrator.ledger.arm_figures import ArmFigures, FlopRate
+from perfctl.orchestrator.ledger.arm_figures import compute_arm_figures
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.speedup import (
     WHICH,
@@ -31,6 +30,7 @@ from perfctl.orchestrator.report.speedup import (
     build_speedup_finding,
     list_speedup_notes,
 )
+from tests.make.synthetic import make_run
 from tests.studies.asking import ask
 
 SMALL = (
@@ -127,30 +127,7 @@ def test_a_gpu_that_is_not_here_is_said_and_ways_of_the_cpu_are_compared(
 
 def speedup_of(*lines: GainLine) -> tuple[NetworkSpeedup, ArmComparison]:
     other = ArmComparison("cuda", (), (), lines, ())
-    arms = tuple(
-        ArmFigures(
-            label,
-            None,
-            None,
-            1,
-            None,
-            None,
-            None,
-            None,
-            None,
-            None,
-            (),
-            {},
-            (),
-            None,
-            FlopRate(None, None, None, ""),
-            None,
-            None,
-            None,
-            None,
-        )
-        for label in ("cpu", "cuda")
-    )
+    arms = tuple(compute_arm_figures(label, (make_run(),)) for label in ("cpu", "cuda"))
     return NetworkSpeedup("unet", 16, "cpu", arms, (other,), ()), other
 
 
@@ -164,26 +141,8 @@ LOADING = GainLine(GainKey("phase", "data"), 4.0, 4.1)
 BACKWARD = GainLine(GainKey("phase", "backward"), 60.0, 4.5)
 
 
-def test_the_headline_says_how_many_times_faster_and_what_the_rest_waits_for() -> None:
-    said = build_speedup_finding(*speedup_of(STEP, LOADING, BACKWARD), "unet").text
-    times = "U-Net: GPU is 11.30 times faster than CPU by steps (9.80 to 12.90, 9 and 8 steps)"
-    assert said == f"{times}; data loading then takes 41.0% of a step."
-    said = build_speedup_finding(*speedup_of(STEP, BACKWARD), "unet").text
-    assert said.endswith("; backward then takes 45.0% of a step.")
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "words"),
-    [
-        (0.4, 0.5, "is 2.24 times slower than CPU by steps (2.00 to 2.50, 5 and 5 runs)"),
-        (0.8, 1.2, "shows no difference from CPU by steps (0.80 to 1.20, 5 and 5 runs)"),
-    ],
-)
-def test_slower_and_no_different_are_called_so(low: float, high: float, words: str) -> None:
-    line = GainLine(
-        GainKey("step", "step"), 1.0, 1.0, gain=Gain((low * high) ** 0.5, low, high, "5 and 5 runs")
-    )
-    assert words in build_speedup_finding(*speedup_of(line), "unet").text
+WIDE = UncertainGain(Gain(2.0, 0.5, 8.0, "10 and 10 steps of one run each"), 4, "steps")
+UNCERTAIN = replace(STEP, gain=None, reason=WIDE.judged.reason, uncertain=WIDE)
 
 
 def line(level: str, low: float, high: float) -> GainLine:
@@ -192,30 +151,58 @@ def line(level: str, low: float, high: float) -> GainLine:
     )
 
 
-def test_whole_epochs_are_the_answer_and_steps_that_say_otherwise_follow_with_a_warning() -> None:
-    found = build_speedup_finding(*speedup_of(STEP, line("epoch", 7.7, 8.6)), "unet")
-    assert found.warning
-    assert found.text == (
-        "U-Net: GPU is 8.14 times faster than CPU by complete epochs (7.70 to 8.60, 5 and 5 runs); steps under "
-        "the profiler give 11.30 (9.80 to 12.90)."
-    )
+FASTER = "is 11.30 times faster than CPU by steps (9.80 to 12.90, 9 and 8 steps)"
+SLOWER = "is 2.24 times slower than CPU by steps (2.00 to 2.50, 5 and 5 runs)"
+EQUAL = "shows no difference from CPU by steps (0.80 to 1.20, 5 and 5 runs)"
+EPOCHS = "is 8.14 times faster than CPU by complete epochs (7.70 to 8.60, 5 and 5 runs)"
+LITTLE = "is 1.16 times faster than CPU by complete epochs (1.12 to 1.21, 5 and 5 runs)"
 
 
-def test_steps_that_see_no_difference_do_not_hide_what_whole_epochs_show() -> None:
-    """The epochs' interval is above 1, and the steps' holds 1: it is wider and meets the other, so
-    they do not disagree."""
-    study, other = speedup_of(line("step", 0.94, 1.15), line("epoch", 1.12, 1.21))
-    found = build_speedup_finding(study, other, "unet")
-    assert not found.warning
-    assert (
-        "GPU is 1.16 times faster than CPU by complete epochs (1.12 to 1.21, 5 and 5 runs)"
-        in found.text
-    )
-    assert found.text.endswith("; steps under the profiler give 1.04 (0.94 to 1.15).")
-    assert WHICH in list_speedup_notes(study), (
-        "one sentence says which of the two answers which question"
-    )
-    assert "Complete epochs show how much sooner training ends" in WHICH
+@pytest.mark.parametrize(
+    ("lines", "text", "is_warning"),
+    [
+        pytest.param(
+            (STEP, LOADING, BACKWARD),
+            f"{FASTER}; data loading then takes 41.0% of a step",
+            False,
+            id="it then waits for data",
+        ),
+        pytest.param(
+            (STEP, BACKWARD), f"{FASTER}; backward then takes 45.0% of a step", False, id="a phase"
+        ),
+        pytest.param((line("step", 0.4, 0.5),), SLOWER, False, id="slower"),
+        pytest.param((line("step", 0.8, 1.2),), EQUAL, False, id="no difference"),
+        pytest.param(
+            (STEP, line("epoch", 7.7, 8.6)),
+            f"{EPOCHS}; steps under the profiler give 11.30 (9.80 to 12.90)",
+            True,
+            id="steps and epochs disagree",
+        ),
+        pytest.param(
+            (line("step", 0.94, 1.15), line("epoch", 1.12, 1.21)),
+            f"{LITTLE}; steps under the profiler give 1.04 (0.94 to 1.15)",
+            False,
+            id="the steps are too noisy to disagree",
+        ),
+        pytest.param(
+            (UNCERTAIN,),
+            "against CPU is unknown: the 95% interval is wider than a factor of 3; about 4 more "
+            "steps would suffice",
+            True,
+            id="the interval is too wide",
+        ),
+    ],
+)
+def test_a_headline_states_the_factor_and_what_follows(
+    lines: tuple[GainLine, ...], text: str, is_warning: bool
+) -> None:
+    found = build_speedup_finding(*speedup_of(*lines), "unet")
+    assert (found.text, found.warning) == (f"U-Net: GPU {text}.", is_warning)
+
+
+def test_one_sentence_says_which_of_steps_and_epochs_answers_which_question() -> None:
+    study, _ = speedup_of(line("step", 0.94, 1.15), line("epoch", 1.12, 1.21))
+    assert WHICH in list_speedup_notes(study)
     assert WHICH not in list_speedup_notes(speedup_of(STEP)[0]), "nothing to choose from"
 
 
@@ -231,35 +218,6 @@ def test_a_headline_has_at_most_140_characters_and_a_warning_stays_complete() ->
     )
 
 
-def gain(
-    level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
-) -> Gain | UncertainGain | str | None:
-    """What the line of one quantity says: its gain, that it is not settled, or the reason."""
-    line = compute_gain_line(GainKey(level, level), a, b)
-    return line.gain or line.uncertain or line.reason
-
-
-def test_an_interval_wider_than_a_factor_of_3_is_not_known_and_says_what_would_settle_it() -> None:
-    noisy = [[100.0, 400.0] * 10]
-    found = gain("step", noisy, [[value / 2 for value in noisy[0]]])
-    assert isinstance(found, Gain), "20 steps of this spread are enough"
-    found = gain("step", [noisy[0][:10]], [[value / 2 for value in noisy[0][:10]]])
-    assert isinstance(found, UncertainGain)
-    needed = 10 + found.more
-    enough = gain("step", [noisy[0][:needed]], [[value / 2 for value in noisy[0][:needed]]])
-    fewer = gain(
-        "step", [noisy[0][: needed - 2]], [[value / 2 for value in noisy[0][: needed - 2]]]
-    )
-    assert isinstance(enough, Gain)
-    assert isinstance(fewer, UncertainGain)
-    wide = GainLine(GainKey("step", "step"), 1.0, 1.0, reason=found.judged.reason, uncertain=found)
-    said = build_speedup_finding(*speedup_of(wide), "unet")
-    assert said.warning
-    settle = f"about {found.more} more steps would suffice"
-    assert said.text.endswith(
-        f"is unknown: the 95% interval is wider than a factor of 3; {settle}."
-    )
-    shown = [cell.text for cell in build_gain_cells(wide)]
-    assert shown[1:] == ["unknown", f"needs about {found.more} more steps"], (
-        "the ends themselves are not printed"
-    )
+def test_cells_of_an_uncertain_gain_state_what_it_needs_and_not_its_ends() -> None:
+    texts = [cell.text for cell in build_gain_cells(UNCERTAIN)]
+    assert texts[1:] == ["unknown", "needs about 4 more steps"]

@@ -18,74 +18,46 @@ from perfctl.orchestrator.compare.causes import (
     align_rows_of_pair,
 )
 from perfctl.orchestrator.compare.compare import ComparedPair, Comparison, ComparisonSide
-from perfctl.orchestrator.compare.compared import (
-    BETTER,
-    MEANING,
-    NEWS,
-    NOT_JUDGED,
-    WORSE,
-    ComparedRow,
-    SideFigure,
+from perfctl.orchestrator.compare.quantities import MEANING, NOT_JUDGED, PER_REPORT
+from perfctl.orchestrator.report.compare.figures import ENERGY_UNITS, MINUS
+from perfctl.orchestrator.report.compare.quantity_table import (
+    ROWS_SHOWN,
+    STYLES,
+    build_quantity_table,
+    choose_result_style,
+    find_varying_columns,
+    select_quantity_rows,
 )
-from perfctl.orchestrator.compare.quantities import PER_REPORT
-from perfctl.orchestrator.report.compare.words import (
-    ENERGY_UNITS,
-    MINUS,
-    Counts,
-    describe_comparison,
-    format_algorithm_name,
-    format_quantity,
-)
+from perfctl.orchestrator.report.compare.why import format_algorithm_name
+from perfctl.orchestrator.report.compare.words import describe_comparison
 from perfctl.orchestrator.report.files import documents
-from perfctl.orchestrator.report.numbers import (
-    DASH,
-    format_all_digits,
-    format_ratio,
-    format_significant,
-    format_time,
-)
+from perfctl.orchestrator.report.numbers import DASH, format_all_digits, format_ratio, format_time
 from perfctl.orchestrator.report.tables import (
     Cell,
-    ChangeBar,
     Column,
     Table,
-    amount_cell,
     build_complete_table,
     build_table,
     missing_cell,
     number_cell,
-    size_cell,
     text_cell,
+    text_column,
     text_columns,
     time_cell,
+    time_column,
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
+SENTENCES = 7
+"""Findings before "more"."""
 TERMINAL_ROWS, MARKDOWN_ROWS = 24, 25
 """Rows of the table on a terminal, and of those of a pull request."""
-ROWS_SHOWN, SENTENCES = 400, 7
-"""Rows of one table, those that count first; findings before "more"."""
-BAR_REACH = 1.0
-"""The bar beside a change ends at this change, or at the largest one of the table where that
-is less."""
-EDGE = 4.0
-"""Percent of a bar's width that a mark keeps from its ends."""
-NAME_MAX = 300
-"""Characters of a name, which may be that of a C++ template."""
-STYLES = {"worse": WORSE, "better": BETTER, "news": NEWS}
-"""Class of a row -> its verdicts, in the order of the rows."""
 NO_LAYERS = "A and B have no layer in common, so perfctl aligns kernels by their family."
 PARTS = (
     ("steps", "Steps", "step", ("time",), "Time of a step and of its phases"),
-    (
-        "throughput",
-        "Throughput",
-        "step",
-        ("throughput",),
-        "Samples per second, from the step time",
-    ),
+    ("throughput", "Throughput", "step", ("throughput",), "Samples per second, from the step time"),
     ("memory", "Memory", "step", ("memory",), "Memory of a run"),
     (
         "energy",
@@ -120,11 +92,14 @@ HOW_JUDGED = (
 def build_comparison_page(comparison: Comparison) -> View:
     """Return the complete comparison: sentences, then a chapter for each kind of quantity."""
     pairs = tuple(map(align_rows_of_pair, comparison.pairs))
+    results = {row.result for pair in comparison.pairs for row in pair.rows}
+    meanings = [item for item in MEANING.items() if item[0] in results]
+    judged = build_complete_table("", text_columns("result", "meaning"), meanings)
     chapters = [
         View("Why it changed", tables=tuple(_build_cause_tables(pairs)), key="why"),
         *_build_quantity_chapters(comparison),
         _build_differences_chapter(comparison, pairs),
-        _build_judgement_chapter(comparison),
+        View("How perfctl judges", HOW_JUDGED, (judged,) if meanings else (), key="judged"),
     ]
     runs = (*comparison.a.runs, *comparison.b.runs)
     newest = max((run.started_at for run in runs if run.started_at), default="")
@@ -147,13 +122,6 @@ def describe_gate(comparison: Comparison) -> str:
     return f"A change is reported if it exceeds {comparison.gate * 100:g}% and the spread."
 
 
-def _build_judgement_chapter(comparison: Comparison) -> View:
-    results = {row.result for pair in comparison.pairs for row in pair.rows}
-    rows = [item for item in MEANING.items() if item[0] in results]
-    tables = [build_complete_table("", text_columns("result", "meaning"), rows)] if rows else ()
-    return View("How perfctl judges", HOW_JUDGED, tuple(tables), key="judged")
-
-
 def _build_cause_tables(pairs: Sequence[AlignedPair]) -> Iterator[Table]:
     """Yield one table of all pairs that are aligned: what stands behind the change of each row,
     the largest change first."""
@@ -162,18 +130,18 @@ def _build_cause_tables(pairs: Sequence[AlignedPair]) -> Iterator[Table]:
     if not any(part.change or part.kind not in (SAME, TIMED) for _, part in every):
         return  # nothing changed
     columns = (
-        Column("workload", style="text"),
+        text_column("workload"),
         Column("batch"),
-        Column("name", style="text"),
-        Column("cause", style="text", note="from the kernels' names, launches and grids"),
-        Column("algorithm", style="text"),
-        Column("launches", style="text", note="per step, if the report states its steps"),
-        Column("A", base="ns"),
-        Column("B", base="ns"),
-        Column("change", base="ns"),
+        text_column("name"),
+        text_column("cause", "from the kernels' names, launches and grids"),
+        text_column("algorithm"),
+        text_column("launches", "per step, if the report states its steps"),
+        time_column("A"),
+        time_column("B"),
+        time_column("change"),
         Column("FLOPs, B/A", note="executed; 1 multiply-add = 2"),
     )
-    used = _find_varying_columns([match.pair for match in pairs]) + [True] * (len(columns) - 2)
+    used = find_varying_columns([match.pair for match in pairs]) + [True] * (len(columns) - 2)
     span = "per step" if all(match.per_step for match in pairs) else "in the complete report"
     by = "layer, pass" if any(match.by_layer for match in pairs) else "kernel family"
     aligned = build_table(
@@ -185,11 +153,6 @@ def _build_cause_tables(pairs: Sequence[AlignedPair]) -> Iterator[Table]:
     if aligned is not None:
         notes = () if all(match.by_layer for match in pairs) else (NO_LAYERS,)
         yield replace(aligned, notes=(*notes, *aligned.notes))
-
-
-def _find_varying_columns(pairs: Sequence[ComparedPair]) -> list[bool]:
-    """Return whether workloads, and batch sizes, of the pairs differ and need a column."""
-    return [len({pair.heading for pair in pairs}) > 1, len({pair.batch for pair in pairs}) > 1]
 
 
 def _build_aligned_cells(match: AlignedPair, part: ComparedWork) -> tuple[Cell, ...]:
@@ -309,179 +272,20 @@ def _build_quantity_chapters(comparison: Comparison) -> Iterator[View]:
         if not chosen:
             continue
         if key in ("kernels", "layers"):
-            order = [*STYLES.values(), (), (NOT_JUDGED,)]  # the rest is third
-            rank = {result: index for index, results in enumerate(order) for result in results}
-            chosen.sort(key=lambda item: (rank.get(item[1].result, 3), -item[1].weight))
+            order = [*STYLES, "", NOT_JUDGED]
+            chosen.sort(
+                key=lambda item: (
+                    order.index(
+                        NOT_JUDGED if item[1].result == NOT_JUDGED else choose_result_style(item[1])
+                    ),
+                    -item[1].weight,
+                )
+            )
         if any(PER_REPORT in (row.basis or "") for _, row in chosen):
             caption = caption.replace("per step", "in the complete report")
         base = {"memory": "B", "flops": "FLOP"}.get(key, "ns")
         gate = 0.0 if key == "flops" else comparison.gate  # an exact count has none
         yield View(title, tables=(build_quantity_table(caption, chosen, base, gate=gate),), key=key)
-
-
-def select_quantity_rows(comparison: Comparison, *kinds: tuple[str, str]) -> list[Counts]:
-    """Return the rows of these (level, quantity); the level "" stands for all."""
-    return [
-        (pair, row)
-        for kind in kinds
-        for pair in comparison.pairs
-        for row in pair.rows
-        if row.key.quantity == kind[1] and kind[0] in ("", row.key.level)
-    ]
-
-
-def build_quantity_table(
-    caption: str,
-    chosen: Sequence[Counts],
-    base: str = "",
-    *,
-    without: Sequence[str] = (),
-    gate: float | None = None,
-    limit: int = ROWS_SHOWN,
-) -> Table:
-    """Return quantities on both sides, each with its factor and its result.
-
-    base: unit of the figures. without: labels of columns. gate: None for a table without bars.
-    """
-    reasons = {row.reason if row.result == NOT_JUDGED else None for _, row in chosen[:limit]}
-    common = reasons.pop() if len(reasons) == 1 else None
-    columns = (
-        Column("workload", style="text"),
-        Column("batch"),
-        Column("name", style="code" if any(row.key.kernel for _, row in chosen) else "text"),
-        Column("A", base=base),
-        Column("B", base=base),
-        Column("B/A"),
-        Column("95% interval", note="of B/A, for this row only"),
-        Column("result", style="text"),
-        Column("reason", style="text"),
-    )
-    used = _find_varying_columns([pair for pair, _ in chosen])
-    used += [column.label not in without for column in columns[2:]]
-    used[-1] = used[-1] and common is None
-    bars = (
-        [None] * len(chosen)
-        if gate is None
-        else _build_change_bars([row for _, row in chosen], gate)
-    )
-    rows = [
-        tuple(compress(_build_quantity_cells(*item, bar), used))
-        for item, bar in zip(chosen[:limit], bars, strict=False)
-    ]
-    return Table(
-        tuple(compress(columns, used)),
-        tuple(rows),
-        caption,
-        len(chosen) - len(rows),
-        tools=len(rows) > 8,
-        notes=(f"Not judged: {common}.",) if common else (),
-    )
-
-
-def choose_result_style(row: ComparedRow) -> str:
-    """Return the class of a result; "" for what does not count."""
-    return next((style for style, results in STYLES.items() if row.result in results), "")
-
-
-def _build_quantity_cells(
-    pair: ComparedPair, row: ComparedRow, bar: ChangeBar | None
-) -> tuple[Cell, ...]:
-    meaning = MEANING[row.result]
-    if row.p is not None and row.adjusted is not None:
-        meaning += (
-            f"; p = {row.p:.2g} for this row only, {row.adjusted:.2g} among all rows of its level"
-        )
-    factor = interval = missing_cell(row.reason)
-    if row.change is not None:
-        factor = Cell(_format_change_as_factor(row.change), value=round(row.change + 1, 6))
-    factor = replace(factor, bar=bar)
-    if row.interval:
-        interval = text_cell(" to ".join(map(_format_change_as_factor, row.interval)))
-    is_layer_count = row.key.quantity == "flops" and row.key.level == "layer"
-    name = _name_row_with_changes(row) + (", FLOPs" if is_layer_count else "")
-    # the complete name of a kernel, and what the figures were read from
-    title = "; ".join(filter(None, (row.key.kernel[:1000], row.basis))) or None
-    return (
-        text_cell(pair.heading),
-        text_cell(pair.batch or DASH),
-        Cell(name[: NAME_MAX - 1] + "…" if len(name) > NAME_MAX else name, title, value=row.name),
-        _build_side_value_cell(row, row.before, "A"),
-        _build_side_value_cell(row, row.after, "B"),
-        factor,
-        interval,
-        Cell(row.result, meaning, choose_result_style(row), row.result),
-        text_cell(row.reason),
-    )
-
-
-def _format_change_as_factor(change: float) -> str:
-    """Return a change of 0.38 as "1.38"."""
-    return format_significant(float(change + 1))
-
-
-def _name_row_with_changes(row: ComparedRow) -> str:
-    """Return the name, with the grids and the launches where they changed, and then the time of one
-    launch."""
-    a, b = row.before, row.after
-    if a is None or b is None:
-        return row.name
-    changed = []
-    if set(a.grids) != set(b.grids):
-        grids = (
-            ", ".join((*side.grids[:3], *(["..."] if len(side.grids) > 3 else []))) or "not known"
-            for side in (a, b)
-        )
-        changed.append(f"grid {' in A, '.join(grids)} in B")
-    if a.launches and b.launches and a.launches != b.launches:
-        changed.append(f"{a.launches:,.6g} launches in A, {b.launches:,.6g} in B")
-        if row.key.quantity == "time":
-            each = (format_time(side.median / (side.launches or 1)) for side in (a, b))
-            changed.append(f"{' and '.join(each)} each")
-    return f"{row.name} ({'; '.join(changed)})" if changed else row.name
-
-
-def _build_side_value_cell(row: ComparedRow, number: SideFigure | None, side: str) -> Cell:
-    if number is None:
-        return missing_cell(f"not in {side}")
-    if row.key.quantity == "memory":
-        return size_cell(number.median)
-    if row.key.quantity in ENERGY_UNITS:
-        return Cell(format_quantity(row.key.quantity, number.median), value=number.median)
-    if row.key.quantity != "time":
-        return amount_cell(number.median, "FLOP" if row.key.quantity == "flops" else "")
-    note = f"median of {number.runs} run{'s' if number.runs > 1 else ''}, {number.steps} values"
-    if number.runs > 1:
-        note += f"; runs from {format_time(number.low)} to {format_time(number.high)}"
-    if number.interval is not None:
-        note += (
-            f"; 95% interval {format_time(number.interval[0])} to {format_time(number.interval[1])}"
-        )
-    return time_cell(number.median, note=note)
-
-
-def _build_change_bars(rows: Sequence[ComparedRow], gate: float) -> Iterator[ChangeBar]:
-    """Yield each change on one scale. What lies beyond it ends in an arrow, so that it does not
-    look like the largest change of the scale."""
-    ends = [end for row in rows for end in (row.change, *(row.interval or ())) if end is not None]
-    least = max(gate * 1.5, 0.001)
-    reach = min(max([least, *map(abs, ends)]), max(BAR_REACH, least))
-    for row in rows:
-        if row.change is None:
-            yield ChangeBar()
-            continue
-        low, high = row.interval or (row.change, row.change)
-        start, end, middle = (
-            50 + (50 - EDGE) * min(max(end / reach, -1), 1) for end in (low, high, row.change)
-        )
-        beyond = {"left": low < -reach, "right": high > reach, "far": abs(row.change) > reach}
-        yield ChangeBar(
-            round(start, 2),
-            round(end - start, 2),
-            round(middle, 2),
-            choose_result_style(row) or "plain",
-            " ".join(side for side, is_beyond in beyond.items() if is_beyond),
-            round(100 * gate / reach, 2),
-        )
 
 
 def describe_compared_sides(comparison: Comparison) -> tuple[tuple[str, str], ...]:
@@ -556,12 +360,11 @@ def build_comparison_summary(comparison: Comparison) -> View:
         comparison, *(("step", name) for name in ("time", "memory", *ENERGY_UNITS))
     )
     layers = select_quantity_rows(comparison, ("layer", "time"))
+    kernels = select_quantity_rows(comparison, ("kernel", "time"))
+    counts = select_quantity_rows(comparison, ("step", "flops"), ("layer", "flops"))
     rows = list(steps)
-    for level, is_short in (
-        (layers, False),
-        (select_quantity_rows(comparison, ("kernel", "time")), layers),
-        (select_quantity_rows(comparison, ("step", "flops"), ("layer", "flops")), steps),
-    ):
+    # what did not change is omitted below layers, and counts below steps
+    for level, is_short in ((layers, False), (kernels, bool(layers)), (counts, bool(steps))):
         listed = [item for item in level if not is_short or choose_result_style(item[1])]
         rows += sorted(listed, key=lambda item: -item[1].weight)
     table = build_quantity_table("", rows, without=("95% interval", "reason"), limit=TERMINAL_ROWS)

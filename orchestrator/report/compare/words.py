@@ -5,53 +5,51 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from perfctl.orchestrator.compare.causes import (
     ALGORITHM,
     ARITHMETIC,
-    LAUNCHES,
-    LIKELY,
-    NOT_RANKED,
-    ONLY_A,
-    ONLY_B,
     OTHER_KERNELS,
-    SAME,
-    TIMED,
     AlignedPair,
-    ChangeCause,
     ComparedWork,
-    is_change_between_kernels,
 )
 from perfctl.orchestrator.compare.compare import ComparedPair, Comparison
-from perfctl.orchestrator.compare.compared import (
+from perfctl.orchestrator.compare.quantities import (
     BETTER,
     DIFFERS,
     EQUAL,
-    FASTER,
     GONE,
+    KERNELS,
     MEANING,
     NEW,
     NOT_JUDGED,
     NOT_SHOWN,
-    SLOWER,
+    PER_REPORT,
+    STEP_TIME,
+    UNATTRIBUTED,
     WITHIN,
     WORSE,
     ComparedRow,
 )
-from perfctl.orchestrator.compare.quantities import (
-    KERNELS,
-    PER_REPORT,
-    STEP_TIME,
-    UNATTRIBUTED,
-)
-from perfctl.orchestrator.compare.sides import NOT_RECORDED
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
+from perfctl.orchestrator.report.compare.figures import (
+    MINUS,
+    format_as_sentence,
+    format_interval,
+    format_percent_change,
+    format_quantity,
+    join_first_names,
+)
+from perfctl.orchestrator.report.compare.why import (
+    CHANGED,
+    describe_change_cause,
+    describe_likely_differences,
+    join_algorithm_names,
+)
 from perfctl.orchestrator.report.numbers import (
     format_all_digits,
-    format_bytes,
     format_ratio,
-    format_si,
     format_significant,
     format_time,
 )
@@ -59,34 +57,14 @@ from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import group_by, judge_ratio_interval
 
-MINUS = "−"
 REPEATS = 5
 """Runs a side that are advised where no spread is known."""
-FACTOR_MIN = 10
-"""A change is a factor from here on, and a percentage below."""
 MOST_REPEATS = 100
 """More are not advised: the noise itself is then what to look at."""
-_NAMES = {
-    "winograd": "Winograd",
-    "gemm": "GEMM",
-    "fft": "FFT",
-    "gemv": "GEMV",
-    "cudnn": "cuDNN",
-    "cublas": "cuBLAS",
-}
 Counts = tuple[ComparedPair, ComparedRow]
 """A row that counts, and its pair."""
 
-_CHANGED = (SLOWER, FASTER)
 _ANYWAY = "Use --anyway to compare them nevertheless."
-
-ADD_UP = 0.25
-"""Changes of layers that miss the step's by a larger share of it are not called parts of it."""
-
-_PROPER = {"cudnn": "cuDNN", "cuda": "CUDA", "commit": "The commit", "driver": "The driver"}
-"""Facts at the beginning of a sentence."""
-
-ENERGY_UNITS = {"energy": "J", "energy-delay product": "J·s"}
 
 
 def describe_comparison(comparison: Comparison, pairs: Sequence[AlignedPair]) -> View:
@@ -149,10 +127,11 @@ def _list_step_findings(
     ]
     if measured:
         pair, row = max(
-            measured, key=lambda item: (item[1].result in _CHANGED, abs(item[1].change or 0.0))
+            measured, key=lambda item: (item[1].result in CHANGED, abs(item[1].change or 0.0))
         )
         further = "; ".join(
-            _describe_step_change_briefly(other, row, several)
+            f"{_describe_batches([other], several).strip() or 'elsewhere'} "
+            f"{format_percent_change(row.change or 0.0)} ({row.result})"
             for other, row in measured
             if other is not pair
         )
@@ -164,12 +143,12 @@ def _list_step_findings(
     for match in chosen[:1]:
         if match.pair.is_busy and not match.has_kernels:
             continue  # other programs may have caused the change
-        if cause := _describe_change_cause(match):
+        if cause := describe_change_cause(match):
             is_one = len(pairs) == 1 or not match.pair.batch
             yield Finding(
                 f"{cause}{'' if is_one else f' ({match.pair.axis}{match.pair.batch})'}.", "why"
             )
-        if differences := _describe_likely_differences(match):
+        if differences := describe_likely_differences(match):
             yield Finding(differences, "differences")
     yield from _list_one_sided_layers(comparison)
 
@@ -185,7 +164,7 @@ def _list_one_sided_layers(comparison: Comparison) -> Iterator[Finding]:
         names = [name for name, kinds in results.items() if kinds == {result}]
         if names:
             noun = "layer" if len(names) == 1 else "layers"
-            yield Finding(f"Only {label} has the {noun} {_join_first_names(names)}.", "layers")
+            yield Finding(f"Only {label} has the {noun} {join_first_names(names)}.", "layers")
 
 
 def _list_changed_kernels(
@@ -212,15 +191,10 @@ def _list_changed_kernels(
 
 def _describe_algorithm_change(part: ComparedWork) -> str:
     """Return "Winograd F(2x2,3x3) → implicit GEMM"."""
-    sides = [side.arithmetic if part.kind == ARITHMETIC else side.algorithms for side in part.sides]
-    names = [_join_algorithm_names(side) for side in sides]
+    names = list(map(join_algorithm_names, part.methods))
     if part.kind == OTHER_KERNELS:
         return f"different kernels of {names[-1] or 'the same kind'}"
     return " → ".join(names)
-
-
-def _join_algorithm_names(algorithms: Iterable[str]) -> str:
-    return " + ".join(map(format_algorithm_name, algorithms))
 
 
 def _choose_step_time_row(pair: ComparedPair) -> ComparedRow | None:
@@ -245,9 +219,10 @@ def _describe_comparison_without_steps(
         ):
             a, b = match.total
             return Finding(
-                f"All kernels of the report took {_describe_time_change(b / a - 1)}"
-                f"{_describe_batches([match.pair], several)}: {format_time(a)} in A, {format_time(b)} in B. perfctl "
-                "does not judge this, because the number of steps is unknown.",
+                "All kernels of the report took "
+                f"{_describe_time_change(b / a - 1)}{_describe_batches([match.pair], several)}: "
+                f"{format_time(a)} in A, {format_time(b)} in B. perfctl does not judge this, "
+                "because the number of steps is unknown.",
                 "why",
             )
     results = [
@@ -260,6 +235,12 @@ def _describe_comparison_without_steps(
         text = "A and B have nothing in common to compare."
         if any(pair.rows for pair in comparison.pairs):
             text = "No step has a time on both sides."
+        elif comparison.pairs:
+            text = (
+                "A and B have no step, layer or kernel in common, and perfctl compares no other "
+                "ranges and operators. Mark the steps (profiler.step(), or an NVTX range), or "
+                "record both sides with 'perfctl torch -- PROGRAM'."
+            )
         return Finding(text, "differences")
     count = results.count(DIFFERS)
     verb = f"differ in {count}" if count else f"are the same in {results.count(EQUAL)}"
@@ -281,10 +262,13 @@ def _describe_step_change(
     a, b = map(format_time, row.medians)
     suffix, both = _describe_batches([pair], several), f"{a} in A, {b} in B"
     gate = f"{comparison.gate * 100:g}%"
-    if row.result in _CHANGED:
+    if row.result in CHANGED:
         have = "is" if is_step else "are"
         interval = format_interval(row.interval)
-        return f"{subject} {have} {_format_unsigned_change(row)} {row.result}{suffix}: {both} (95% interval {interval})."
+        return (
+            f"{subject} {have} {_format_unsigned_change(row)} {row.result}{suffix}: {both} (95% "
+            f"interval {interval})."
+        )
     if row.result == WITHIN:
         change = format_percent_change(row.change or 0.0)
         return f"{subject} changed by {change}{suffix}, within the gate of {gate}: {both}."
@@ -306,27 +290,21 @@ def _describe_step_change(
         first = pair.blocked[0]
         facts, reasons = f"{first.fact} {first.a} in A, {first.b} in B", first.reason
         if len(pair.blocked) > 1 or len(first.a + first.b) >= 40:
-            facts = _join_first_names([difference.fact for difference in pair.blocked])
+            facts = join_first_names([difference.fact for difference in pair.blocked])
             reasons = _explain_not_comparable(pair)
         return (
             f"Not comparable ({facts}): {subject.lower()} took {moved}, {both}. "
-            f"{_format_as_sentence(reasons)} {_ANYWAY}"
+            f"{format_as_sentence(reasons)} {_ANYWAY}"
         )
     if row.needs_repeats:
         advice = f"{REPEATS} repeats per side would suffice"
         return f"{subject} took {moved}{suffix} ({both}), from too few values to judge: {advice}."
-    return f"{subject} took {moved}{suffix} ({both}), not judged. {_format_as_sentence(row.reason)}"
+    return f"{subject} took {moved}{suffix} ({both}), not judged. {format_as_sentence(row.reason)}"
 
 
 def _explain_not_comparable(pair: ComparedPair) -> str:
     """Return why a pair is not comparable."""
     return "; ".join(f"{difference.sentence} ({difference.reason})" for difference in pair.blocked)
-
-
-def _join_first_names(names: Sequence[str]) -> str:
-    """Return "torch, cuda, cudnn and 2 more"."""
-    suffix = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + suffix
 
 
 def _describe_time_change(change: float) -> str:
@@ -337,16 +315,6 @@ def _describe_time_change(change: float) -> str:
     return (
         f"{format_percent_change(change).lstrip('+' + MINUS)} {'longer' if change > 0 else 'less'}"
     )
-
-
-def _describe_step_change_briefly(pair: ComparedPair, row: ComparedRow, several: bool) -> str:
-    name = _describe_batches([pair], several).strip() or "elsewhere"
-    return f"{name} {format_percent_change(row.change or 0.0)} ({row.result})"
-
-
-def _format_as_sentence(text: str) -> str:
-    is_name = not text.partition(" ")[0].islower()
-    return f"{text[:1] if is_name else text[:1].upper()}{text[1:]}." if text else ""
 
 
 def _estimate_repeats_needed(row: ComparedRow, gate: float) -> int | None:
@@ -360,139 +328,6 @@ def _estimate_repeats_needed(row: ComparedRow, gate: float) -> int | None:
     # the interval then reaches no farther than the gate to each side
     wide = judge_ratio_interval(row.test, min(runs), "runs", (1 + gate) ** 2)
     return min(runs) + (wide.more if wide else 1)
-
-
-def _describe_change_cause(match: AlignedPair) -> str | None:
-    """Return what caused the change, without the full stop; None if nothing is known."""
-    if not match.parts:
-        return None
-    if is_change_between_kernels(match):
-        assert match.step is not None and match.step.medians is not None
-        a, b = match.step.medians
-        much = f"{_format_signed_time(match.whole or 0.0)} of the {_format_signed_time(b - a)}"
-        return f"Kernels account for {much}; the rest is between kernels (host, launches, data)"
-    if match.has_kernels and len(match.of(SAME)) == len(match.parts):
-        launches = ""
-        if match.launches is not None:
-            span = " per step" if match.per_step else ""
-            launches = f" ({match.launches[0]:,.6g} launches{span})"
-        text = f"Both sides run the same kernels equally often on the same grids{launches}"
-        if match.result in _CHANGED and (factor := match.unchanged) is not None:
-            return f"{text}; they took {factor:.2f} times as long"
-        return text
-    algorithms = [cause for cause in match.causes if cause.kind in (ALGORITHM, ARITHMETIC)]
-    lead = match.causes[0]
-    is_unchanged = not match.whole or match.result in (NOT_SHOWN, WITHIN)
-    if lead.kind in (SAME, TIMED) and not algorithms and is_unchanged:
-        return None  # what moved most of what did not move
-    weight = abs(lead.change)
-    # a change of algorithm is named where it matters, also behind kernels that merely took longer
-    chosen = next((cause for cause in algorithms if abs(cause.change) >= weight / 4), lead)
-    return _describe_grouped_cause(chosen, match)
-
-
-def describe_part_of_change(change: float, match: AlignedPair) -> str:
-    """Return "+0.48 ms of the +0.50 ms of kernel time"."""
-    if not match.timed:
-        return f"{_format_signed_time(change)} at the clocks of ncu"
-    total, basis = match.whole, "of kernel time" if match.has_kernels else "of the step"
-    if not total:
-        return _format_signed_time(change)
-    if abs(change - total) < 0.005 * abs(total):
-        return f"{_format_signed_time(change)}, all of the change {basis}"
-    layers = sum(part.change or 0.0 for part in match.parts)
-    # each is a median of its own
-    if not match.has_kernels and abs(layers - total) > ADD_UP * abs(total):
-        note = "the medians of layers do not add up to that of the step"
-        return f"{_format_signed_time(change)}, while the step changed by {_format_signed_time(total)}; {note}"
-    return f"{_format_signed_time(change)} of the {_format_signed_time(total)} {basis}"
-
-
-def _describe_grouped_cause(cause: ChangeCause, match: AlignedPair) -> str:
-    places, much = _name_parts_of_cause(cause), describe_part_of_change(cause.change, match)
-    if cause.kind in (ALGORITHM, ARITHMETIC):
-        if cause.time_ratio is not None and match.timed:
-            much = f"{format_percent_change(cause.time_ratio - 1)} time; {much}"
-        if cause.flops is not None and cause.kind == ALGORITHM:
-            much = f"{format_significant(cause.flops)} times the FLOPs, {much}"
-        before, after = _join_algorithm_names(cause.before), _join_algorithm_names(cause.after)
-        if not (before and after):
-            verb = "also uses" if after else "no longer uses"
-            return f"{places} {verb} {after or before}: {much}"
-        moved = f"{before} became {after}"
-        if len(cause.libraries) == 1:
-            (library,) = cause.libraries
-            if library in ("cudnn", "cublas"):
-                moved = f"{_NAMES[library]} changed from {before} to {after}"
-        return f"{moved} in {places}: {much}"
-    if cause.kind == LAUNCHES:
-        launches = [part.figures(lambda side: side.launches) for part in cause.parts]
-        a, b = (sum(count or 0.0 for count in side) for side in zip(*launches, strict=True))
-        number = "More" if b > a else "Fewer" if b < a else "Other"
-        span = " per step" if match.per_step else ""
-        return f"{number} launches{span} ({places}), {a:,.5g} in A, {b:,.5g} in B: {much}"
-    if cause.kind in (ONLY_A, ONLY_B):
-        return f"Only {cause.kind[-1]} recorded {places}: {much}"
-    first = cause.parts[0]
-    if cause.kind in (TIMED, SAME):
-        tail = "" if cause.kind == TIMED else ", with the same kernels"
-        return f"{first.name} changed most: {describe_part_of_change(first.change or 0.0, match)}{tail}"
-    kernels = "the same kernels on different grids"
-    if cause.kind == OTHER_KERNELS:
-        kernels = "different kernels of the same algorithm"
-    return f"{places} {'run' if len(cause.parts) > 1 else 'runs'} {kernels}: {much}"
-
-
-def _name_parts_of_cause(cause: ChangeCause) -> str:
-    """Return "conv2 forward", "3 layers", "3 kinds of kernels"."""
-    if len(cause.parts) == 1:
-        return cause.parts[0].name
-    layers = {part.layer for part in cause.parts if part.layer}
-    if not layers:
-        names = [part.direction for part in cause.parts]
-        two = f"{', '.join(names[:2])} and {len(names) - 2} more kinds of kernels"
-        return two if len(names) > 2 else f"{' and '.join(names)} kernels"
-    if len(layers) == 1 and all(part.layer for part in cause.parts):
-        return f"{next(iter(layers))} ({', '.join(part.direction for part in cause.parts)})"
-    return f"{len(layers)} layer{'s' if len(layers) > 1 else ''}"
-
-
-def format_algorithm_name(method: str) -> str:
-    """Return "implicit gemm" as "implicit GEMM"."""
-    return " ".join(_NAMES.get(part, part) for part in method.split(" "))
-
-
-def _describe_likely_differences(match: AlignedPair) -> str | None:
-    """Return the differences that are likely causes; None if the sides do not differ, or nothing
-    was compared."""
-    if all(suspect.level == NOT_RANKED for suspect in match.suspects):
-        return None
-    likely = [suspect for suspect in match.suspects if suspect.level == LIKELY]
-    if not likely:
-        every = [suspect.difference for suspect in match.suspects]
-        unknown = [item.fact for item in every if NOT_RECORDED in (item.a, item.b)]
-        differ = [item.fact for item in every if item.fact not in unknown]
-        facts = (
-            f"; {_join_first_names(differ)} differ{'s' if len(differ) == 1 else ''}"
-            if differ
-            else ""
-        )
-        if unknown:
-            verb = "was" if len(unknown) == 1 else "were"
-            facts += f"; {_join_first_names(unknown)} {verb} recorded on one side only"
-        return f"No difference between the sides is a likely cause{facts}."
-    first, *further = (suspect.difference for suspect in likely)
-    reason = _format_as_sentence(likely[0].why)
-    software = [difference for difference in match.pair.differences if difference.software]
-    if first.software and len(software) == 1:
-        name = _PROPER.get(first.fact, first.fact)
-        return f"{name} ({first.a} in A, {first.b} in B) is the only version that changed. {reason}"
-    tail = f"; also {', '.join(other.fact for other in further)}" if further else ""
-    return f"Likely cause: {first.fact} {first.a} in A, {first.b} in B{tail}. {reason}"
-
-
-def _format_signed_time(ns: float) -> str:
-    return f"{'+' if ns >= 0 else MINUS}{format_time(abs(ns))}"
 
 
 def _group_rows_by_result(rows: list[Counts]) -> list[list[Counts]]:
@@ -600,9 +435,15 @@ def _list_comparison_warnings(comparison: Comparison) -> Iterator[str]:
     reasons = Counter(row.reason for row in free if row.result == NOT_JUDGED)
     if reasons:
         ((reason, most),) = reasons.most_common(1)
+        steps = filter(None, map(_choose_step_time_row, comparison.pairs))
+        # the first finding states the reason of the step, unless it asks for repeats
+        is_stated = any(step.reason == reason and not step.needs_repeats for step in steps)
         which = "" if most == reasons.total() else ", most of them because"
+        ending = f"{which}: {reason}"
+        if is_stated:
+            ending = f"{which.removesuffix(' because') or ','} for the reason of the step"
         verb = "is" if reasons.total() == 1 else "are"
-        yield f"{reasons.total()} of {len(free)} rows {verb} not judged{which}: {reason}."
+        yield f"{reasons.total()} of {len(free)} rows {verb} not judged{ending}."
     wide = [
         (pair, row)
         for pair in comparison.pairs
@@ -615,39 +456,6 @@ def _list_comparison_warnings(comparison: Comparison) -> Iterator[str]:
     for pair, row in wide[:1]:
         yield (
             f"The spread of {len(wide)} of {comparison.judged} times may hide a change beyond the "
-            f"gate: {row.name}{_describe_batches([pair])} changed by {format_interval(row.interval)}. More "
-            "repeats narrow it."
+            f"gate: {row.name}{_describe_batches([pair])} changed by "
+            f"{format_interval(row.interval)}. More repeats narrow it."
         )
-
-
-def format_quantity(kind: str, value: float) -> str:
-    """Return a figure of this kind: "4.12 ms", "18 MB", "1.36 GFLOP", "3.9 k samples/s"."""
-    if kind == "time":
-        return format_time(value)
-    if kind == "memory":
-        return format_bytes(value)
-    if kind in ENERGY_UNITS:
-        return format_si(value, ENERGY_UNITS[kind])
-    return format_si(value, "FLOP") if kind == "flops" else f"{format_si(value)} samples/s"
-
-
-def format_percent_change(change: float) -> str:
-    """Return "+20.1%", "−3.0%", "0.0%"; from a factor of 10 on "10.5 times"."""
-    if change >= FACTOR_MIN - 1:
-        return f"{_format_factor(change)} times"
-    text = f"{abs(change) * 100:.1f}%"
-    if text == "0.0%" and change:
-        return "< 0.1%" if change > 0 else f"> {MINUS}0.1%"
-    return text if not change else ("+" if change > 0 else MINUS) + text
-
-
-def format_interval(ends: tuple[float, float] | None) -> str:
-    """Return "+18.9% to +21.2%", or "0.012 to 3,240 times" if an end is a factor of 10 or more."""
-    if ends is not None and max(ends) >= FACTOR_MIN - 1:
-        return f"{' to '.join(map(_format_factor, ends))} times"
-    return "" if ends is None else " to ".join(map(format_percent_change, ends))
-
-
-def _format_factor(change: float) -> str:
-    factor = change + 1
-    return f"{factor:,.0f}" if factor >= 1000 else format_significant(factor)

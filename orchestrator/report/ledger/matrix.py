@@ -28,10 +28,7 @@ RATIO_LOG2_MAX = 2.0
 """log2 of the ratio with the fullest color: a quarter, or four times."""
 SHARE_MAX = 0.3
 """Share of the step with the fullest color."""
-_TOTALS = {
-    KERNELS_OF_STEPS: "kernel time of a step",
-    ALL_STEPS: "time of a step",
-}
+_TOTALS = {KERNELS_OF_STEPS: "kernel time of a step", ALL_STEPS: "time of a step"}
 """What shares are of -> what the totals are, each of which is a median; others have one name."""
 NAMES_MAX = 3
 """Rows that a note names; of more it states the number."""
@@ -109,8 +106,7 @@ def build_ledger_matrix(
         if (layer, direction) not in minor:
             by_batch = {row.batch: row for row in group}
             cells = tuple(build_matrix_cell(by_batch.get(batch)) for batch in batches)
-            shown_direction = next(iter(group)).shown_direction
-            drawn_rows.append(MatrixRow(layer, shown_direction, cells))
+            drawn_rows.append(MatrixRow(layer, group[0].shown_direction, cells))
     totals = []
     for batch in batches:
         ratio_cell = _build_total_ratio_cell([row for row in rows if row.batch == batch])
@@ -157,8 +153,8 @@ def _build_total_ratio_cell(rows: Sequence[LedgerRow]) -> Cell:
     missing = ", ".join(row.name for row in work if row.ratio is None)
     is_plain = executed.state == "counted" and not executed.lower_bound
     facts = (
-        f"{format_all_digits(executed.value or 0)} / {format_all_digits(estimate)} over {len(complete)} of {len(work)} "
-        "layers and passes",
+        f"{format_all_digits(executed.value or 0)} / {format_all_digits(estimate)} over "
+        f"{len(complete)} of {len(work)} layers and passes",
         missing and f"not included: {missing}",
         "" if is_plain else explain_figure_state(executed),
     )

@@ -52,7 +52,9 @@ from perfctl.orchestrator.report.tables import (
     missing_cell,
     share_cell,
     text_cell,
+    text_column,
     time_cell,
+    time_column,
 )
 from perfctl.records.run import Point, format_point
 
@@ -181,10 +183,10 @@ def _build_ledger_columns(total: str, basis: str, axis: str) -> list[Column]:
         Column("estimate", "FLOP", note=estimate),
         Column("executed", "FLOP", note="executed, from SASS counters (ncu), per step"),
         Column("ratio", note="1 means that the hardware executed the estimated FLOPs"),
-        Column("time", base="ns", note=basis),
+        time_column("time", basis),
         Column("share", note=f"of the {total}"),
         Column("achieved", "FLOP/s", note="estimated FLOPs / time, not executed FLOPs / time"),
-        Column("bound", style="text", note=bound),
+        text_column("bound", bound),
     ]
 
 
@@ -281,8 +283,8 @@ def _list_layer_notes(rows: Sequence[LedgerRow]) -> Iterator[str]:
         yield f"perfctl guessed the layer for {format_percent(guessed)} of its launches"
     if shared := max(row.shared for row in rows):
         yield (
-            f"{format_percent(shared)} of its launches are parts of fused kernels, divided by their "
-            "operations (approximate)"
+            f"{format_percent(shared)} of its launches are parts of fused kernels, divided by "
+            "their operations (approximate)"
         )
 
 
@@ -303,7 +305,7 @@ def _build_ledger_line(row: LedgerRow, analysis: Analysis) -> LedgerLine:
 def _select_explaining_rules(row: LedgerRow, judgement: StudyCauses) -> tuple[str, ...]:
     """Return the rules that explain most of a difference; without a ratio, those that explain
     why."""
-    causes = judgement.at(row.batch, row.layer, row.direction).causes
+    causes = judgement.at(*row.key).causes
     if row.ratio is None:
         return tuple(cause.rule for cause in causes)
     if compute_ratio_deviation(row) < log(CAUSE_RATIO_MIN):
@@ -314,9 +316,16 @@ def _select_explaining_rules(row: LedgerRow, judgement: StudyCauses) -> tuple[st
 
 def _build_unattributed_group(analysis: Analysis) -> LedgerGroup:
     items, axis = analysis.ledger.unattributed, analysis.study.axis
-    lines = (
-        LedgerLine(item.batch, item.share, build_unattributed_cells(item, axis)) for item in items
-    )
+    lines = []
+    for item in items:
+        absent = missing_cell("not a layer")
+        cells = dict.fromkeys(("estimate", "ratio", "achieved", "bound"), absent) | {
+            axis: build_point_cell(item.batch, axis),
+            "executed": figure_cell(item.executed, "FLOP"),
+            "time": time_cell(item.time.median, note=item.basis),
+            "share": share_cell(item.share),
+        }
+        lines.append(LedgerLine(item.batch, item.share, cells))
     causes = "".join(_describe_unattributed_time(item, analysis) for item in items)
     note = f"the part of the {items[0].whole} that is not attributed to a layer{causes}"
     return LedgerGroup("not attributed", "", tuple(lines), note=note, is_unattributed=True)
@@ -361,20 +370,6 @@ def build_ledger_row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell
         "share": share,
         "achieved": amount_cell(row.achieved, "FLOP/s", _explain_missing_flop_rate(row)),
         "bound": build_bound_cell(point, analysis.roofline),
-    }
-
-
-def build_unattributed_cells(
-    unattributed: UnattributedWork, axis: str = "batch"
-) -> dict[str, Cell]:
-    """Return the cells of what belongs to no layer at one batch size."""
-    return dict.fromkeys(
-        ("estimate", "ratio", "achieved", "bound"), missing_cell("not a layer")
-    ) | {
-        axis: build_point_cell(unattributed.batch, axis),
-        "executed": figure_cell(unattributed.executed, "FLOP"),
-        "time": time_cell(unattributed.time.median, note=unattributed.basis),
-        "share": share_cell(unattributed.share),
     }
 
 

@@ -28,8 +28,10 @@ from perfctl.orchestrator.report.tables import (
     count_cell,
     missing_cell,
     text_cell,
+    text_column,
     text_columns,
     time_cell,
+    time_column,
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import LayerCall
@@ -81,7 +83,7 @@ def build_variants_table(analysis: Analysis) -> Table | None:
         return None
     is_refused = any(item.rule == "more work in less time" for item in analysis.judgement.sweep)
     columns = [
-        Column("figure", style="text"),
+        text_column("figure"),
         *(Column(variant or DEFAULT_VARIANT) for variant in by_variant),
     ]
     rows = (
@@ -102,27 +104,17 @@ def _build_weight_shape_rows(
 ) -> Iterator[list[Cell]]:
     """Yield shapes of convolution weights, "64 x 32 x 3 x 3", that differ between variants."""
     for layer in layers:
-        shapes = [
-            next(
-                (
-                    " x ".join(map(str, shape))
-                    for shape in _list_convolution_weight_shapes(layer, runs)
-                    if shape
-                ),
-                None,
+        shapes = []
+        for runs in variants:
+            weights = (
+                op.inputs[1]
+                for run in runs
+                for op in run.report.ops
+                if op.layer == layer and op.op == "aten.convolution" and len(op.inputs) > 1
             )
-            for runs in variants
-        ]
+            shapes.append(next((" x ".join(map(str, shape)) for shape in weights if shape), None))
         if len(set(shapes)) > 1 and None not in shapes:
             yield [text_cell(f"{layer} weights"), *map(text_cell, shapes)]
-
-
-def _list_convolution_weight_shapes(
-    layer: str, runs: Sequence[Run]
-) -> Iterator[tuple[int, ...] | None]:
-    for op in (op for run in runs for op in run.report.ops):
-        if op.layer == layer and op.op == "aten.convolution" and len(op.inputs) > 1:
-            yield op.inputs[1]
 
 
 def _build_parameter_and_mac_rows(
@@ -169,7 +161,16 @@ def _build_cpu_timer_rows(
     ]
     for name in dict.fromkeys(name for times in by_variant for name in times):
         times = [_choose_cpu_timer_ns(items.get(name, ())) for items in by_variant]
-        yield [text_cell(f"{name}, time"), *map(_build_cpu_timer_cell, times)]
+        yield [
+            text_cell(f"{name}, time"),
+            # with four digits, as such times are published
+            *(
+                NOT_RECORDED
+                if ns is None
+                else Cell(f"{ns / 1e6:.4g} ms", format_all_digits(ns, "ns"), value=ns)
+                for ns in times
+            ),
+        ]
         ratios = [_build_time_ratio_cell(time, times[0]) for time in times]
         if is_refused:
             refused = "these times cannot be compared"
@@ -190,14 +191,6 @@ def _choose_cpu_timer_ns(times: Sequence[HostTime]) -> float | None:
         default=None,
     )
     return best.nanoseconds if best else None
-
-
-def _build_cpu_timer_cell(nanoseconds: float | None) -> Cell:
-    """Return a time with four digits, as such times are published: "0.1746 ms"."""
-    if nanoseconds is None:
-        return NOT_RECORDED
-    text = f"{nanoseconds / 1e6:.4g} ms"
-    return Cell(text, format_all_digits(nanoseconds, "ns"), value=nanoseconds)
 
 
 def _build_time_ratio_cell(value: float | None, reference: float | None) -> Cell:
@@ -228,14 +221,14 @@ def build_cpu_timer_table(analysis: Analysis) -> Table | None:
         "estimated FLOPs / peak: the minimum time of a kernel that executes the estimated FLOPs"
     )
     columns = [
-        Column("layer", style="text"),
+        text_column("layer"),
         Column("batch"),
         Column("MAC", note="estimated multiply-adds; 1 multiply-add = 2 FLOPs"),
-        Column("CPU timer", base="ns"),
+        time_column("CPU timer"),
         Column("rate", "FLOP/s", note="estimated FLOPs / time of the CPU timer"),
-        Column("minimum", base="ns", note=minimum),
+        time_column("minimum", minimum),
         Column("time / minimum", note="below 1, the timer cannot have measured such a kernel"),
-        Column("GPU", is_optional=True, style="text"),
+        text_column("GPU", is_optional=True),
     ]
     rows: list[list[Cell]] = []
     peaks: dict[str, None] = {}

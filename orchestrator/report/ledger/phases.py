@@ -33,10 +33,14 @@ from perfctl.orchestrator.report.tables import (
     mark_cell_estimated,
     missing_cell,
     name_cell,
+    name_column,
     share_cell,
     size_cell,
+    size_column,
     text_cell,
+    text_column,
     time_cell,
+    time_column,
 )
 
 PADDING_FACTOR_MIN, PADDING_SHARE_MIN = 1.1, 0.01
@@ -115,18 +119,18 @@ def _build_phase_columns(phase: PhaseParts) -> list[Column]:
     moved = "estimated: weights and activations once each; for attention, the cache that it reads"
     padding = "executed / estimated multiply-adds: complete tiles (from the kernel name) / outputs"
     return [
-        Column("part", style="code", note="of the model; repeated blocks are one row"),
+        name_column("part", "of the model; repeated blocks are one row"),
         Column("blocks", note="repeated blocks that have the part"),
         Column("launches", is_optional=True),
-        Column("kernel time", base="ns", note="sum over its kernels, all steps of the phase"),
+        time_column("kernel time", "sum over its kernels, all steps of the phase"),
         Column("share", is_optional=True, note="of the phase's kernel time"),
         Column("estimate", "FLOP", note=estimate),
-        Column("bytes", base="B", note=moved),
+        size_column("bytes", moved),
         Column("FLOP/B", is_optional=True, note="estimated FLOPs per byte"),
-        Column("bound", style="text", note=_describe_ridge_points(phase)),
-        Column("time per token", is_optional=True, base="ns", note="kernel time / tokens"),
-        Column("of prompts", is_optional=True, base="ns", note=prompts),
-        Column("of decodes", base="ns", note=decodes),
+        text_column("bound", _describe_ridge_points(phase)),
+        time_column("time per token", "kernel time / tokens", is_optional=True),
+        time_column("of prompts", prompts, is_optional=True),
+        time_column("of decodes", decodes),
         Column("padding", note=padding),
     ]
 
@@ -149,7 +153,10 @@ def _format_count(number: int, noun: str) -> str:
 def _list_phase_notes(phase: PhaseParts) -> Iterator[str]:
     """Yield the sentences about the cache, and where the steps come from."""
     if phase.cache_bytes is not None:
-        yield f"Key-value cache read by its steps: {format_bytes(phase.cache_bytes)} ({phase.cache_why})."
+        yield (
+            f"Key-value cache read by its steps: {format_bytes(phase.cache_bytes)} "
+            f"({phase.cache_why})."
+        )
     else:
         yield f"Bytes of the key-value cache: unknown; {phase.cache_why}."
     if any(part.split_by for part in phase.parts):
@@ -282,7 +289,10 @@ def find_largest_parts(
         if part is not None and (part.share or 0.0) >= other(phase.run.batch_size):
             blocks = f" ({part.blocks} blocks together)" if (part.blocks or 0) > 1 else ""
             bound = f" Its FLOPs and bytes make it {part.bound}-bound." if part.bound else ""
-            most = f"takes the most time, {format_percent(part.share or 0)} of the kernel time{blocks}."
+            most = (
+                f"takes the most time, {format_percent(part.share or 0)} of the kernel "
+                f"time{blocks}."
+            )
             yield Finding(f"In {_name_steps_of_phase(phase)} {part.part} {most}{bound}", "phases")
 
 
@@ -308,11 +318,11 @@ def find_tile_padding(phases: Sequence[PhaseParts]) -> Iterator[Finding]:
     have = "part of {} also has" if other_count == 1 else "parts of {} also have"
     addition = f" {other_count} more {have.format(phase.phase)} padding." if other_count else ""
     yield Finding(
-        f"Tile padding in {_name_steps_of_phase(phase)}: {part.part} executes {gemm.factor:.2f} times the "
-        f"estimated multiply-adds. Its GEMM has {gemm.rows:,} x {gemm.columns:,} outputs, and its "
-        f"tiles of {height} x {width} cover {rows:,} x {columns:,}. It takes "
-        f"{format_percent(part.share or 0)} of the kernel time ({format_time(part.kernel_ns or 0)})."
-        f"{addition}{fix if rows > gemm.rows else ''}",
+        f"Tile padding in {_name_steps_of_phase(phase)}: {part.part} executes {gemm.factor:.2f} "
+        f"times the estimated multiply-adds. Its GEMM has {gemm.rows:,} x {gemm.columns:,} "
+        f"outputs, and its tiles of {height} x {width} cover {rows:,} x {columns:,}. It takes "
+        f"{format_percent(part.share or 0)} of the kernel time "
+        f"({format_time(part.kernel_ns or 0)}).{addition}{fix if rows > gemm.rows else ''}",
         "phases",
     )
 

@@ -28,8 +28,11 @@ from perfctl.orchestrator.report.tables import (
     number_cell,
     share_cell,
     size_cell,
+    size_column,
     text_cell,
+    text_column,
     time_cell,
+    time_column,
 )
 from perfctl.records.run import Run
 
@@ -49,8 +52,8 @@ NAMED_RANKS_MAX = 8
 NO_MATCH = "the ranks have no collective in common, one for one"
 NO_STEP = "kernels belong to no step"
 NO_COMPUTE = "no compute"
-GROUP = Column("group", style="text", note="ranks of the process group")
-EXPOSED = Column("exposed", base="ns", note="without a compute kernel, mean over the ranks")
+GROUP = text_column("group", "ranks of the process group")
+EXPOSED = time_column("exposed", "without a compute kernel, mean over the ranks")
 BANDWIDTH = (
     Column("bus bandwidth", "B/s", note="NCCL's busbw, over the shortest duration of the group"),
     Column("of link", note="share of the peak of a GPU's link, one way, by the data sheet"),
@@ -91,16 +94,16 @@ def build_ranks_table(job: MultiRankJob) -> Table:
     """Return a row per rank."""
     columns = [
         Column("rank"),
-        Column("span", is_optional=True, base="ns", note="first kernel or copy to the last one"),
-        Column("compute", base="ns", note="time with a kernel that is of no collective"),
-        Column("collectives", base="ns", note="time with a collective, waiting included"),
-        Column("exposed", base="ns", note="of that, time without a compute kernel"),
+        time_column("span", "first kernel or copy to the last one", is_optional=True),
+        time_column("compute", "time with a kernel that is of no collective"),
+        time_column("collectives", "time with a collective, waiting included"),
+        time_column("exposed", "of that, time without a compute kernel"),
         Column("hidden", is_optional=True, note="share of collectives under compute kernels"),
-        Column("idle", base="ns", note="of the span, without kernel and copy"),
-        Column("waits", base="ns", note="until the last rank starts the collectives, summed"),
+        time_column("idle", "of the span, without kernel and copy"),
+        time_column("waits", "until the last rank starts the collectives, summed"),
         Column("last", note="collectives that this rank was the last to start"),
-        Column("clock", base="ns", note="added to this rank's clock it gives the first rank's"),
-        Column("±", is_optional=True, base="ns", note="median absolute deviation of the same"),
+        time_column("clock", "added to this rank's clock it gives the first rank's"),
+        time_column("±", "median absolute deviation of the same", is_optional=True),
     ]
     rows = [
         [
@@ -171,12 +174,12 @@ def build_exposed_layers_table(communication: JobCommunication) -> Table | None:
     """Return a row per name and layer, the most exposed first."""
     layer_note = "that launched them, or whose backward was the last before"
     columns = [
-        Column("collective", style="text"),
+        text_column("collective"),
         GROUP,
-        Column("layer", style="text", note=layer_note),
+        text_column("layer", layer_note),
         Column("calls", note="of one rank, mean"),
         EXPOSED,
-        Column("most", base="ns", note="the same on the rank with the most"),
+        time_column("most", "the same on the rank with the most"),
         *BANDWIDTH,
     ]
     rows = [
@@ -203,11 +206,11 @@ def build_rank_steps_table(communication: JobCommunication) -> Table | None:
     """Return a row per step."""
     columns = [
         Column("step"),
-        Column("span", is_optional=True, base="ns", note="median over the ranks"),
+        time_column("span", "median over the ranks", is_optional=True),
         EXPOSED,
         Column("share", note="of the span"),
-        Column("most exposed", is_optional=True, base="ns"),
-        Column("compute", base="ns", note="mean over the ranks"),
+        time_column("most exposed", is_optional=True),
+        time_column("compute", "mean over the ranks"),
         Column("imbalance", note="most compute over mean compute"),
         Column("with the most", is_optional=True),
     ]
@@ -237,10 +240,10 @@ def build_stragglers_table(communication: JobCommunication) -> Table | None:
     """Return a row per step and rank that came last in it."""
     columns = [
         *map(Column, ("step", "straggler")),
-        Column("last in", style="text"),
-        Column("cost", base="ns", note="starts after the second last rank: what all would gain"),
-        Column("± clocks", base="ns", note="collectives x the errors of both ranks' clocks"),
-        Column("others wait", base="ns", note="for it, summed over ranks and collectives"),
+        text_column("last in"),
+        time_column("cost", "starts after the second last rank: what all would gain"),
+        time_column("± clocks", "collectives x the errors of both ranks' clocks"),
+        time_column("others wait", "for it, summed over ranks and collectives"),
     ]
     rows = [
         [
@@ -261,7 +264,7 @@ def build_pipeline_bubbles_table(communication: JobCommunication) -> Table | Non
     note = "time with a send or receive between two ranks and no other kernel"
     columns = [
         Column("rank"),
-        Column("bubble", base="ns", note=note),
+        time_column("bubble", note),
         Column("share", note="of the rank's span"),
     ]
     rows = [
@@ -275,16 +278,16 @@ def build_collectives_table(communication: JobCommunication) -> Table | None:
     """Return a row per collective that all ranks of its process group have."""
     columns = [
         Column("step"),
-        Column("collective", style="text"),
+        text_column("collective"),
         GROUP,
-        Column("layer", style="text"),
-        Column("bytes", base="B", note="input of one rank"),
-        Column("shortest", base="ns", note="of all ranks of the group"),
+        text_column("layer"),
+        size_column("bytes", "input of one rank"),
+        time_column("shortest", "of all ranks of the group"),
         *BANDWIDTH,
         EXPOSED,
         Column("last rank"),
-        Column("late", base="ns", note="after the second last rank"),
-        Column("after median", base="ns", note="after the median start"),
+        time_column("late", "after the second last rank"),
+        time_column("after median", "after the median start"),
     ]
     rows = [
         [
@@ -355,9 +358,9 @@ def _find_costly_straggler(communication: JobCommunication) -> Finding | None:
         cause = f"{slower}: give it less work, or compare its clocks and temperature (nvidia-smi)"
     text = (
         f"Rank {rank} is a straggler: it starts {sum(item.times for item in delays)} of its "
-        f"{of_rank} collectives last, {format_time(cost)} (± {format_time(error)} by the clocks) after the next "
-        f"rank in sum, {format_percent(cost / span)} of the time{most}. The others wait "
-        f"{format_time(sum(item.waiting_ns for item in delays))} for it, added up. {cause}."
+        f"{of_rank} collectives last, {format_time(cost)} (± {format_time(error)} by the clocks) "
+        f"after the next rank in sum, {format_percent(cost / span)} of the time{most}. The others "
+        f"wait {format_time(sum(item.waiting_ns for item in delays))} for it, added up. {cause}."
     )
     return Finding(text, "ranks", impact_ns=cost, step_ns=span)
 
@@ -381,10 +384,10 @@ def _find_exposed_communication(communication: JobCommunication) -> Finding | No
         most = f" Most is in {first.name} {layer}: {format_time(first.exposed_ns)}."
     text = (
         f"Exposed communication of the job: on average over {len(ranks)} ranks, collectives run "
-        f"{format_time(exposed)} without any compute kernel, {format_percent(exposed / span)} of the "
-        f"{format_time(span)} of a rank (median).{most}{waiting} Remove the waiting first; then launch "
-        "collectives earlier (prefetch of all-gathers, other sizes of gradient buckets), or send "
-        "less (fp16 gradients, fewer steps with a reduction)."
+        f"{format_time(exposed)} without any compute kernel, {format_percent(exposed / span)} of "
+        f"the {format_time(span)} of a rank (median).{most}{waiting} Remove the waiting first; "
+        "then launch collectives earlier (prefetch of all-gathers, other sizes of gradient "
+        "buckets), or send less (fp16 gradients, fewer steps with a reduction)."
     )
     return Finding(text, "ranks", impact_ns=exposed, step_ns=span)
 
@@ -400,9 +403,9 @@ def _find_uneven_work(communication: JobCommunication) -> Finding | None:
     at_step = "" if step.step is None else f" in step {step.step}"
     rank = communication.job.ranks[step.compute_ns.index(most)].rank
     text = (
-        f"Work is uneven{at_step}: rank {rank} computes {format_time(most)}, {format_ratio(step.imbalance or 0)} "
-        f"times the mean of all. Evened out, it would take {format_time(lost)} less: compare lengths of "
-        "its samples, experts or tables."
+        f"Work is uneven{at_step}: rank {rank} computes {format_time(most)}, "
+        f"{format_ratio(step.imbalance or 0)} times the mean of all. Evened out, it would take "
+        f"{format_time(lost)} less: compare lengths of its samples, experts or tables."
     )
     return Finding(text, "ranks")
 
@@ -419,8 +422,9 @@ def _find_low_bandwidth(communication: JobCommunication) -> Finding | None:
     text = (
         f"{len(speeds)} collectives of 1 MB or more reach a bus bandwidth of "
         f"{format_si(median(speeds), 'B/s')} (median), {format_percent(median(speeds) / peak)} of "
-        f"{communication.link}'s {format_si(peak, 'B/s')} one way. Send fewer and larger messages, and "
-        "see with NCCL_DEBUG=INFO and nvidia-smi topo -m whether NCCL uses that link."
+        f"{communication.link}'s {format_si(peak, 'B/s')} one way. Send fewer and larger "
+        "messages, and see with NCCL_DEBUG=INFO and nvidia-smi topo -m whether NCCL uses that "
+        "link."
     )
     return Finding(text, "ranks")
 
@@ -432,9 +436,10 @@ def _find_pipeline_bubbles(communication: JobCommunication) -> Finding | None:
     mean = fmean(bubble.share for bubble in communication.bubbles)
     text = (
         f"Pipeline bubbles: rank {worst.rank} waits in sends and receives for "
-        f"{format_percent(worst.share)} of its time ({format_time(worst.waiting_ns)}), {format_percent(mean)} in the "
-        f"mean of {len(communication.bubbles)} ranks. More microbatches, an interleaved schedule, "
-        "or an evener split of the layers makes them smaller."
+        f"{format_percent(worst.share)} of its time ({format_time(worst.waiting_ns)}), "
+        f"{format_percent(mean)} in the mean of {len(communication.bubbles)} ranks. More "
+        "microbatches, an interleaved schedule, or an evener split of the layers makes them "
+        "smaller."
     )
     return Finding(text, "ranks")
 

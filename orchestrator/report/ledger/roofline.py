@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 
 from perfctl.orchestrator.counts.counters.work import CACHES, LEVELS
 from perfctl.orchestrator.ledger.ledger import OUTSIDE, format_at_batch
@@ -37,10 +38,14 @@ from perfctl.orchestrator.report.tables import (
     build_table,
     missing_cell,
     name_cell,
+    name_column,
     share_cell,
     size_cell,
+    size_column,
     text_cell,
+    text_column,
     time_cell,
+    time_column,
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import format_point
@@ -65,8 +70,8 @@ def describe_roofline_bound(point: RooflinePoint, roofs: Roofline) -> str | None
         return f"refused: {point.refused}"
     if point.bound == "launch" and traffic.level == "run":
         return (
-            f"launch-bound: kernels run in {format_percent(min(traffic.busy or 0, 1))} of the step; the "
-            "GPU waits for the host in the rest"
+            f"launch-bound: kernels run in {format_percent(min(traffic.busy or 0, 1))} of the "
+            "step; the GPU waits for the host in the rest"
         )
     if point.bound == "launch" and traffic.time_ns and traffic.launches:
         average, usual = (
@@ -180,16 +185,16 @@ def _build_roofline_table(work: str, roofs: Roofline, names: Mapping[str, str]) 
         selection = f", first {len(points)} of {len(every)} by time"
         caption += selection if len(every) > len(points) else ""
     basis = "; ".join(sorted({point.traffic.basis for point in points if point.traffic.basis}))
-    has_levels = any(len(point.levels) > 1 for point in points)
     achieved = "executed FLOPs / time; estimated FLOPs (in italics) if there are no executed FLOPs"
+    has_settings = any(isinstance(point.traffic.batch, str) for point in points)
     columns = [
-        Column("layer, pass" if work == "layer" else "kernel", style="code"),
-        Column("batch"),
-        Column("level", style="text"),
-        Column("bytes", base="B", note="per step; reads and writes if the counter has both"),
+        name_column("layer, pass" if work == "layer" else "kernel"),
+        Column("parameters" if has_settings else "batch"),
+        text_column("level"),
+        size_column("bytes", "per step; reads and writes if the counter has both"),
         Column("intensity", "FLOP/B", is_optional=True, note="executed FLOPs / bytes"),
         Column("achieved", "FLOP/s", is_optional=True, note=achieved),
-        Column("ceiling", style="text", is_optional=True, note="the path with the most FLOPs"),
+        text_column("ceiling", "the path with the most FLOPs", is_optional=True),
         Column("of bandwidth", note="bytes / time / bandwidth of this level"),
         Column(
             "of attainable", is_optional=True, note="achieved / min(peak, intensity x bandwidth)"
@@ -200,21 +205,16 @@ def _build_roofline_table(work: str, roofs: Roofline, names: Mapping[str, str]) 
         Column(
             "HFU", is_optional=True, note="hardware FLOPs utilization: executed FLOPs / time / peak"
         ),
-        Column("time", base="ns", note=basis),
-        Column("bound", style="text"),
+        time_column("time", basis),
+        text_column("bound"),
     ]
-    hidden = {"run": {"kernel"}, "kernel": {"batch"}}.get(work, set())
-    hidden |= set() if has_levels else {"level", "bytes", "of bandwidth"}
-    visible = [column for column in columns if column.label not in hidden]
+    hidden = {"run": {"kernel"}, "kernel": {"batch", "parameters"}}.get(work, set())
+    if all(len(point.levels) < 2 for point in points):
+        hidden |= {"level", "bytes", "of bandwidth"}
+    used = [column.label not in hidden for column in columns]
     pairs = [(point, level) for point in points for level in point.levels or (None,)]
-    cells = [_build_roofline_cells(point, level, roofs, names) for point, level in pairs]
-    rows = [[row[column.label] for column in visible] for row in cells]
-    if any(isinstance(point.traffic.batch, str) for point in points):
-        labels = {"batch": "parameters"}
-        visible = [
-            replace(column, label=labels.get(column.label, column.label)) for column in visible
-        ]
-    drawn = build_table(caption, visible, rows)
+    rows = (compress(_build_roofline_cells(*pair, roofs, names), used) for pair in pairs)
+    drawn = build_table(caption, list(compress(columns, used)), map(tuple, rows))
     if drawn is None or work != "layer":
         return drawn
     marks = tuple((_name_layer(point.traffic), point.traffic.direction or "") for point, _ in pairs)
@@ -226,7 +226,7 @@ def _build_roofline_cells(
     level: LevelRooflinePoint | None,
     roofs: Roofline,
     names: Mapping[str, str],
-) -> dict[str, Cell]:
+) -> tuple[Cell, ...]:
     """Return the cells of one work at one memory level; of the complete work if no bytes were
     measured."""
     traffic, missing = point.traffic, explain_missing_bound(point, roofs)
@@ -245,31 +245,36 @@ def _build_roofline_cells(
     size = size_cell(moved.value, moved.reason or missing)
     flops_per_byte = missing_cell(moved.reason or missing)
     if intensity is not None:
-        title = f"{format_all_digits(traffic.executed.value or 0, 'FLOP')} / {format_all_digits(moved.value or 0, 'B')}"
+        title = (
+            f"{format_all_digits(traffic.executed.value or 0, 'FLOP')} / "
+            f"{format_all_digits(moved.value or 0, 'B')}"
+        )
         flops_per_byte = Cell(
             format_significant(float(intensity)), title, value=round_to_six_digits(intensity)
         )
-    up_to_arguments = traffic.name.removeprefix("void ").split("<")[0].split("(")[0]
-    return {
-        "layer, pass": name_cell(traffic.name),
-        "kernel": name_cell(traffic.name, names.get(traffic.name) or up_to_arguments),
-        "batch": text_cell(traffic.batch) if traffic.batch else missing_cell("not recorded"),
-        "level": text_cell(level.level) if level else missing_cell("no bytes"),
-        "bytes": replace(
+    short = None
+    if traffic.level == "kernel":
+        up_to_arguments = traffic.name.removeprefix("void ").split("<")[0].split("(")[0]
+        short = names.get(traffic.name) or up_to_arguments
+    return (
+        name_cell(traffic.name, short),
+        text_cell(traffic.batch) if traffic.batch else missing_cell("not recorded"),
+        text_cell(level.level) if level else missing_cell("no bytes"),
+        replace(
             size,
             title="; ".join(filter(None, (size.title, moved.rule, moved.reason))),
             style="est" if moved.state == "estimated" else size.style,
         ),
-        "intensity": flops_per_byte,
-        "achieved": _build_achieved_rate_cell(point, missing),
-        "ceiling": text_cell(point.path) if point.path else missing_cell(missing),
-        "of bandwidth": share_cell(bandwidth, reason),
-        "of attainable": share_cell(reached, reason),
-        "MFU": Cell("refused", point.mfu_reason, "refused") if point.mfu_reason else mfu,
-        "HFU": share_cell(point.hfu, point.refused or no_count or missing),
-        "time": time_cell(traffic.time_ns, "not timed", traffic.basis),
-        "bound": bound,
-    }
+        flops_per_byte,
+        _build_achieved_rate_cell(point, missing),
+        text_cell(point.path) if point.path else missing_cell(missing),
+        share_cell(bandwidth, reason),
+        share_cell(reached, reason),
+        Cell("refused", point.mfu_reason, "refused") if point.mfu_reason else mfu,
+        share_cell(point.hfu, point.refused or no_count or missing),
+        time_cell(traffic.time_ns, "not timed", traffic.basis),
+        bound,
+    )
 
 
 def _build_achieved_rate_cell(point: RooflinePoint, missing: str) -> Cell:
@@ -373,9 +378,10 @@ def _build_roofline_spot(
     label = traffic.name if is_layer else names.get(traffic.name, traffic.name)
     batch = f", {format_point(traffic.batch)}" if traffic.batch is not None else ""
     text = (
-        f"{label}{batch}, {level.level}: {format_significant(float(level.intensity or 0))} FLOP/B, "
-        f"{format_si(point.achieved or 0, 'FLOP/s')}, {format_percent(level.reached or 0)} of the {point.path} "
-        f"ceiling at this intensity, bound by {level.bound}"
+        f"{label}{batch}, {level.level}: {format_significant(float(level.intensity or 0))} "
+        f"FLOP/B, {format_si(point.achieved or 0, 'FLOP/s')}, "
+        f"{format_percent(level.reached or 0)} of the {point.path} ceiling at this intensity, "
+        f"bound by {level.bound}"
     )
     if point.bound and point.bound != level.bound:
         text += f" (overall: {point.bound})"

@@ -242,7 +242,7 @@ def _build_shared_columns(analysis: Analysis, row: LedgerRow | UnattributedWork)
 
 
 def _build_layer_row(analysis: Analysis, row: LedgerRow) -> dict[str, Any]:
-    judged = analysis.judgement.at(row.batch, row.layer, row.direction)
+    judged = analysis.judgement.at(*row.key)
     point = analysis.roofline.of(row.batch, row.layer, row.direction)
     return {
         **_build_shared_columns(analysis, row),

@@ -99,30 +99,30 @@ class _CountingSource:
 
 def build_trails(analysis: Analysis) -> tuple[Trail, ...]:
     """Return the trails of all ledger rows, then of the causes about the sweep (one per rule)."""
-    sources = {
-        batch.batch: _find_counting_source(batch) for batch in analysis.study.prepared_batches
-    }
+    sources = {}
+    for batch in analysis.study.prepared_batches:
+        run = batch.counting_run
+        launches: dict[Key | None, list[int]] = defaultdict(list)
+        for kernel, key in run.launches if run else ():
+            launches[key].append(kernel.launch)
+        kernels = group_kernels_by_row(run) if run else {}
+        sources[batch.batch] = _CountingSource(batch, run, kernels, launches)
     rows = (_build_row_trail(row, analysis, sources[row.batch]) for row in analysis.ledger.rows)
     by_rule = group_by(analysis.judgement.sweep, lambda cause: cause.rule)
     sweep = (_build_sweep_cause_trail(causes, analysis, sources) for causes in by_rule.values())
     return (*rows, *sweep)
 
 
-def _find_counting_source(batch: PreparedBatch) -> _CountingSource:
-    run = batch.counting_run
-    launches: dict[Key | None, list[int]] = defaultdict(list)
-    for kernel, key in run.launches if run else ():
-        launches[key].append(kernel.launch)
-    return _CountingSource(batch, run, group_kernels_by_row(run) if run else {}, launches)
-
-
 def _build_row_trail(row: LedgerRow, analysis: Analysis, source: _CountingSource) -> Trail:
     key = (row.layer, row.direction)
     launches = source.launches.get(key, ())
+    # counts are derived, or measured ones are compared with rules
+    derived = source.run if isinstance(source.run, DerivedRun) else source.batch.derived
+    rules = derived.derived if derived is not None else {}
     steps = (
         _build_figures_step(row, analysis),
         _build_kernels_step(row, source.kernels.get(key, ()), analysis.names),
-        *_build_rules_step(_list_derivation_rules(source, launches)),
+        *_build_rules_step(rules[launch].rule for launch in launches if launch in rules),
         TrailStep(
             "Estimated", tuple(list_row_formulas(row)) or (row.estimated.reason or "no formula",)
         ),
@@ -225,13 +225,6 @@ def list_row_formulas(row: LedgerRow) -> Iterator[str]:
         yield f"{call.direction}{layer}: {call.formula}" if len(calls) > 1 else str(call.formula)
 
 
-def _list_derivation_rules(source: _CountingSource, launches: Iterable[int]) -> Iterator[str]:
-    """Yield the rules of the kernels, if counts are derived or compared with rules."""
-    run = source.run if isinstance(source.run, DerivedRun) else source.batch.derived
-    derived = run.derived if run is not None else {}
-    return (derived[launch].rule for launch in launches if launch in derived)
-
-
 def _build_rules_step(rules: Iterable[str]) -> Iterator[TrailStep]:
     """Yield the arithmetic of the kernels' rules, if there is any."""
     lines = list(dict.fromkeys(rules))
@@ -242,7 +235,7 @@ def _build_rules_step(rules: Iterable[str]) -> Iterator[TrailStep]:
 
 
 def _build_causes_step(row: LedgerRow, analysis: Analysis) -> TrailStep | None:
-    judged = analysis.judgement.at(row.batch, row.layer, row.direction)
+    judged = analysis.judgement.at(*row.key)
     lines = [describe_cause_with_fix(cause).explain() for cause in judged.causes]
     lines += filter(None, [describe_unexplained_share([row], analysis.judgement)])
     return TrailStep("Why", tuple(lines)) if lines else None
@@ -319,7 +312,8 @@ def _build_estimate_steps(causes: Iterable[Cause], analysis: Analysis) -> Iterat
     ]
     for name, same in group_by(rows, lambda row: row.name).items():
         lines = (
-            f"{format_point(row.batch)}: {'; '.join(list_row_formulas(row)) or _format_full_amount(row.estimated.value)}"
+            f"{format_point(row.batch)}: "
+            f"{'; '.join(list_row_formulas(row)) or _format_full_amount(row.estimated.value)}"
             for row in same
         )
         yield TrailStep(f"{name}, estimated", tuple(lines))

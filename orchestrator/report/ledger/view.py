@@ -41,8 +41,11 @@ from perfctl.orchestrator.report.tables import (
     Table,
     build_dense_table,
     missing_cell,
+    name_column,
     number_cell,
     text_cell,
+    text_column,
+    time_column,
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Point, format_point, get_sort_size
@@ -129,17 +132,23 @@ def build_run_group_views(analysis: Analysis, shape: LedgerViewOptions) -> Itera
 
 
 def build_ledger_row_views(analysis: Analysis, shape: LedgerViewOptions) -> Iterator[View]:
-    """Yield the rows of a ledger, then the causes of their differences if these are asked for."""
+    """Yield the rows of a ledger; if these are asked for, then the causes of their differences,
+    those of the sweep first, and what is unexplained."""
     view = build_ledger_view(analysis)
     if view is None:
         return
     table, notes = build_ledger_table(view, shape)
     yield View("", tables=(table,), notes=tuple(notes))
     if shape.is_explained or not shape.is_whole:
-        causes = tuple(explain_ledger_rows(view))
+        causes = [cause.explain() for cause in view.sweep]
+        for group in view.groups:
+            causes += [cause.explain(group.name) for cause in group.causes]
+            if group.unexplained:
+                unexplained = f"{group.unexplained[0].lower()}{group.unexplained[1:]}"
+                causes.append(f"{group.name}: {unexplained}")
         yield View(
             "Why" if causes else "",
-            findings=causes,
+            findings=tuple(causes),
             notes=(*view.notes, *_describe_attribution(analysis)),
         )
 
@@ -194,7 +203,12 @@ def build_ledger_table(view: LedgerView, shape: LedgerViewOptions) -> tuple[Tabl
                 -max(line.share or 0.0 for line in group.lines),
             )
         )
-    small = [group for group in groups if _has_small_share(group)]
+    small = [
+        group
+        for group in groups
+        if group.is_minor
+        or all(line.share is not None and line.share < MINOR_SHARE for line in group.lines)
+    ]
     if shape.has_all_rows or not shape.is_whole or not FOLD_FROM <= len(small) < len(groups):
         small = []
     points = dict.fromkeys(line.batch for group in groups for line in group.lines if line.batch)
@@ -226,12 +240,6 @@ def _shorten_operator_name(name: str) -> str:
     return f"…{name[1 - OPERATOR_NAME :]}" if is_operator else name
 
 
-def _has_small_share(group: LedgerGroup) -> bool:
-    """Return whether all its shares are known and small, or it has neither work nor a share."""
-    shares = [line.share for line in group.lines]
-    return group.is_minor or all(share is not None and share < MINOR_SHARE for share in shares)
-
-
 def _build_rows_by_batch_table(
     columns: Iterable[Column],
     groups: Sequence[LedgerGroup],
@@ -246,8 +254,8 @@ def _build_rows_by_batch_table(
     if not has_sizes and not shape.is_document:
         omitted.add(columns[0].label)
     heads = [
-        Column("layer", style="code"),
-        Column("pass", style="text"),
+        name_column("layer"),
+        text_column("pass"),
         *(
             replace(column, is_optional=column.label == "bound")
             for column in columns
@@ -278,10 +286,10 @@ def _build_rows_by_batch_table(
 def _build_times_table(groups: Sequence[LedgerGroup], sizes: Sequence[Point]) -> Table:
     """Return a row for each layer and pass, with time and share at each of these batch sizes."""
     columns = (
-        Column("layer", style="code"),
-        Column("pass", style="text"),
+        name_column("layer"),
+        text_column("pass"),
         Column("FLOPs/sample", is_optional=True, note="estimated; 1 multiply-add = 2 FLOPs"),
-        *(Column(format_point(size), base="ns") for size in sizes),
+        *(time_column(format_point(size)) for size in sizes),
     )
     rows = []
     for group in groups:
@@ -319,14 +327,3 @@ def _build_estimate_per_sample_cell(group: LedgerGroup) -> Cell:
                 is_lower_bound=cell.is_lower_bound,
             )
     return group.lines[0].cells["estimate"]
-
-
-def explain_ledger_rows(view: LedgerView) -> Iterator[str]:
-    """Yield the causes of the differences, those of the sweep first, and what is unexplained."""
-    for cause in view.sweep:
-        yield cause.explain()
-    for group in view.groups:
-        for cause in group.causes:
-            yield cause.explain(group.name)
-        if group.unexplained:
-            yield f"{group.name}: {group.unexplained[0].lower()}{group.unexplained[1:]}"

@@ -27,6 +27,7 @@ from perfctl.orchestrator.report.numbers import (
     format_all_digits,
     format_rate,
     format_ratio,
+    format_step_times,
     round_to_six_digits,
 )
 from perfctl.orchestrator.report.page import about
@@ -144,8 +145,8 @@ def _build_overview_row(entry: _OverviewEntry) -> list[Cell | str | None]:
     reason = next(problems, "no run timed complete steps")
     step = time_cell(None, reason)
     if point is not None and point.step is not None:
-        note = f"median of {point.step.count} steps; {point.basis}"
-        step = time_cell(point.step.median, reason, note)
+        note = f"{format_all_digits(point.step.median, 'ns')}; {point.basis}"
+        step = Cell(format_step_times(point.step), note, value=point.step.median)
     fastest = entry.rates.get(batch) if batch is not None else None
     model, *names = entry.names
     return [

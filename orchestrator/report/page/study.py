@@ -94,8 +94,8 @@ def build_sweep_table(
         reason, each, note = problems or "no run timed complete steps", point.per_sample, None
         step = point.step
         if step is not None:
-            newest = f" of the newest of {len(point.repeats)} runs" if point.repeats else ""
-            note = f"median of {step.count} steps{newest}; {point.basis}"
+            runs = f" in {len(point.repeats)} runs" if point.repeats else ""
+            note = f"median of {step.count} steps{runs}; {point.basis}"
         samples = missing_cell("a step has one batch")
         if step is not None and point.samples is None:
             samples = missing_cell("unknown")

@@ -39,8 +39,11 @@ from perfctl.orchestrator.report.tables import (
     Table,
     build_table,
     missing_cell,
+    name_column,
     share_cell,
     text_cell,
+    text_column,
+    time_column,
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import group_by
@@ -132,7 +135,10 @@ def build_parameters_chapter(measured: BenchResults) -> View:
         row for row in measured.relations if (row.quantity, row.size) == (bench.TIME, "parameters")
     ]
     first = next(row for row in rows if row.family == measured.pooled_family)
-    text = f"Time against parameters, {_name_family(first.family)}: {_describe_rank_correlation(first)}."
+    text = (
+        f"Time against parameters, {_name_family(first.family)}: "
+        f"{_describe_rank_correlation(first)}."
+    )
     return build_study_chapter(
         charts=(draw_relation_chart("parameters-time", measured.observations, rows),),
         tables=(_build_correlations_table("Time of a step against parameters", rows),),
@@ -169,11 +175,7 @@ def build_quantity_chapter(measured: BenchResults, quantity: str) -> View:
         quantity.lower(), measured.observations, measured.relations, quantity
     )
     return build_study_chapter(
-        (*text, *([warning] if few else ())),
-        charts.values(),
-        tables,
-        folded,
-        findings,
+        (*text, *([warning] if few else ())), charts.values(), tables, folded, findings
     )
 
 
@@ -182,8 +184,14 @@ def _describe_closest_size(quantity: str, rows: Sequence[SizeRelation]) -> str:
     size = SIZES[best.size].title.partition(" (")[0]
     low, high = (best.ranked and best.ranked.interval) or (1.0, 1.0)
     if low <= 0 <= high:
-        return f"No size goes clearly with the {quantity}; the closest is {size}: {_describe_rank_correlation(best)}."
-    return f"Of the sizes, {size} is the closest to the {quantity}: {_describe_rank_correlation(best)}."
+        return (
+            f"No size goes clearly with the {quantity}; the closest is {size}: "
+            f"{_describe_rank_correlation(best)}."
+        )
+    return (
+        f"Of the sizes, {size} is the closest to the {quantity}: "
+        f"{_describe_rank_correlation(best)}."
+    )
 
 
 def _describe_rank_correlation(row: SizeRelation) -> str:
@@ -195,16 +203,16 @@ def _describe_rank_correlation(row: SizeRelation) -> str:
 
 def _build_correlations_table(caption: str, rows: Sequence[SizeRelation]) -> Table | None:
     is_of_families = len({row.size for row in rows}) == 1
-    interval = Column("95% interval", style="text")
+    interval = text_column("95% interval")
     heads = [
-        Column("family" if is_of_families else "against", style="text"),
+        text_column("family" if is_of_families else "against"),
         *map(Column, ("points", "networks")),
         Column("Spearman", note="of ranks"),
         interval,
         Column("Pearson", note="of values"),
         interval,
         Column("exponent", note="slope of the logarithms: 1 where proportional"),
-        Column("", style="text"),
+        text_column(""),
     ]
     cells = []
     for row in rows:
@@ -253,14 +261,14 @@ def _compute_left_out_errors(left_out: LeftOutErrors, family: str = ALL) -> list
 def build_fit_chapter(measured: BenchResults) -> View:
     """Return the fit, with the error of each network left out once with all its batch sizes."""
     heads = [
-        Column("family", style="text"),
+        text_column("family"),
         *map(Column, ("points", "median error", "nine of ten below", "worst error")),
     ]
     columns = [
-        Column("network", style="code"),
+        name_column("network"),
         Column("batch"),
-        Column("measured", base="ns"),
-        Column("predicted without it", base="ns"),
+        time_column("measured"),
+        time_column("predicted without it"),
         Column("off by"),
     ]
     tables, folded, charts, findings = [], [], [], []
@@ -289,8 +297,8 @@ def build_fit_chapter(measured: BenchResults) -> View:
         charts.append(draw_left_out_chart(f"fit-left-out-{number}", left_out))
         errors = _compute_left_out_errors(left_out)
         findings.append(
-            f"A network that the fit has not seen: median error {format_percent(median(errors))}, worst "
-            f"{format_percent(errors[-1])}."
+            f"A network that the fit has not seen: median error {format_percent(median(errors))}, "
+            f"worst {format_percent(errors[-1])}."
         )
     names = (f"{left_out.fit.name}." for left_out in measured.fits)
     return build_study_chapter(names, charts, tables, folded, findings)

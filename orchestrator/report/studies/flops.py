@@ -65,6 +65,7 @@ from perfctl.orchestrator.report.tables import (
     text_cell,
     text_columns,
     time_cell,
+    time_column,
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
@@ -425,8 +426,8 @@ def _build_two_clocks_table(caption: str, compared: ComparedNetworks, *parts: st
     for quantity in parts:
         note = "a clock that waits for the device, no profiler; median"
         heads += [
-            Column(f"{quantity}, clock", base="ns", note=note),
-            Column(f"{quantity}, profiler", base="ns", note="median over the measured steps"),
+            time_column(f"{quantity}, clock", note),
+            time_column(f"{quantity}, profiler", "median over the measured steps"),
             Column(f"{quantity}, profiler / clock"),
         ]
     rows: list[NetworkRow] = []
@@ -469,8 +470,9 @@ def _judge_layer_times(compared: ComparedNetworks) -> Iterator[str]:
         yield f"{layer} forward at batch {chosen.batch} takes {times_text}."
     if scatter >= SCATTER_MIN:
         yield (
-            f"The slowest step of {layer} took {format_significant(scatter)} times as long as the fastest "
-            "one, probably because other programs ran. Repeat the study on an idle machine."
+            f"The slowest step of {layer} took {format_significant(scatter)} times as long as the "
+            "fastest one, probably because other programs ran. Repeat the study on an idle "
+            "machine."
         )
         return
     clocks = {point.batch: point.forward.synchronised for point in points}
@@ -478,8 +480,8 @@ def _judge_layer_times(compared: ComparedNetworks) -> Iterator[str]:
     if len(timed) > 1:
         (first, before), (last, after) = timed[0], timed[-1]
         yield (
-            f"From batch {first} to {last} the work of {layer} grows x {format_ratio(last / first)}, its "
-            f"time x {format_ratio(after / before)}."
+            f"From batch {first} to {last} the work of {layer} grows x "
+            f"{format_ratio(last / first)}, its time x {format_ratio(after / before)}."
         )
 
 

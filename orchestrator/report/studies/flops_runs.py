@@ -31,9 +31,11 @@ from perfctl.orchestrator.report.tables import (
     decimal_cell,
     missing_cell,
     share_cell,
+    size_column,
     text_cell,
     text_columns,
     time_cell,
+    time_column,
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import group_by
@@ -187,7 +189,7 @@ def _build_memory_table(
     texts = {name: text for name, text in MOMENTS.items() if name in recorded}
     if all(_is_recorded_elsewhere(run) for _, run in chosen):
         texts |= {name: f"{name} the training" for name in ("before", "after") if name in recorded}
-    heads = [*text_columns("memory"), *(Column(text, base="B") for text in texts.values())]
+    heads = [*text_columns("memory"), *(size_column(text) for text in texts.values())]
     rows: list[NetworkRow] = []
     for label, run in chosen:
         for quantity, stated in _read_published_memory(run).items():
@@ -268,8 +270,8 @@ def build_training_chapter(compared: ComparedNetworks) -> View:
         return build_study_chapter(charts=(losses,), missing={"loss and accuracy by epoch": reason})
     heads = [
         *map(Column, ("epoch", "training loss", "test loss", "test accuracy")),
-        Column("time of the epoch", base="ns"),
-        Column("time of the test", base="ns"),
+        time_column("time of the epoch"),
+        time_column("time of the test"),
     ]
     rows: list[NetworkRow] = []
     findings = []
@@ -391,7 +393,7 @@ def build_causes_chapter(compared: ComparedNetworks) -> View:
                 (f"{row.name}{row.at}", cause)
                 for row in analysis.ledger.rows
                 if row.layer == compared.layer
-                for cause in analysis.judgement.at(row.batch, row.layer, row.direction).causes
+                for cause in analysis.judgement.at(*row.key).causes
             ]
             for about, cause in causes:
                 cells = (about, cause.rule, describe_cause(cause), describe_fix(cause))

@@ -61,10 +61,13 @@ from perfctl.orchestrator.report.tables import (
     build_table,
     count_cell,
     missing_cell,
+    name_column,
     share_cell,
     text_cell,
+    text_column,
     text_columns,
     time_cell,
+    time_column,
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import group_by
@@ -220,10 +223,6 @@ def build_inference_page_part(studies: Sequence[Study]) -> View:
     return build_group_view("infer", title, runs, _collect_run_facts(points), stated, sections)
 
 
-def _build_time_columns(*names: str) -> list[Column]:
-    return [Column(name, base="ns") for name in names]
-
-
 def build_latency_chapter(answers: InferenceResults) -> View:
     """Return times of full batches whose images are ready."""
     points = [point for point in answers.points if point.latency is not None]
@@ -268,7 +267,7 @@ def build_utilization_chapter(answers: InferenceResults) -> View:
         since = most if busy.batch is None else str(busy.batch)
         busy_rows.append([busy.model, since, text_cell(busy.way, busy.reason), shares])
     names = ("busy from batch", "measured by", "busy share at each batch size")
-    heads = [Column("model", style="code"), *text_columns(*names)]
+    heads = [name_column("model"), *text_columns(*names)]
     caption = f"Batch size from which the GPU is busy ({BUSY * 100:.0f}% of the time or more)"
     labels = ("GPU busy", "GPU idle", "by", "tensor cores", "memory in use", "host cores busy")
     missing = {}
@@ -305,7 +304,10 @@ def build_accuracy_chapter(answers: InferenceResults) -> View:
     scored = [point for point, item in timed if item.top1 is not None]
     missing = {}
     if timed and not scored:
-        reason = f"{explain_missing_figure(timed[0][1], 'top1')}. Use --weights default and --data imagenet"
+        reason = (
+            f"{explain_missing_figure(timed[0][1], 'top1')}. Use --weights default and --data "
+            "imagenet"
+        )
         missing["top-1, top-5"] = reason
     labels = ("top-1", "95% interval", "top-5", "loss", "images", "unreadable")
     return build_study_chapter(
@@ -318,11 +320,11 @@ def build_accuracy_chapter(answers: InferenceResults) -> View:
 def build_kernels_chapter(answers: InferenceResults) -> View:
     """Return the kernel report of DLProf: kernels, or operators of a CPU, by name."""
     columns = [
-        Column("kernel or operator", style="code"),
-        Column("uses tensor cores", style="text"),
+        name_column("kernel or operator"),
+        text_column("uses tensor cores"),
         Column("calls"),
-        Column("total", base="ns", note="of kernels; of operators self time on the host"),
-        *_build_time_columns("mean", "shortest", "longest"),
+        time_column("total", "of kernels; of operators self time on the host"),
+        *map(time_column, ("mean", "shortest", "longest")),
         Column("share"),
     ]
     unknown = missing_cell("neither its name nor an operator states it")
@@ -356,9 +358,9 @@ def build_iterations_chapter(answers: InferenceResults) -> View:
     """Return the iteration report of DLProf: each measured step."""
     columns = [
         Column("iteration"),
-        *_build_time_columns("step", "loading", "copies", "compute"),
+        *map(time_column, ("step", "loading", "copies", "compute")),
         Column("kernels"),
-        Column("kernels run", base="ns", note="time with a kernel; overlapping ones count once"),
+        time_column("kernels run", "time with a kernel; overlapping ones count once"),
         Column("tensor cores", note="share of kernel time, by kernel names"),
     ]
     runs = {id(point): point.runs[0] for point in answers.points if point.latency is not None}
@@ -385,14 +387,14 @@ def build_iterations_chapter(answers: InferenceResults) -> View:
 def build_dlprof_summary_chapter(answers: InferenceResults) -> View:
     """Return the summary report of DLProf, and its own lines if it ran."""
     columns = [
-        Column("profiler", style="text"),
+        text_column("profiler"),
         Column("iterations"),
-        *_build_time_columns("wall clock", "average iteration", "± deviation"),
+        *map(time_column, ("wall clock", "average iteration", "± deviation")),
         FIELDS["GPU busy"].column,
         FIELDS["tensor cores"].column,
         Column("loading", note="share of the iterations; likewise the next two"),
         *map(Column, ("copies", "compute", "kernels")),
-        *_build_time_columns("kernel time", "with tensor cores"),
+        *map(time_column, ("kernel time", "with tensor cores")),
     ]
     no_steps, rows = "the report has no steps", []
     for point, run in answers.profiled:
@@ -438,9 +440,9 @@ def build_dlprof_labels_chapter(answers: InferenceResults) -> View:
     """Return each figure of DLProf's summary by its label, with what line 15 of that file is."""
     note = "what a script that counts lines would print"
     columns = [
-        Column("DLProf", style="text"),
+        text_column("DLProf"),
         *(Column(label, "%") for label in DLPROF_LABELS),
-        Column("line 15 of the file", style="text", note=note),
+        text_column("line 15 of the file", note),
     ]
     rows = []
     for point, run in answers.dlprof:

@@ -19,10 +19,13 @@ from perfctl.orchestrator.report.tables import (
     decimal_cell,
     missing_cell,
     name_cell,
+    name_column,
     rate_cell,
     share_cell,
     size_cell,
+    size_column,
     text_cell,
+    text_column,
     time_cell,
 )
 
@@ -99,9 +102,7 @@ def list_unreadable_images(point: InferencePoint) -> list[str]:
 
 def _build_percentile_field(part: int) -> InferenceField:
     return _build_timed_field(
-        f"p{part}",
-        lambda item: time_cell(item.percentiles[part], item.why[f"p{part}"]),
-        base="ns",
+        f"p{part}", lambda item: time_cell(item.percentiles[part], item.why[f"p{part}"]), base="ns"
     )
 
 
@@ -158,7 +159,7 @@ FIELDS = {
             Column("GPU idle", note="1 - busy; only kernels give it"), _build_gpu_idle_cell
         ),
         InferenceField(
-            Column("by", style="text", note="sampled: the driver's value, approximate"),
+            text_column("by", "sampled: the driver's value, approximate"),
             lambda point: point.gpu_way or missing_cell(point.gpu.reason),
         ),
         InferenceField(Column("tensor cores"), lambda point: build_usage_cell(point.tensor)),
@@ -168,7 +169,7 @@ FIELDS = {
         ),
         InferenceField(Column("host cores busy"), _build_host_cores_cell),
         InferenceField(
-            Column("peak memory", base="B"), lambda point: size_cell(point.peak, point.peak_of)
+            size_column("peak memory"), lambda point: size_cell(point.peak, point.peak_of)
         ),
         _build_figure_field("top-1", "top1", share_cell),
         _build_timed_field(
@@ -188,9 +189,7 @@ FIELDS = {
             Column("unreadable", note="not scored: a blank image took their place"),
             _build_unreadable_images_cell,
         ),
-        InferenceField(
-            Column("status", style="text"), lambda point: "; ".join(point.problems) or "ok"
-        ),
+        InferenceField(text_column("status"), lambda point: "; ".join(point.problems) or "ok"),
     )
 }
 """Label -> column."""
@@ -212,7 +211,7 @@ def build_inference_table(
         ]
         for point, values in rows
     ]
-    heads = [Column("model", style="code"), Column("batch"), *columns]
+    heads = [name_column("model"), Column("batch"), *columns]
     drawn = build_table(caption, heads, cells, limit=ROWS_MAX, is_complete=is_complete)
     return drawn if drawn is not None and len(drawn.columns) > 2 else None
 

@@ -148,8 +148,7 @@ def judge_latency(timed: Timed) -> Iterator[str]:
     medians, uneven = [], []
     for model, items in timed.items():
         ends = (items[0], *items[1:][-1:])
-        texts = [f"{format_time(item.percentiles[50] or 0)} at batch {item.batch}" for item in ends]
-        medians.append(f"{model} {', '.join(texts)}")
+        medians.append(f"{model} {', '.join(map(_describe_median_latency, ends))}")
         for item in items:
             middle, high = item.percentiles[50], item.percentiles[95]
             if middle and high and high / middle >= UNEVEN_MIN:
@@ -161,6 +160,14 @@ def judge_latency(timed: Timed) -> Iterator[str]:
         factor, subject = max(uneven)
         ending = "; others vary too" if uneven[1:] else ""
         yield f"The latency varies most for {subject}, {factor:.1f} times the median{ending}."
+
+
+def _describe_median_latency(item: InferenceLatency) -> str:
+    """Return "51.0 ms at batch 5 (p95 56.0 ms, 40 batches)"; without a p95 the longest."""
+    high = item.percentiles[95]
+    end = f"longest {format_time(item.longest)}" if high is None else f"p95 {format_time(high)}"
+    median = format_time(item.percentiles[50] or 0)
+    return f"{median} at batch {item.batch} ({end}, {item.count} batches)"
 
 
 def judge_gpu_busy(

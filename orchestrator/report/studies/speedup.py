@@ -23,7 +23,13 @@ from perfctl.orchestrator.report.studies.records import (
     build_study_chapter,
     collect_run_facts,
 )
-from perfctl.orchestrator.report.tables import Column, build_table, missing_cell, text_columns
+from perfctl.orchestrator.report.tables import (
+    Column,
+    build_table,
+    missing_cell,
+    name_column,
+    text_columns,
+)
 from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
@@ -124,7 +130,10 @@ def _describe_amdahl_and_quality(speedup: NetworkSpeedup) -> Iterator[str]:
     for other in speedup.comparisons:
         best = next(iter(other.amdahl), None)
         if best is not None and best.gain.value >= GAIN_MIN:
-            limit = f"{format_ratio(best.gain.value)} times faster (Amdahl), at most {format_ratio(best.limit)}"
+            limit = (
+                f"{format_ratio(best.gain.value)} times faster (Amdahl), at most "
+                f"{format_ratio(best.limit)}"
+            )
             setup = f"{best.layer} alone on {parts.format_device_label(other.label)}"
             yield f"{name}: with {setup}, a step would be {limit}."
     if speedup.times_to_quality:
@@ -182,7 +191,7 @@ def build_files_chapter(trained: TrainedNetworks) -> View:
     heads = [
         *text_columns("network", "device"),
         *map(Column, ("batch", "epochs")),
-        Column("trace", style="code"),
+        name_column("trace"),
     ]
     rows = [
         [

@@ -11,8 +11,8 @@ from perfctl.orchestrator.estimate.sheets.network import (
     NetworkSheet,
     build_network_sheet,
 )
-from perfctl.orchestrator.report.estimate import NetworkSheets, build_network_sheets_view
 from perfctl.orchestrator.report.files.documents import FORMS
+from perfctl.orchestrator.report.sheets import NetworkSheets, build_network_sheets_view
 from perfctl.records.paper import LayerCall, TracedModule
 
 BATCH = 4

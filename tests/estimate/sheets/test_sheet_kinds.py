@@ -14,7 +14,7 @@ from perfctl.orchestrator.estimate import session as estimation
 from perfctl.orchestrator.estimate.sheets.layers import SheetLine
 from perfctl.orchestrator.estimate.sheets.sheet import Sheet, build_layer_sheet
 from perfctl.orchestrator.estimate.sheets.slips import check_stated_value, parse_stated_value
-from perfctl.orchestrator.report.estimate import build_layer_sheets, build_layer_sheets_view
+from perfctl.orchestrator.report.sheets import build_layer_sheets, build_layer_sheets_view
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 

@@ -3,8 +3,7 @@ there is none."""
 
 import pytest
 
-from perfctl.orchestrator.compare.compared import compare_quantities
-from perfctl.orchestrator.compare.quantities import observe_all_quantities
+from perfctl.orchestrator.compare.quantities import compare_quantities, observe_all_quantities
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.usage.energy import (
     COUNTER,

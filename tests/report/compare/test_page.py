@@ -12,18 +12,19 @@ import pytest
 from perfctl.orchestrator.commands import compare as command
 from perfctl.orchestrator.compare.causes import align_rows_of_pair
 from perfctl.orchestrator.compare.compare import Comparison, ComparisonSide, compare_two_sides
-from perfctl.orchestrator.compare.compared import MEANING
+from perfctl.orchestrator.compare.quantities import MEANING
+from perfctl.orchestrator.report.compare.figures import (
+    format_factor,
+    format_interval,
+    format_percent_change,
+)
 from perfctl.orchestrator.report.compare.page import (
     build_comparison_output,
     build_comparison_page,
     build_comparison_summary,
     write_pull_request_markdown,
 )
-from perfctl.orchestrator.report.compare.words import (
-    describe_comparison,
-    format_interval,
-    format_percent_change,
-)
+from perfctl.orchestrator.report.compare.words import describe_comparison
 from perfctl.orchestrator.report.page import page
 from perfctl.orchestrator.report.view import View, draw_view
 from perfctl.records.report import Kernel
@@ -144,20 +145,24 @@ def test_a_page_of_nothing_is_a_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "text", "interval"),
+    ("change", "text", "interval", "factor"),
     [
-        (0.2013, "+20.1%", "−50.0% to +20.1%"),
-        (-0.03, "−3.0%", "−50.0% to −3.0%"),
-        (0, "0.0%", "−50.0% to 0.0%"),
-        (0.0001, "< 0.1%", "−50.0% to < 0.1%"),
-        (-0.0001, "> −0.1%", "−50.0% to > −0.1%"),
-        (9.5, "10.5 times", "0.50 to 10.5 times"),
-        (3239.0, "3,240 times", "0.50 to 3,240 times"),
+        (0.2013, "+20.1%", "−50.0% to +20.1%", "1.20"),
+        (-0.03, "−3.0%", "−50.0% to −3.0%", "0.97"),
+        (0, "0.0%", "−50.0% to 0.0%", "1.00"),
+        (0.0001, "< 0.1%", "−50.0% to < 0.1%", "1.00"),
+        (-0.0001, "> −0.1%", "−50.0% to > −0.1%", "1.00"),
+        (9.5, "10.5 times", "0.50 to 10.5 times", "10.5"),
+        (3239.0, "3,240 times", "0.50 to 3,240 times", "3,240"),
+        (-0.9992, "−99.9%", "−50.0% to −99.9%", "< 0.01"),
     ],
 )
-def test_changes_have_a_sign_and_one_decimal(change: float, text: str, interval: str) -> None:
+def test_changes_have_a_sign_and_one_decimal_and_factors_are_never_0(
+    change: float, text: str, interval: str, factor: str
+) -> None:
     assert format_percent_change(change) == text
     assert format_interval((-0.5, change)) == interval
+    assert format_factor(change) == factor
 
 
 def test_a_kernel_with_other_launches_has_the_time_of_one_launch() -> None:

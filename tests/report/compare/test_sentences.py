@@ -11,10 +11,11 @@ import pytest
 
 from perfctl.orchestrator.compare.causes import align_rows_of_pair
 from perfctl.orchestrator.compare.compare import ComparisonSide, compare_two_sides
-from perfctl.orchestrator.report.compare.words import describe_comparison, describe_part_of_change
+from perfctl.orchestrator.report.compare.why import describe_part_of_change
+from perfctl.orchestrator.report.compare.words import describe_comparison
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.view import View
-from perfctl.records.report import Kernel
+from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Kernel, Summary
 from tests.make import synthetic
 from tests.make.two_sides import GPU_STEP as STEP
 from tests.make.two_sides import QUIET, gpu_side
@@ -234,3 +235,28 @@ def test_the_notes_of_several_batch_sizes_that_differ_in_numbers_are_one() -> No
     pairs = (replace(pair, notes=("In A the CPU was busy: 9%", "Once")), other)
     view = describe_comparison(replace(found, pairs=pairs), [])
     assert view.warnings[:2] == ("In A the CPU was busy: 90% (highest of batch 64, 128).", "Once.")
+
+
+def test_reports_without_steps_layers_and_kernels_say_why_they_have_no_rows() -> None:
+    sides = [
+        ComparisonSide(label, (synthetic.foreign_run(number, kernels=[], ranges=[]),))
+        for number, label in enumerate("AB", 1)
+    ]
+    (text,) = said(*sides)
+    assert text.startswith("A and B have no step, layer or kernel in common")
+    assert "perfctl torch -- PROGRAM" in text
+
+
+def test_a_reason_that_the_first_sentence_states_is_not_repeated() -> None:
+    shares = (Summary(CPU_WAIT, 0.7, "ratio"), Summary(CPU_OTHERS, 0.9, "ratio"))
+    sides = [
+        ComparisonSide(
+            label, (synthetic.with_report(synthetic.cpu_run(number, 64), summaries=shares),)
+        )
+        for number, label in enumerate("AB", 1)
+    ]
+    view = view_of(*sides)
+    assert "threads waited for a core in 70%" in view.stated[0][0]
+    assert [text for text in view.warnings if "not judged" in text] == [
+        text for text in view.warnings if text.endswith(" for the reason of the step.")
+    ]
