@@ -17,7 +17,7 @@ from math import prod
 from operator import attrgetter
 from typing import Any
 
-from perfctl.orchestrator.counts.counters.sums import INTEGER, NO_INTEGER
+from perfctl.orchestrator.counts.counters.sums import INTEGER
 from perfctl.orchestrator.counts.counters.work import KernelFlops
 from perfctl.orchestrator.counts.derived.operators import (
     CONVOLUTION_GRADIENTS,
@@ -588,15 +588,12 @@ def convert_to_flops(derivation: DerivedInstructions) -> KernelFlops:
         fp32 = make_missing_figure(
             "not_available", "no rule for the work of a tensor kernel outside of its GEMMs"
         )
-    integer = NO_INTEGER
-    if derivation.tensor is not None and derivation.math in INTEGER:  # operations, no FLOPs
-        integer = Figure(derivation.tensor, "derived", rule)
-    elif derivation.tensor is not None:
+    if derivation.tensor is not None and derivation.math not in INTEGER:
         tensor = Figure(derivation.tensor, "derived", rule)
     parts = (*fp32.missing, *(("fp32",) if fp32.value is None else ()))
     total = Figure((fp32.value or 0) + (tensor.value or 0), "derived", rule, missing=parts)
     types = ((derivation.math, tensor),) if derivation.math and tensor.value else ()
-    return KernelFlops(fp32, nothing, nothing, tensor, total, types, integer)
+    return KernelFlops(fp32, nothing, nothing, tensor, total, types)
 
 
 def convert_to_counter_values(derived: DerivedInstructions) -> dict[str, float | None]:
