@@ -366,11 +366,10 @@ def find_device(name: str) -> Device:
             f"{near}Give its peaks instead: `device_spec` "
             "name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
         )
-        sliced = "a slice of a GPU, or a laptop GPU that the table does not have"
-        raise DeviceError(
-            f"`device`: '{name}' is {sliced if is_slice_or_laptop(name) else 'not in the table of devices'}",
-            remedy,
-        )
+        problem = "not in the table of devices"
+        if is_slice_or_laptop(name):
+            problem = "a slice of a GPU, or a laptop GPU that the table does not have"
+        raise DeviceError(f"`device`: '{name}' is {problem}", remedy)
     board = choose_board(boards)
     note = None
     if len(boards) > 1:
