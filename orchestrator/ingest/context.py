@@ -230,6 +230,8 @@ class IngestResult:
     empty: tuple[Path, ...] = ()
     """Reports that were recognised and gave no rows, once for each such run; they are in
     ``taken`` too."""
+    updated: str = ""
+    """What was replaced in runs that the database had already: "parameters and formulas"."""
 
     def check(self) -> None:
         """Raises PartlyDone where some could not be read or gave no rows, PerfctlError where none
