@@ -11,6 +11,7 @@ import pytest
 from perfctl.orchestrator.commands.report import keep_newest_groups
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
+from perfctl.orchestrator.stored_runs import load_readable_runs
 from perfctl.records.report import Device, Report
 from tests.cli.conftest import Perfctl
 
@@ -45,7 +46,7 @@ def store(tmp_path: Path) -> Path:
 def test_the_studies_with_the_newest_runs_are_kept_whole(store: Path) -> None:
     with database.open_store_for_reading(store) as connection:
         kept, omitted = keep_newest_groups(connection, read.list_run_ids(connection), 2)
-        names = [(run.workload, run.batch_size) for run in read.load_runs(connection, kept)]
+        names = [(run.workload, run.batch_size) for run in load_readable_runs(connection, kept)]
     assert names == [
         ("model-0", 8),
         ("model-0", 16),
@@ -60,7 +61,7 @@ def test_a_run_that_failed_early_stays_with_its_workload(store: Path) -> None:
     with database.open_store_for_writing(store) as connection:
         failed = put(connection, "model-2", 64, status="failed", precision=None)
         kept, omitted = keep_newest_groups(connection, read.list_run_ids(connection), 1)
-        assert {run.workload for run in read.load_runs(connection, kept)} == {"model-2"}
+        assert {run.workload for run in load_readable_runs(connection, kept)} == {"model-2"}
     assert failed in kept
     assert (omitted or "").startswith("4 older run groups")
 

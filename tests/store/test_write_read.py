@@ -112,7 +112,7 @@ def test_everything_that_goes_in_comes_out_again(writing):
     # so that ids do not start at 1
     write(writing, full_report(), artifact_sha256="cd" * 32)
     written = write(writing, full_report(), parameters=PARAMETERS, expectations=EXPECTATIONS)
-    (run,) = read.load_runs(writing, [written.run_id])
+    run = read.load_run(writing, written.run_id)
     expected = full_report()
     for field in Report.__dataclass_fields__:
         if field in ("path", "workload", "batch_size"):
@@ -233,7 +233,7 @@ def test_a_run_that_is_replaced_takes_all_its_rows_with_it_and_no_row_of_another
         found.run_id,
     ]
     assert lost.run_id != kept.run_id
-    assert read.load_runs(writing, [found.run_id])[0].reason == "out of memory"
+    assert read.load_run(writing, found.run_id).reason == "out of memory"
     write(writing, full_report(), artifact_sha256="ef" * 32)
     assert writing.execute("SELECT status FROM run ORDER BY id").fetchall() == [("ok",), ("ok",)]
     assert writing.execute("PRAGMA foreign_key_check").fetchall() == []
