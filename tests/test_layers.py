@@ -87,7 +87,7 @@ def imported_by(file: Path, files: dict[str, Path]) -> Iterator[str]:
 @pytest.mark.parametrize(
     "code",
     [
-        "from perfctl.orchestrator.cli.main import run; run(['--help'])",
+        "from perfctl.orchestrator.cli.main import run_command_line; run_command_line(['--help'])",
         "import perfctl.orchestrator.launch, perfctl.workloads; print('loaded')",
     ],
     ids=["the help", "the launcher"],
@@ -109,7 +109,7 @@ def test_no_heavy_library_is_loaded_by(code: str) -> None:
 
 def test_the_list_of_commands_loads_no_command_and_every_line_fits() -> None:
     code = (
-        "from perfctl.orchestrator.cli.main import run; run(['--help']); import sys; "
+        "from perfctl.orchestrator.cli.main import run_command_line; run_command_line(['--help']); import sys; "
         "print(*sorted(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -204,8 +204,8 @@ def test_a_search_index_and_counts_that_triggers_kept_are_up_to_date_after_perfc
 
 def test_sqlite_utils_and_pandas_are_not_loaded_by_help_runs_and_query(store):
     code = (
-        "import sys; from perfctl.orchestrator.cli.main import run\n"
-        "for words in (['--help'], ['runs'], ['query', 'select 1']): assert run(words) == 0\n"
+        "import sys; from perfctl.orchestrator.cli.main import run_command_line\n"
+        "for words in (['--help'], ['runs'], ['query', 'select 1']): assert run_command_line(words) == 0\n"
         "print('loaded', sorted({'sqlite_utils', 'pandas', 'numpy'} & sys.modules.keys()))"
     )
     command = [sys.executable, "-c", code]
