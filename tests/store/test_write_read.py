@@ -11,7 +11,7 @@ import pytest
 
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.read import TABLES
-from perfctl.orchestrator.store.write import NUMBERED, WrittenRun
+from perfctl.orchestrator.store.write import NUMBERED, WrittenRun, replace_user_facts
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Counter, Device, Kernel, Report
@@ -111,7 +111,10 @@ def write(
 def test_everything_that_goes_in_comes_out_again(writing):
     # so that ids do not start at 1
     write(writing, full_report(), artifact_sha256="cd" * 32)
-    written = write(writing, full_report(), parameters=PARAMETERS, expectations=EXPECTATIONS)
+    written = write(writing, full_report(), parameters=PARAMETERS)
+    parameters = (*PARAMETERS, Parameter("batch", "16", 16.0))
+    assert read.load_run_outline(writing, written.run_id).parameters == parameters
+    replace_user_facts(writing, written.run_id, parameters, EXPECTATIONS)
     run = read.load_run(writing, written.run_id)
     expected = full_report()
     for field in Report.__dataclass_fields__:
@@ -123,7 +126,7 @@ def test_everything_that_goes_in_comes_out_again(writing):
             got = list(read.read_op_calls(writing, written.run_id))
         assert list(got) == want if isinstance(want, list) else got == want, field
     assert run.layer_calls == CALLS
-    assert run.parameters == (*PARAMETERS, Parameter("batch", "16", 16.0))
+    assert run.parameters == parameters
     assert run.expectations == EXPECTATIONS
     assert read.load_run_outline(writing, written.run_id).parameters == run.parameters
     assert run.families == (None,) * 3  # derived later
