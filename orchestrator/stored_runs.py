@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
@@ -17,9 +17,6 @@ from perfctl.orchestrator.ledger.prepared import Study, group_into_studies
 from perfctl.orchestrator.store import DEFAULT_STORE, database, read
 from perfctl.parsers import pause_garbage_collection
 from perfctl.records.run import Run
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.ledger.prepared import Study
 
 R = TypeVar("R")
 

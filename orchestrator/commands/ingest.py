@@ -210,8 +210,8 @@ class _EventForwarder:
         match event:
             case SourcesCounted(total):
                 self._total = total
-            case FileStarted(path, activity):
-                self.events.progress(activity, self._done, self._total, path)
+            case FileStarted(path):
+                self.events.progress("reading", self._done, self._total, path)
             case FileEnded():
                 self._done += 1
                 self.events.progress("files done", self._done, self._total)

@@ -161,10 +161,9 @@ class SourcesCounted:
 
 @dataclass(frozen=True, slots=True)
 class FileStarted:
-    """``what`` happens to a file from now on."""
+    """A file is read from now on."""
 
     path: Path
-    what: str = "reading"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +204,6 @@ class ReportFailed:
 @dataclass(frozen=True, slots=True)
 class FileEnded:
     """The file is done with."""
-
-    path: Path
 
 
 Event = SourcesCounted | FileStarted | NoteSent | WarningSent | RunStored | ReportFailed | FileEnded

@@ -317,7 +317,7 @@ def _translate_pool_events(
                 yield ReportFailed(reason.removesuffix("."), is_expected=False)
             case NoteSent() | WarningSent() | RunStored() | ReportFailed():
                 yield event
-    yield FileEnded(source.path)
+    yield FileEnded()
 
 
 def _copy_runs(
