@@ -89,7 +89,8 @@ def store_expectations(
                 name for name in KERNELS.keys() - patterns if _has_matching_name(names, name)
             ]
             expected = []
-            for formula in (*of_run, *registered):
+            all_formulas: list[UserFormula | str] = [*of_run, *registered]
+            for formula in all_formulas:
                 try:
                     expected.append(_evaluate_formula(formula, numbers))
                 except UsageError as error:
