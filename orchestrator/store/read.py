@@ -369,14 +369,10 @@ def _load_run(connection: sqlite3.Connection, run_id: int, calls_max: int) -> Ru
         op_calls=tuple(_select_op_calls(connection, _LONGEST, run_id, calls_max)),
         **tables,
     )
-    families = connection.execute(
-        "SELECT family FROM kernel WHERE run_id = ? ORDER BY id", (run_id,)
-    )
     return replace(
         run,
         report=report,
         layer_calls=tuple(read_table(connection, LayerCall, "layer_call", run_id)),
-        families=tuple(chain.from_iterable(families)),
         # no rule can compute again what perfctl 1.0.0 read from the machine code of kernels
         code_counts=tuple(read_derived_counts(connection, run_id, f"{CODE}%")),
         repeats=tuple(

@@ -129,7 +129,6 @@ def test_everything_that_goes_in_comes_out_again(writing):
     assert run.parameters == parameters
     assert run.expectations == EXPECTATIONS
     assert read.load_run_outline(writing, written.run_id).parameters == run.parameters
-    assert run.families == (None,) * 3  # derived later
     assert (written.op_calls, run.host) == (3, "node7")
     assert (run.workload, run.batch_size, run.device) == ("mnist_cnn", 16, expected.devices[0])
     assert (

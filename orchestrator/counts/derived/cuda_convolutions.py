@@ -164,8 +164,9 @@ def derive_weight_gradient(
             return None
         cut = replace(cut, parts=parts, step=_SCUDNN_STEP)
         return _derive_whole_tiles("scudnn, grad_weight", cut, _WEIGHTS, "channels")
-    three = (forward.kernel_h, forward.kernel_w) == (3, 3) and work.stride == 1
-    if algorithm.family != "gemm" or not three or grid[2] != WINOGRAD_PRODUCTS:
+    if algorithm.family != "gemm" or not forward.is_3_by_3 or work.stride != 1:
+        return None
+    if grid[2] != WINOGRAD_PRODUCTS:
         return None
     sums = shape_winograd_product(forward).m
     sides = forward.in_channels, forward.out_channels

@@ -245,6 +245,7 @@ def test_launches_outside_of_common_steps_need_no_partner():
         run("torch", launch(7, step=None), launch(8, step=0)),
     )
     assert (stepless.pairs, stepless.timed_by) == (((0, 7),), "torch")
+    assert [(left.name, left.launches) for left in stepless.only_timed] == [(GEMM, 1)]
 
 
 @table("kernels more", [(19, 0), (20, 0), (21, 1), (30, 10)])
