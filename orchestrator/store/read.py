@@ -208,8 +208,8 @@ def list_sweeps(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """Every sweep and ingest with how many runs it has, oldest first."""
     return _select_dicts(
         connection,
-        f"SELECT {schema.format_select_list('sweep')}, count(run.id) AS runs FROM sweep LEFT JOIN run ON "
-        "run.sweep_id = sweep.id GROUP BY sweep.id ORDER BY sweep.id",
+        f"SELECT {schema.format_select_list('sweep')}, count(run.id) AS runs FROM sweep LEFT JOIN "
+        "run ON run.sweep_id = sweep.id GROUP BY sweep.id ORDER BY sweep.id",
     )
 
 

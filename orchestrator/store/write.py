@@ -484,7 +484,7 @@ def disable_foreign_keys(connection: sqlite3.Connection) -> Iterator[None]:
     transaction.
 
     A run's rows refer to rows that the same transaction makes, and a million lookups take an eighth
-    of the time that a large report takes. What goes with a deleted row is found by ``delete_cascading``.
+    of the time that a large report takes. ``delete_cascading`` finds what goes with a deleted row.
     """
     connection.execute("PRAGMA foreign_keys = OFF")
     try:
