@@ -213,14 +213,20 @@ def split_at_commas(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def parse_batches(text: str, field: str = "batches") -> tuple[int, ...]:
-    """Return "16,32" as batch sizes. Raises UsageError that names the piece that is none."""
+def parse_numbers(text: str, field: str, example: str) -> tuple[int, ...]:
+    """Return "16,32" as numbers. Raises UsageError that names the piece that is none."""
     pieces = [piece.strip() for piece in text.split(",")]
     for piece in pieces:
         if not piece.isdecimal():
-            problem = f"invalid value '{piece}' for `{field}`"
-            raise UsageError(problem, "Use numbers such as 16,32,64")
+            raise UsageError(
+                f"invalid value '{piece}' for `{field}`", f"Use numbers such as {example}"
+            )
     return tuple(map(int, pieces))
+
+
+def parse_batches(text: str, field: str = "batches") -> tuple[int, ...]:
+    """Return "16,32" as batch sizes. Raises UsageError."""
+    return parse_numbers(text, field, "16,32,64")
 
 
 def check_batches(
