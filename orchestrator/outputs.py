@@ -70,7 +70,7 @@ OUTPUTS = {
     "ncu-cost": "orchestrator.ingest.sweep:NcuCost",
     "infer": "orchestrator.ingest.sweep:ModelSwept[]",
     "infer-commands": "orchestrator.ingest.sweep:ModelCommand[]",
-    "speedup": "orchestrator.compare.speedup:Speedup[]",
+    "speedup": "orchestrator.compare.speedup:NetworkSpeedup[]",
     "bench": "orchestrator.commands.bench:BenchResult",
     "bench-design": "orchestrator.commands.bench:BenchRequest",
     "bench-export": "orchestrator.commands.bench:ExportedPoints",

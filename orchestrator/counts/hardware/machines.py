@@ -432,7 +432,7 @@ def parse_device_spec(text: str) -> Device:
     paths = {path: figure[key] * 1e12 for key, path in _PATHS.items() if key in figure}
     if "tensor fp16" in paths:
         paths.setdefault("tensor bf16", paths["tensor fp16"])
-    whole = {key: int(figure[key]) for key in ("sms", "process_nm") if key in figure}
+    integers = {key: int(figure[key]) for key in ("sms", "process_nm") if key in figure}
     machine = Machine(
         values["name"],
         kind,
@@ -441,7 +441,7 @@ def parse_device_spec(text: str) -> Device:
         float(round(figure["memory_gb"] * 1e9)),
         clock_hz=figure["clock_mhz"] * 1e6 if "clock_mhz" in figure else None,
         power_w=figure.get("power_w"),
-        **whole,
+        **integers,
     )
     return Device(machine, "user-given peaks")
 

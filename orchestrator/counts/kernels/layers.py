@@ -126,7 +126,7 @@ def _find_product_sides(call: LayerCall) -> tuple[int, int] | None:
 
 
 def _list_kernel_families(kind: str) -> frozenset[str]:
-    families = next((rest for part, rest in _FAMILIES.items() if part in kind.lower()), ())
+    families = next((families for part, families in _FAMILIES.items() if part in kind.lower()), ())
     return frozenset(("gemm", *families))
 
 

@@ -203,17 +203,17 @@ def add_repeated_launches(report: Report, plain: FirstPass) -> Report:
     gaps = list(report.gaps)
     for site, twin in plain.twins.items():
         measured, replayed = by_site.get(twin, []), by_site.get(site, [])
-        signatures, own = (
+        signatures, replayed_signatures = (
             list(map(_make_signature, measured)),
             Tally(map(_make_signature, replayed)),
         )
         reason = _explain_difference(signatures, plain.launches[twin])
-        if reason is None and own <= Tally(signatures):
+        if reason is None and replayed_signatures <= Tally(signatures):
             # where ncu replayed a part all the same (ranges of the program's own lie around
             # it), that part keeps its counts
             copied += (
                 (kernel, kernel._replace(**_ONE_LAUNCH, **site._asdict()))
-                for kernel in _exclude_launches(measured, own)
+                for kernel in _exclude_launches(measured, replayed_signatures)
             )
             continue
         lost = [
@@ -232,7 +232,7 @@ def add_repeated_launches(report: Report, plain: FirstPass) -> Report:
 def _exclude_launches(
     kernels: Iterable[Kernel], excluded: Tally[LaunchSignature]
 ) -> Iterator[Kernel]:
-    """Yield the kernels but for as many of each launch as ``own`` has."""
+    """Yield the kernels but for as many of each launch as ``excluded`` has."""
     remaining = Tally(excluded)
     for kernel in kernels:
         launch = _make_signature(kernel)
