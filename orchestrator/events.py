@@ -3,12 +3,8 @@ not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
-
-Progress = Callable[[str, int, int], None]
-"""Receiver of what is being done now, the parts done before it, and how many there are."""
 
 
 class Events(Protocol):
@@ -48,7 +44,3 @@ class SilentEvents:
 
 
 SILENT = SilentEvents()
-
-
-def ignore_progress(label: str, done: int, total: int) -> None:
-    """Drop it."""

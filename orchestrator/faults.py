@@ -99,8 +99,8 @@ def describe_fault(name: object, error: BaseException, limit: int = 0) -> str:
     """
     if _is_short_of_memory(error) and limit:
         return (
-            f"{name}: parsing needs more than {memory.format_memory_limit(limit)} of memory. If the file "
-            "is valid, raise `memory_limit`"
+            f"{name}: parsing needs more than {memory.format_memory_limit(limit)} of memory. If "
+            "the file is valid, raise `memory_limit`"
         )
     if _is_short_of_memory(error):
         return (

@@ -123,19 +123,13 @@ def compare_samples(
         counts = f"{len(a[0])} and {len(b[0])} steps"
         basis = f"{counts} of one run each; the spread between runs is unknown"
         same = "every step took the same time"
-    elif len(a) == 1 or len(b) == 1:
-        mean_a, mean_b = (
-            _compute_run_mean(medians_a, medians_b),
-            _compute_run_mean(medians_b, medians_a),
-        )
-        single = "A" if len(a) == 1 else "B"
-        basis = (
-            f"{len(a)} and {len(b)} runs; {single} is one run, assumed to spread like the others"
-        )
-        same = SAME
     else:
-        mean_a, mean_b = _compute_run_mean(medians_a), _compute_run_mean(medians_b)
+        mean_a = _compute_run_mean(medians_a, medians_b)
+        mean_b = _compute_run_mean(medians_b, medians_a)
         basis, same = f"{len(a)} and {len(b)} runs", SAME
+        if 1 in (len(a), len(b)):
+            single = "A" if len(a) == 1 else "B"
+            basis += f"; {single} is one run, assumed to spread like the others"
     variance = mean_a.variance + mean_b.variance
     if variance == 0:
         return UntestedRatio(f"{same}, so there is no spread")
@@ -278,7 +272,7 @@ def judge_run_interval(values: Sequence[float]) -> WideInterval | None:
 
 
 def judge_share_interval(share: float, count: int) -> WideInterval | None:
-    """Judge the interval of a share (0..1) of ``count``, as ``compute_wilson_interval`` gives it."""
+    """Judge the interval of a share (0..1) of ``count`` that ``compute_wilson_interval`` gives."""
 
     def compute_width(number: int) -> float:
         low, high = compute_wilson_interval(share, number)

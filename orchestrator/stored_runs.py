@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
@@ -17,9 +17,6 @@ from perfctl.orchestrator.ledger.prepared import Study, group_into_studies
 from perfctl.orchestrator.store import DEFAULT_STORE, database, read
 from perfctl.parsers import pause_garbage_collection
 from perfctl.records.run import Run
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.ledger.prepared import Study
 
 R = TypeVar("R")
 
@@ -40,7 +37,7 @@ def load_readable_runs(
     """Whole runs, in the order asked for, without those that cannot be read, with the ``calls_max``
     longest operators and calls of each. Raises StoreError when one is not there."""
     return _read_each_run(
-        connection, ids, lambda run_id: read.load_runs(connection, [run_id], calls_max)[0]
+        connection, ids, lambda run_id: read.load_run(connection, run_id, calls_max)
     )
 
 
@@ -191,7 +188,7 @@ def _batch_related_studies(studies_: Sequence[Study]) -> Iterator[list[Study]]:
 def load_single_run(connection: sqlite3.Connection, run_id: int) -> Run:
     """One run. Raises StoreError where it is not there, PartlyDone where it cannot be read."""
     with _skip_unreadable_run(f"run {run_id}", _raise_partly_done):
-        return read.load_runs(connection, [run_id])[0]
+        return read.load_run(connection, run_id)
 
 
 def _raise_partly_done(message: str) -> NoReturn:

@@ -52,6 +52,7 @@ from perfctl.version import __version__
 
 LIST_BYTES = 64 << 20
 """Bytes of a list of reports."""
+AGAIN = "use --again to ingest it again"
 SINGLE_RUNS_MAX = 8
 """Runs of one file that have a line each."""
 SINGULAR = {
@@ -238,8 +239,8 @@ class _EventForwarder:
         match event:
             case SourcesCounted(total):
                 self._total = total
-            case FileStarted(path, activity):
-                self.events.progress(activity, self._done, self._total, path)
+            case FileStarted(path):
+                self.events.progress("reading", self._done, self._total, path)
             case FileEnded():
                 self._done += 1
                 self.events.progress("files done", self._done, self._total)
@@ -266,9 +267,9 @@ def _yield_summary_lines(done: IngestResult) -> Iterator[str]:
     for path, group in groupby(done.taken, key=lambda pair: pair[0]):
         runs = [written for _, written in group]
         if len(runs) > SINGLE_RUNS_MAX:
-            yield _describe_many_runs(path, runs)
+            yield _describe_many_runs(path, runs, done.updated)
         else:
-            yield from (_describe_single_run(path, written) for written in runs)
+            yield from (_describe_single_run(path, written, done.updated) for written in runs)
     if any(written.new for _, written in done.taken):
         yield f"Wrote {done.store}. {suggest_report_command(done.store)}"
 
@@ -283,22 +284,24 @@ def _format_row_counts(runs: Sequence[WrittenRun]) -> str:
     return counts or "no kernels, ranges or counters"
 
 
-def _describe_many_runs(path: Path, runs: Sequence[WrittenRun]) -> str:
+def _describe_many_runs(path: Path, runs: Sequence[WrittenRun], updated: str) -> str:
     """Return one line for a file that holds many runs."""
     existing = sum(not written.new for written in runs)
     partial = sum(written.reason is not None for written in runs)
     ids = f"{runs[0].run_id} to {runs[-1].run_id}"
     line = f"{path}: {len(runs)} runs, {ids}: {_format_row_counts(runs)}"
-    line += f"; {existing} already in the database" if existing else ""
+    if existing:
+        line += f"; {existing} already in the database"
+        line += f", {updated} replaced" if updated else ""
     if partial:
         line += f"; {partial} partial or failed (run 'perfctl runs' for the reasons)"
     return line
 
 
-def _describe_single_run(path: Path, written: WrittenRun) -> str:
+def _describe_single_run(path: Path, written: WrittenRun, updated: str) -> str:
     if not written.new:
-        run = f"run {written.run_id} (use --again to ingest it again)"
-        return f"{path}: already in the database as {run}"
+        line = f"{path}: already in the database as run {written.run_id}"
+        return f"{line}; perfctl replaced its {updated}" if updated else f"{line} ({AGAIN})"
     line = f"{path}: run {written.run_id}: {_format_row_counts([written])}"
     if written.placed is not None:
         line += f"; {floor(written.placed * 1000) / 10:.1f}% of the kernel time has a module"

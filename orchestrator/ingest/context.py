@@ -161,10 +161,9 @@ class SourcesCounted:
 
 @dataclass(frozen=True, slots=True)
 class FileStarted:
-    """``what`` happens to a file from now on."""
+    """A file is read from now on."""
 
     path: Path
-    what: str = "reading"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +205,6 @@ class ReportFailed:
 class FileEnded:
     """The file is done with."""
 
-    path: Path
-
 
 Event = SourcesCounted | FileStarted | NoteSent | WarningSent | RunStored | ReportFailed | FileEnded
 Hear = Callable[[Event], None]
@@ -230,6 +227,8 @@ class IngestResult:
     empty: tuple[Path, ...] = ()
     """Reports that were recognised and gave no rows, once for each such run; they are in
     ``taken`` too."""
+    updated: str = ""
+    """What was replaced in runs that the database had already: "parameters and formulas"."""
 
     def check(self) -> None:
         """Raises PartlyDone where some could not be read or gave no rows, PerfctlError where none

@@ -40,8 +40,7 @@ def derive_run(connection: sqlite3.Connection, run_id: int) -> None:
     families = {number: recognise_family(name) for number, name in names}
     counts: Iterable[DerivedCount] = ()
     if _can_have_derived_counts(connection, run_id):
-        (run,) = read.load_runs(connection, [run_id])
-        counts = derive_counts(run)
+        counts = derive_counts(read.load_run(connection, run_id))
     write_derived_counts(connection, run_id, counts, families)
 
 

@@ -63,8 +63,8 @@ def store_expectations(
     parameters: Sequence[Parameter] = (),
 ) -> Iterator[str]:
     """Write the parameters and what the formulas give into stored runs, in place of the formulas
-    that they had. Yield what a run lacks for a formula. Raises UsageError where it is the only
-    run, which stays as it is.
+    that they had; without ``formulas``, what these give with the new parameters. Yield what a run
+    lacks for a formula. Raises UsageError if it is the only run, which stays as it is.
     """
     run_ids = list(dict.fromkeys(run_ids))
     with database.open_store_for_writing(store) as connection:
@@ -77,13 +77,19 @@ def store_expectations(
                 if item.number is not None
             }
             names = connection.execute(_NAMES, {"run": run_id}).fetchall()
-            patterns = {formula.pattern for formula in formulas}
+            stored = read.read_table(connection, Expectation, "expectation", run_id)
+            of_run = formulas or [
+                parse_user_formula(f"{item.pattern}: {item.formula}", item.source)
+                for item in stored
+                if item.formula is not None
+            ]
+            patterns = {formula.pattern for formula in of_run}
             # a registered formula may be of another program
             registered = [
                 name for name in KERNELS.keys() - patterns if _has_matching_name(names, name)
             ]
-            all_formulas: list[UserFormula | str] = [*formulas, *registered]
             expected = []
+            all_formulas: list[UserFormula | str] = [*of_run, *registered]
             for formula in all_formulas:
                 try:
                     expected.append(_evaluate_formula(formula, numbers))

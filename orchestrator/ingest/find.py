@@ -126,7 +126,8 @@ class FoundSources:
             files = "1 trace holds" if len(captures) == 1 else f"{len(captures)} traces hold"
             self.notes.append(
                 f"{folder.shown}: {files} the capture of graphs in the other traces; perfctl "
-                f"stores no run of it: {_format_file_names(captures)}. Name such a file itself to store it"
+                f"stores no run of it: {_format_file_names(captures)}. Name such a file itself to "
+                "store it"
             )
         for path in sorted((reports_set - captures) | archives):
             source = ReportSource(path, folder.shown / path.relative_to(folder.path))
@@ -148,11 +149,8 @@ class FoundSources:
             reason = f"no report was found in this {kind}. Name the report file itself"
             self.entries.append(f"{folder.shown}: {reason}")
         if skipped := [file for file, fault in faults.items() if fault is None]:
-            files = (
-                "1 file that is not a report"
-                if len(skipped) == 1
-                else f"{len(skipped)} files that are not reports"
-            )
+            files = f"{len(skipped)} files that are not reports"
+            files = "1 file that is not a report" if len(skipped) == 1 else files
             self.notes.append(f"{folder.shown}: skipped {files}: {_format_file_names(skipped)}")
 
     def add_archive(self, archive: ReportSource, depth: int, room: UnpackingBudget | None) -> bool:
@@ -180,11 +178,9 @@ class FoundSources:
                     f"{archive.shown}: {files} that no file can have. perfctl skipped them"
                 )
             if run_folders := [path for path in list_reports(folder) if is_run_folder(path)]:
-                remedy = (
-                    "Unpack it and pass the folder, so that the database can refer to the files"
-                )
                 self.entries.append(
-                    f"{archive.shown}: holds {len(run_folders)} run folders of perfctl. {remedy}"
+                    f"{archive.shown}: holds {len(run_folders)} run folders of perfctl. Unpack it "
+                    "and pass the folder, so that the database can refer to the files"
                 )
                 return True
             self.add_folder(ReportSource(folder, archive.shown), depth + 1, room)
@@ -223,9 +219,7 @@ def is_run_folder(path: Path) -> bool:
 
 def list_reports(path: Path) -> list[Path]:
     """Return run folders, DLProf folders and report files at ``path``, sorted."""
-    return parsers.find_report_paths(
-        path, is_one=lambda folder: read_run_record(folder) is not None
-    )
+    return parsers.find_report_paths(path, is_one=is_run_folder)
 
 
 @contextmanager
@@ -356,8 +350,8 @@ def find_batches_in_names(
     """Return the batch size of each file whose name, or else whose folder's name, says one.
 
     ``pattern``: a regular expression whose first group, or the one called ``batch``, is the number;
-    it takes the place of the forms that ``find_batch_in_name`` knows. Where a name has several numbers,
-    ``ask`` decides.
+    it takes the place of the forms that ``find_batch_in_name`` knows. Where a name has several
+    numbers, ``ask`` decides.
 
     Raises UsageError for a pattern that is none, and for names with several numbers if nobody
     answers.

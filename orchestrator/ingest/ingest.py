@@ -150,11 +150,15 @@ def ingest_paths(
                             written_reports.append((path, written))
                             empty += [path] if event.is_empty else []
             next(taking, None)
-    if parameters or formulas or registered.KERNELS:
+    updated = ["parameters"] if parameters else []
+    updated += ["formulas"] if formulas or registered.KERNELS else []
+    if updated:
         run_ids = [written.run_id for _, written in written_reports]
         for text in store_expectations(store, run_ids, formulas, parameters):
             listener(WarningSent(text))
-    return IngestResult(store, tuple(written_reports), tuple(failed), tuple(empty))
+    return IngestResult(
+        store, tuple(written_reports), tuple(failed), tuple(empty), " and ".join(updated)
+    )
 
 
 def _check_hints(hints: UserHints) -> None:
@@ -313,7 +317,7 @@ def _translate_pool_events(
                 yield ReportFailed(reason.removesuffix("."), is_expected=False)
             case NoteSent() | WarningSent() | RunStored() | ReportFailed():
                 yield event
-    yield FileEnded(source.path)
+    yield FileEnded()
 
 
 def _copy_runs(

@@ -100,15 +100,11 @@ def complete_report(report: Report, task: IngestTask, settings: IngestSettings) 
 
     mode = report.mode or "train"
     ops, calls = settings.estimate(report.workload, mode, report.batch_size)
-    guessed_layers = guess_kernel_layers(report.kernels, calls)
-    report = replace(
-        report, kernels=guessed_layers.kernels, gaps=(*report.gaps, *guessed_layers.gaps)
-    )
-    return (
-        replace(report, ops=report.ops or tuple(ops), mode=mode)
-        if guessed_layers.guessed
-        else report
-    )
+    layers = guess_kernel_layers(report.kernels, calls)
+    report = replace(report, kernels=layers.kernels, gaps=(*report.gaps, *layers.gaps))
+    if not layers.guessed:
+        return report
+    return replace(report, ops=report.ops or tuple(ops), mode=mode)
 
 
 def _add_name_and_hints(report: Report, task: IngestTask, hints: UserHints) -> Report:
@@ -143,9 +139,12 @@ def _add_name_and_hints(report: Report, task: IngestTask, hints: UserHints) -> R
         first, *other_devices = devices or [Device(None, "gpu")]
         devices = [replace(first, name=hints.device_name), *other_devices]
         notes.append("device name was set by the user")
-    is_told = any(gap.quantity == "source_counter" for gap in report.gaps)
-    lacks_source = hints.source and report.tool != "workload" and not report.source_counters
-    if lacks_source and not is_told:
+    if (
+        hints.source
+        and report.tool != "workload"
+        and not report.source_counters
+        and all(gap.quantity != "source_counter" for gap in report.gaps)
+    ):
         reason = "only .ncu-rep files contain counters per instruction"
         gaps.append(Gap("source_counter", "not_available", reason))
     noted = [Diagnostic("info", "perfctl ingest", note) for note in notes]

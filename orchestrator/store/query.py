@@ -43,8 +43,8 @@ PARTS = frozenset(
 )
 """Tables that the views put together, and the file's own record."""
 FOUND_COLUMNS = ("type", "name", "kind", "runs", "launches", "duration_ns")
-"""Of ``search_names``: kernel or layer, its name, family or class, runs it is in, launches and their
-time in all of them."""
+"""Of ``search_names``: kernel or layer, its name, family or class, runs it is in, launches and
+their time in all of them."""
 _NAMES = """
 WITH launched AS (
     SELECT name_id, layer_id, count(*) AS launches, sum(duration_ns) AS ns
@@ -183,8 +183,8 @@ def count_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] |
 def read_table_rows(
     connection: sqlite3.Connection, table: str, runs: Sequence[int] | None
 ) -> Iterator[tuple[Any, ...]]:
-    """Rows of one of ``list_table_names()`` in the order they were written; of these runs only, where
-    they are given.
+    """Yield the rows of one of ``list_table_names()`` in the order they were written; of these runs
+    only, where they are given.
 
     A million rows are never in memory at once.
     """

@@ -69,6 +69,21 @@ _OP_CALLS = (
     )
     + " FROM op_call LEFT JOIN stack ON stack.id = stack_id WHERE op_call.run_id = ?"
 )
+_LONGEST = (
+    "AND op_call.start_ns + op_call.duration_ns IS NOT NULL "
+    "ORDER BY op_call.duration_ns DESC, op_call.rowid LIMIT ?"
+)
+_WAITING = (
+    f"AND name IN ({', '.join('?' * len(WAITING))}) "
+    "AND (device_ns > 0 OR op_call.duration_ns >= 5000) "
+    "AND EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = ?) ORDER BY op_call.rowid"
+)
+"""Calls of WAITING that launched a kernel or waited, of a run with kernels."""
+_COUNTERS = """
+SELECT kernel.launch, counter.name, counter.value, counter.unit, counter.section, counter.text
+FROM kernel JOIN counter ON counter.kernel_id = kernel.id
+WHERE kernel.run_id = ? ORDER BY kernel.id, counter.rowid
+"""
 _SOURCE_LINES = """
 SELECT name, short_name, file, line, min(address), count(*), sum(inst_executed),
        sum(thread_inst_executed), sum(samples), opcode, stall,
@@ -202,8 +217,8 @@ def list_sweeps(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """Every sweep and ingest with how many runs it has, oldest first."""
     return _select_dicts(
         connection,
-        f"SELECT {schema.format_select_list('sweep')}, count(run.id) AS runs FROM sweep LEFT JOIN run ON "
-        "run.sweep_id = sweep.id GROUP BY sweep.id ORDER BY sweep.id",
+        f"SELECT {schema.format_select_list('sweep')}, count(run.id) AS runs FROM sweep LEFT JOIN "
+        "run ON run.sweep_id = sweep.id GROUP BY sweep.id ORDER BY sweep.id",
     )
 
 
@@ -261,41 +276,60 @@ def _describe_served_steps(connection: sqlite3.Connection) -> dict[int, str]:
     return served
 
 
-def load_runs(connection: sqlite3.Connection, ids: Iterable[int], calls_max: int = 0) -> list[Run]:
-    """Whole runs, in the order asked for, with the ``calls_max`` longest operators and calls of
-    each. Raises StoreError when one is not there.
+def load_run(connection: sqlite3.Connection, run_id: int, calls_max: int = 0) -> Run:
+    """Return a whole run, with the ``calls_max`` longest operators and calls. Raises StoreError if
+    it is not there.
 
     Only a run with a text that is no UTF-8 is read with tolerance, which takes a quarter longer.
     """
-    runs, before = [], connection.text_factory
-    for run_id in ids:
-        try:
-            connection.text_factory = str
-            runs.append(_load_run(connection, run_id, calls_max))
-        except sqlite3.OperationalError as error:
-            if "decode" not in str(error):
-                raise
-            connection.text_factory = REPLACING
-            runs.append(_load_run(connection, run_id, calls_max))
-        finally:
-            connection.text_factory = before
-    return runs
+    before = connection.text_factory
+    try:
+        connection.text_factory = str
+        return _load_run(connection, run_id, calls_max)
+    except sqlite3.OperationalError as error:
+        if "decode" not in str(error):
+            raise
+        connection.text_factory = REPLACING
+        return _load_run(connection, run_id, calls_max)
+    finally:
+        connection.text_factory = before
 
 
 def load_run_outline(connection: sqlite3.Connection, run_id: int) -> Run:
-    """One run with its devices, and nothing else of its report: enough to tell which study it
-    is of.
-
-    Raises StoreError when it is not there.
-    """
-    row = _read_run_row(connection, run_id)
+    """Return one run with its devices, and no row of its report: enough to tell which study it
+    is of. Raises StoreError if it is not there."""
+    rows = _select_dicts(
+        connection,
+        f"SELECT {schema.format_select_list('run')}, sweep.name AS sweep_name, "
+        "sweep.command AS sweep_command, iif(sweep.kind = 'ingest', NULL, sweep.host) AS "
+        "sweep_host "
+        "FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id WHERE run.id = ?",
+        run_id,
+    )
+    if not rows:
+        raise StoreError(
+            f"run {run_id} not found in {_find_store_path(connection)}",
+            "Run 'perfctl runs' to list the runs",
+        )
+    (row,) = rows
     report = records.Report(
         tool=row["profiler"],
         path=Path(row["artifact"] or ""),
         form=row["form"] or "",
+        tool_version=row["profiler_version"],
         devices=_read_devices(connection, run_id, row["device_id"]),
+        **{name: row[name] for name in OF_REPORT},
     )
-    return _build_run(connection, row, report)
+    common_fields = row.keys() & {field.name for field in fields(Run)} - {"host", "command"}
+    return Run(
+        **{name: row[name] for name in common_fields},
+        host=row["host"] or row["sweep_host"],
+        device=next(iter(report.devices), None),
+        report=report,
+        command=_parse_command(row["command"]),
+        parameters=tuple(read_table(connection, Parameter, "parameter", run_id)),
+        expectations=tuple(read_table(connection, Expectation, "expectation", run_id)),
+    )
 
 
 def load_launch_kinds(connection: sqlite3.Connection, run_id: int) -> Run:
@@ -319,39 +353,6 @@ def _find_store_path(connection: sqlite3.Connection) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def _read_run_row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
-    rows = _select_dicts(
-        connection,
-        f"SELECT {schema.format_select_list('run')}, sweep.name AS sweep_name, "
-        "sweep.command AS sweep_command, iif(sweep.kind = 'ingest', NULL, sweep.host) AS "
-        "sweep_host "
-        "FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id WHERE run.id = ?",
-        run_id,
-    )
-    if not rows:
-        raise StoreError(
-            f"run {run_id} not found in {_find_store_path(connection)}",
-            "Run 'perfctl runs' to list the runs",
-        )
-    return rows[0]
-
-
-def _build_run(
-    connection: sqlite3.Connection, row: dict[str, Any], report: records.Report, **extra_fields: Any
-) -> Run:
-    common_fields = row.keys() & {field.name for field in fields(Run)} - {"host", "command"}
-    return Run(
-        **{name: row[name] for name in common_fields},
-        host=row["host"] or row["sweep_host"],
-        device=report.devices[0] if report.devices else None,
-        report=report,
-        command=_parse_command(row["command"]),
-        parameters=tuple(read_table(connection, Parameter, "parameter", row["id"])),
-        expectations=tuple(read_table(connection, Expectation, "expectation", row["id"])),
-        **extra_fields,
-    )
-
-
 def _parse_command(text: str | None) -> tuple[str, ...]:
     try:
         return tuple(map(str, json.loads(text or "[]")))
@@ -360,47 +361,33 @@ def _parse_command(text: str | None) -> tuple[str, ...]:
 
 
 def _load_run(connection: sqlite3.Connection, run_id: int, calls_max: int) -> Run:
-    row = _read_run_row(connection, run_id)
-    families = connection.execute(
-        "SELECT family FROM kernel WHERE run_id = ? ORDER BY id", (run_id,)
+    run = load_run_outline(connection, run_id)
+    tables: dict[str, Any] = {}
+    for name, (table, record) in TABLES.items():
+        rows = read_table(connection, record, table, run_id)
+        tables[name] = rows if name in _LISTS else tuple(rows)
+    counters = connection.execute(_COUNTERS, (run_id,))
+    report = replace(
+        run.report,
+        environment=_read_environment(connection, run_id),
+        kernels=read_table(connection, records.Kernel, "kernel", run_id),
+        counters=list(map(records.Counter._make, counters)),
+        ranges=read_table(connection, records.Range, "range", run_id),
+        ops=tuple(read_op_shapes(connection, run_id)),
+        waiting_calls=tuple(_select_op_calls(connection, _WAITING, run_id, *WAITING, run_id)),
+        op_calls=tuple(_select_op_calls(connection, _LONGEST, run_id, calls_max)),
+        **tables,
     )
-    return _build_run(
-        connection,
-        row,
-        replace(
-            _read_report(connection, row),
-            op_calls=_read_longest_calls(connection, run_id, calls_max),
-        ),
+    return replace(
+        run,
+        report=report,
         layer_calls=tuple(read_table(connection, LayerCall, "layer_call", run_id)),
-        families=tuple(chain.from_iterable(families)),
         # no rule can compute again what perfctl 1.0.0 read from the machine code of kernels
         code_counts=tuple(read_derived_counts(connection, run_id, f"{CODE}%")),
         repeats=tuple(
             tuple(read_table(connection, records.Step, "step", other))
             for other in list_repeat_ids(connection, run_id)
         ),
-    )
-
-
-def _read_report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Report:
-    run_id = row["id"]
-    same: dict[str, Any] = {name: row[name] for name in OF_REPORT}
-    for name, (table, record) in TABLES.items():
-        rows = read_table(connection, record, table, run_id)
-        same[name] = rows if name in _LISTS else tuple(rows)
-    return records.Report(
-        tool=row["profiler"],
-        path=Path(row["artifact"] or ""),
-        form=row["form"] or "",
-        tool_version=row["profiler_version"],
-        devices=_read_devices(connection, run_id, row["device_id"]),
-        environment=_read_environment(connection, run_id),
-        kernels=read_table(connection, records.Kernel, "kernel", run_id),
-        counters=_read_counters(connection, run_id),
-        ranges=read_table(connection, records.Range, "range", run_id),
-        ops=tuple(read_op_shapes(connection, run_id)),
-        waiting_calls=_read_waiting_calls(connection, run_id),
-        **same,
     )
 
 
@@ -440,30 +427,15 @@ def _build_select(fields: tuple[str, ...], table: str, only: str) -> str:
 
 
 def read_op_calls(connection: sqlite3.Connection, run_id: int) -> Iterator[records.OpCall]:
-    """Every operator of a run in the order of its report, one by one: there may be millions."""
-    yield from map(
-        records.OpCall._make, connection.execute(f"{_OP_CALLS} ORDER BY op_call.rowid", (run_id,))
-    )
+    """Yield every operator of a run in the order of its report, one by one: there may be
+    millions."""
+    yield from _select_op_calls(connection, "ORDER BY op_call.rowid", run_id)
 
 
-def _read_longest_calls(
-    connection: sqlite3.Connection, run_id: int, most: int
-) -> tuple[records.OpCall, ...]:
-    timed = f"{_OP_CALLS} AND op_call.start_ns + op_call.duration_ns IS NOT NULL"
-    longest = f"{timed} ORDER BY op_call.duration_ns DESC, op_call.rowid LIMIT ?"
-    return tuple(map(records.OpCall._make, connection.execute(longest, (run_id, most))))
-
-
-def _read_waiting_calls(connection: sqlite3.Connection, run_id: int) -> tuple[records.OpCall, ...]:
-    """Calls of WAITING that launched a kernel or waited, of a run with kernels: shapes, types and
-    stacks with them."""
-    marks = ", ".join("?" * len(WAITING))
-    waiting = (
-        f"{_OP_CALLS} AND name IN ({marks}) AND (device_ns > 0 OR op_call.duration_ns >= 5000)"
-        " AND EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = ?) ORDER BY op_call.rowid"
-    )
-    rows = connection.execute(waiting, (run_id, *WAITING, run_id))
-    return tuple(map(records.OpCall._make, rows))
+def _select_op_calls(
+    connection: sqlite3.Connection, ending: str, *values: object
+) -> Iterator[records.OpCall]:
+    return map(records.OpCall._make, connection.execute(f"{_OP_CALLS} {ending}", values))
 
 
 def read_derived_counts(
@@ -486,15 +458,6 @@ def read_source_lines(connection: sqlite3.Connection, run_id: int) -> list[recor
     """The source lines of a run, those with the most samples first, then those with the most
     instructions."""
     return [records.SourceLine(*row[:-1]) for row in connection.execute(_SOURCE_LINES, (run_id,))]
-
-
-def _read_counters(connection: sqlite3.Connection, run_id: int) -> list[records.Counter]:
-    sql = (
-        "SELECT kernel.launch, counter.name, counter.value, counter.unit, counter.section, "
-        "counter.text FROM kernel JOIN counter ON counter.kernel_id = kernel.id WHERE "
-        "kernel.run_id = ? ORDER BY kernel.id, counter.rowid"
-    )
-    return list(map(records.Counter._make, connection.execute(sql, (run_id,))))
 
 
 def _read_devices(

@@ -110,8 +110,6 @@ class RunFacts:
     origin: str
     workload: str | None = None
     batch_size: int | None = None
-    mode: str | None = None
-    precision: str | None = None
     exit_code: int | None = None
     reason: str | None = None
     started_at: str | None = None
@@ -122,12 +120,8 @@ class RunFacts:
     variant: str | None = None
     rank: int | None = None
     world_size: int | None = None
-    host: str | None = None
-    phase: str | None = None
-    effective_batch: int | None = None
     parameters: tuple[Parameter, ...] = ()
     """The writer adds the batch size."""
-    expectations: tuple[Expectation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,23 +178,14 @@ def replace_user_facts(
     expectations: Sequence[Expectation],
 ) -> None:
     """Give a run that is in the database other parameters and expectations."""
-    with write_in_transaction(connection):
-        _write_user_facts(connection, run_id, parameters, expectations)
-
-
-def _write_user_facts(
-    connection: sqlite3.Connection,
-    run_id: int,
-    parameters: Sequence[Parameter],
-    expectations: Sequence[Expectation],
-) -> None:
     tables: tuple[tuple[str, type[Any], Sequence[Any]], ...] = (
         ("parameter", Parameter, parameters),
         ("expectation", Expectation, expectations),
     )
-    for table, record, rows in tables:
-        delete_cascading(connection, table, "run_id = ?", (run_id,))
-        bulk.write_table(connection, table, record, run_id, rows)
+    with write_in_transaction(connection):
+        for table, record, rows in tables:
+            delete_cascading(connection, table, "run_id = ?", (run_id,))
+            bulk.write_table(connection, table, record, run_id, rows)
 
 
 def write_run(
@@ -248,12 +233,9 @@ def write_run(
         rows = _write_report_tables(connection, run_id, report, layer_calls)
         if cut:
             texts = "1 text has" if len(cut) == 1 else f"{len(cut):,} texts have"
-            limit_text = f"perfctl truncates each to {LONGEST:,}"
-            gap = Gap(
-                "text",
-                "not_available",
-                f"{texts} up to {max(cut.values()):,} characters; {limit_text}",
-            )
+            lengths = f"up to {max(cut.values()):,} characters"
+            reason = f"{texts} {lengths}; perfctl truncates each to {LONGEST:,}"
+            gap = Gap("text", "not_available", reason)
             bulk.write_table(connection, "gap", Gap, run_id, [gap])
         counts = {name: rows[table] for name, table in COUNTED.items()}
         return WrittenRun(run_id, new=True, reason=run.reason, **counts)
@@ -269,50 +251,42 @@ def find_or_insert_sweep(connection: sqlite3.Connection, sweep: SweepFacts) -> i
 def _insert_run_and_devices(
     connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: Report | None
 ) -> int:
+    """Insert the row of a run, its parameters and its devices; return the run's id."""
     row: dict[str, Any] = {**asdict(run), "sweep_id": sweep_id, "ingested_at": format_utc_now()}
-    del row["parameters"], row["expectations"]
+    del row["parameters"]
     row["command"] = json.dumps(run.command) if run.command else None
-    if report is None:
-        return _insert_run_row(connection, row, run)
-    row |= {
-        "profiler_version": report.tool_version,
-        "form": report.form,
-        "clock": report.environment.get("clock"),
-    }
-    row |= {field: getattr(report, field) for field in OF_REPORT if row[field] is None}
     devices: dict[tuple[Any, int], None] = {}
-    for device in report.devices:
-        facts = clean_row(asdict(device))
-        index = facts.pop("index")
-        for name, (low, high) in schema.find_value_limits("device").items():
-            value = facts[name]
-            if not isinstance(value, (int, float)) or not low <= value <= high:
-                facts[name] = None
-        devices[index, find_or_insert_row(connection, "device", facts)] = None
-    row["device_id"] = next((number for _, number in devices), None)
+    if report is not None:
+        row |= {
+            "profiler_version": report.tool_version,
+            "form": report.form,
+            "clock": report.environment.get("clock"),
+        }
+        row |= {field: getattr(report, field) for field in OF_REPORT if row.get(field) is None}
+        for device in report.devices:
+            facts = clean_row(asdict(device))
+            index = facts.pop("index")
+            for name, (low, high) in schema.find_value_limits("device").items():
+                value = facts[name]
+                if not isinstance(value, (int, float)) or not low <= value <= high:
+                    facts[name] = None
+            devices[index, find_or_insert_row(connection, "device", facts)] = None
+        row["device_id"] = next((number for _, number in devices), None)
+    gaps = []
     started = row["started_at"]
     if started is not None and not is_possible_date(str(started)):
         row["started_at"] = None
-    run_id = _insert_run_row(connection, row, run)
-    if row["started_at"] != started:
-        gap = Gap(
-            "run.started_at",
-            "unreadable",
-            f"'{mask_secrets(str(started))[:40]}' is not a timestamp between 1970 and 2099",
-        )
-        bulk.write_table(connection, "gap", Gap, run_id, [gap])
-    into = "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
-    connection.executemany(into, [(run_id, *device) for device in devices])
-    return run_id
-
-
-def _insert_run_row(connection: sqlite3.Connection, row: Mapping[str, Any], run: RunFacts) -> int:
-    """Insert the row of a run, its parameters and its expectations; return the run's id."""
+        text = mask_secrets(str(started))[:40]
+        reason = f"'{text}' is not a timestamp between 1970 and 2099"
+        gaps.append(Gap("run.started_at", "unreadable", reason))
     run_id = insert_row(connection, "run", row)
+    bulk.write_table(connection, "gap", Gap, run_id, gaps)
     batch = row["batch_size"]
     parameters = [parameter for parameter in run.parameters if parameter.name != "batch"]
     parameters += [make_parameter("batch", batch)] if batch is not None else []
-    _write_user_facts(connection, run_id, parameters, run.expectations)
+    bulk.write_table(connection, "parameter", Parameter, run_id, parameters)
+    into = "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
+    connection.executemany(into, [(run_id, *device) for device in devices])
     return run_id
 
 
@@ -510,7 +484,7 @@ def disable_foreign_keys(connection: sqlite3.Connection) -> Iterator[None]:
     transaction.
 
     A run's rows refer to rows that the same transaction makes, and a million lookups take an eighth
-    of the time that a large report takes. What goes with a deleted row is found by ``delete_cascading``.
+    of the time that a large report takes. ``delete_cascading`` finds what goes with a deleted row.
     """
     connection.execute("PRAGMA foreign_keys = OFF")
     try:

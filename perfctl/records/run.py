@@ -131,8 +131,6 @@ class Run:
     """All bulk fields are lists here; ``Report.path`` is the artifact."""
     layer_calls: tuple[LayerCall, ...] = ()
     """Calculated work of one step at this batch size; empty when the shapes are unknown."""
-    families: tuple[str | None, ...] = ()
-    """Algorithm family of each kernel, in the order of ``report.kernels``."""
     command: tuple[str, ...] = ()
     """The argument list of the profiled process; empty when not known."""
     variant: str | None = None

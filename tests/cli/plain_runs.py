@@ -34,8 +34,6 @@ def store(path: Path, rows: Iterable[Row]) -> Path:
                 "measured",
                 "families",
                 row.batch,
-                "train",
-                "fp32",
                 variant=f"model={row.model}",
                 artifact_sha256=f"{number}:{row}",
             )
@@ -79,6 +77,8 @@ def report(row: Row) -> object:
         "workload",
         Path("workload.json"),
         "synthetic",
+        mode="train",
+        precision="fp32",
         devices=(Device(row.device, "cpu" if row.threads else "gpu"),),
         environment={"option:model": row.model}
         | ({"threads": str(row.threads)} if row.threads else {}),

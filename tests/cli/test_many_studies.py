@@ -11,6 +11,7 @@ import pytest
 from perfctl.orchestrator.commands.report import keep_newest_groups
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
+from perfctl.orchestrator.stored_runs import load_readable_runs
 from perfctl.records.report import Device, Report
 from tests.cli.conftest import Perfctl
 
@@ -21,10 +22,15 @@ def put(
     connection: sqlite3.Connection, workload: str | None, batch: int | None, **facts: Any
 ) -> int:
     """One whole run on the same device, as far as ``facts`` say nothing else."""
-    known = {"profiler": "nsys", "status": "ok", "mode": "train", "precision": "fp32", **facts}
+    known = {"profiler": "nsys", "status": "ok", **facts}
     run = RunFacts(origin="synthetic", workload=workload, batch_size=batch, **known)
     report = Report(
-        tool="nsys", path=Path("made-up"), form="made up", devices=(Device("Synthetic GPU", "gpu"),)
+        tool="nsys",
+        path=Path("made-up"),
+        form="made up",
+        devices=(Device("Synthetic GPU", "gpu"),),
+        mode="train",
+        precision="fp32",
     )
     sweep = SweepFacts(f"sweep of {workload}", "sweep", None, None)
     return write_run(connection, sweep, run, None if run.status == "failed" else report).run_id
@@ -45,7 +51,7 @@ def store(tmp_path: Path) -> Path:
 def test_the_studies_with_the_newest_runs_are_kept_whole(store: Path) -> None:
     with database.open_store_for_reading(store) as connection:
         kept, omitted = keep_newest_groups(connection, read.list_run_ids(connection), 2)
-        names = [(run.workload, run.batch_size) for run in read.load_runs(connection, kept)]
+        names = [(run.workload, run.batch_size) for run in load_readable_runs(connection, kept)]
     assert names == [
         ("model-0", 8),
         ("model-0", 16),
@@ -58,9 +64,9 @@ def test_the_studies_with_the_newest_runs_are_kept_whole(store: Path) -> None:
 
 def test_a_run_that_failed_early_stays_with_its_workload(store: Path) -> None:
     with database.open_store_for_writing(store) as connection:
-        failed = put(connection, "model-2", 64, status="failed", precision=None)
+        failed = put(connection, "model-2", 64, status="failed")
         kept, omitted = keep_newest_groups(connection, read.list_run_ids(connection), 1)
-        assert {run.workload for run in read.load_runs(connection, kept)} == {"model-2"}
+        assert {run.workload for run in load_readable_runs(connection, kept)} == {"model-2"}
     assert failed in kept
     assert (omitted or "").startswith("4 older run groups")
 

@@ -11,6 +11,7 @@ from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.stored_runs import load_readable_runs
 from perfctl.records.report import Report
 from tests.cli.conftest import Perfctl
 
@@ -49,7 +50,7 @@ def test_a_real_run_has_samples_in_the_store_on_the_clock_of_its_steps(
     options = "--device cpu --batches 256 --sample 10ms --steps 40"
     perfctl(f"torch {options} -- python {script} {{batch}}").ok()
     with database.open_store_for_reading(tmp_path / "perfctl.db") as connection:
-        (run,) = read.load_runs(connection, read.list_run_ids(connection, latest_of_each=True))
+        (run,) = load_readable_runs(connection, read.list_run_ids(connection, latest_of_each=True))
     samples = list(run.report.samples)
     assert len(samples) > 10
     start = min(step.start_ns for step in run.report.steps if step.start_ns is not None)

@@ -46,8 +46,8 @@ class Heard:
         match event:
             case SourcesCounted(total):
                 self.total = total
-            case FileStarted(path, what):
-                self.lines.append(f"{what} {path.name}")
+            case FileStarted(path):
+                self.lines.append(f"reading {path.name}")
             case FileEnded():
                 self.lines.append("end")
             case ReportFailed(text):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import perfctl
+from perfctl.orchestrator.commands.ingest import build_ingest_lines
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.ingest.context import UserHints
 from perfctl.orchestrator.ingest.derive import derive_store
@@ -74,8 +75,10 @@ def test_formulas_are_worked_out_for_each_run_also_of_a_report_that_is_there_alr
     store = tmp_path / "perfctl.db"
     perfctl.ingest(trace, store, batch=16, parameters=["N=1024"])
     hints = UserHints(expect=["nosuch: flops=2*N*batch, bytes=4*N"])
-    (pair,) = ingest_paths(trace, store, hints=hints, listener=heard).taken
-    assert not pair[1].new
+    done = ingest_paths(trace, store, hints=hints, listener=heard)
+    assert "".join(build_ingest_lines(done).lines) == (
+        f"{trace}: already in the database as run 1; perfctl replaced its formulas\n"
+    )
     stored = "SELECT pattern, flops, bytes, formula, source FROM expectation"
     text = "flops=2*N*batch, bytes=4*N"
     assert rows(store, stored) == [("nosuch", 2 * 1024 * 16, 4 * 1024, text, "option")]
@@ -84,7 +87,9 @@ def test_formulas_are_worked_out_for_each_run_also_of_a_report_that_is_there_alr
         perfctl.ingest(trace, store, expect=["x: flops=L"])
     with pytest.raises(UsageError, match="'x' has several formulas"):
         perfctl.ingest(trace, store, expect=["x: flops=1", "x: flops=2"])
-    assert len(rows(store, stored)) == 1
+    perfctl.ingest(trace, store, parameters=["N=2"])
+    (values,) = rows(store, stored)
+    assert values[1:3] == (2 * 2 * 16, 4 * 2), "the formula with the new parameter"
 
 
 def test_what_cannot_be_read_is_in_the_record_and_the_listener_hears_it(trace, heard, tmp_path):

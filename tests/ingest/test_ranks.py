@@ -18,6 +18,7 @@ from perfctl.orchestrator.ledger.usage.ranks import group_runs_into_jobs
 from perfctl.orchestrator.report.ledger.ranks import build_ranks_table
 from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.stored_runs import load_readable_runs
 from perfctl.records.run import Run
 from tests.make.kineto import event, kernel
 
@@ -53,7 +54,7 @@ total_direct_kernel_time_sum (us) and Count of each operator that launches kerne
 
 def taken(store: Path) -> list[Run]:
     with database.open_store_for_reading(store) as connection:
-        return read.load_runs(connection, read.list_run_ids(connection))
+        return load_readable_runs(connection, read.list_run_ids(connection))
 
 
 def trace(path: Path, **metadata: Any) -> Path:

@@ -11,6 +11,7 @@ import pytest
 from perfctl.orchestrator.ingest.ingest import ingest_paths
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse_study
 from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.stored_runs import load_readable_runs
 from tests.ledger.test_h100 import H100
 from tests.make.synthetic import study_of
 
@@ -23,7 +24,7 @@ def recorded(folder, recording):
     shutil.copytree(H100 / recording, folder / "runs" / recording)
     ingest_paths(folder / "runs", folder / "h100.db")
     with database.open_store_for_reading(folder / "h100.db") as connection:
-        return study_of(*read.load_runs(connection, read.list_run_ids(connection)))
+        return study_of(*load_readable_runs(connection, read.list_run_ids(connection)))
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 from perfctl.orchestrator.ingest.ingest import ingest_paths
 from perfctl.orchestrator.ledger.analysis import analyse_study
 from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.stored_runs import load_readable_runs
 from tests.make.synthetic import study_of
 from tests.make.tables import table
 
@@ -33,7 +34,7 @@ def prepared(tmp_path_factory):
         shutil.copytree(H100 / name, folder / "runs" / name)
     ingest_paths(folder / "runs", folder / "h100.db")
     with database.open_store_for_reading(folder / "h100.db") as connection:
-        runs = read.load_runs(connection, read.list_run_ids(connection))
+        runs = load_readable_runs(connection, read.list_run_ids(connection))
     return {
         name.removeprefix("ncu-"): study_of(*(run for run in runs if f"/{name}/" in run.artifact))
         for name in names

@@ -13,6 +13,7 @@ from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.stored_runs import load_readable_runs
 from tests.report.evidence import unproved
 from tests.sample import sample
 
@@ -43,7 +44,7 @@ REPORTS = (
 def page(paths: list[Path], store: Path) -> View:
     ingest(paths, store, jobs=1)
     with database.open_store_for_reading(store) as connection:
-        runs = read.load_runs(connection, read.list_run_ids(connection, latest_of_each=True))
+        runs = load_readable_runs(connection, read.list_run_ids(connection, latest_of_each=True))
     return build_report_view(runs, generated_at="2026-11-20T21:06:57Z")
 
 

@@ -91,11 +91,12 @@ def test_derived_counts_come_back_by_launch_and_mark_what_no_counter_measured(wr
     assert write_derived_counts(writing, run_id, iter(COUNTS), {name_id: "gemm"}) == 4
     assert read.read_derived_counts(writing, run_id) == [*COUNTS[1:], COUNTS[0]]
     assert rows(writing, "derived_rule") == 3
-    assert [kernel.source for kernel in read.load_runs(writing, [run_id])[0].report.kernels] == [
+    assert [kernel.source for kernel in read.load_run(writing, run_id).report.kernels] == [
         "derived",
         "counted",
     ]
-    assert read.load_runs(writing, [run_id])[0].families == ("gemm", "gemm")
+    families = writing.execute("SELECT family FROM kernel WHERE run_id = ?", (run_id,)).fetchall()
+    assert families == [("gemm",)] * 2
     found = writing.execute(
         "SELECT name, launch, value, verified_error FROM derived_count JOIN kernel ON kernel.id = "
         "kernel_id"
@@ -107,7 +108,7 @@ def test_counts_that_an_earlier_release_read_from_code_come_back_with_their_run(
     run_id = with_kernels(writing)
     of_code = DerivedCount(1, "FADD", 64, f"{CODE}: 1 per thread")
     write_derived_counts(writing, run_id, [*COUNTS, of_code])
-    assert read.load_runs(writing, [run_id])[0].code_counts == (of_code,)
+    assert read.load_run(writing, run_id).code_counts == (of_code,)
 
 
 def test_derived_counts_written_again_take_the_place_of_the_first(writing):
@@ -117,7 +118,7 @@ def test_derived_counts_written_again_take_the_place_of_the_first(writing):
     write_derived_counts(writing, run_id, COUNTS[:1])
     assert read.read_derived_counts(writing, run_id) == COUNTS[:1]
     assert len(read.read_derived_counts(writing, other)) == 4
-    assert [kernel.source for kernel in read.load_runs(writing, [run_id])[0].report.kernels] == [
+    assert [kernel.source for kernel in read.load_run(writing, run_id).report.kernels] == [
         None,
         "counted",
     ]
@@ -233,7 +234,7 @@ def test_a_parser_that_gives_only_the_first_columns_gives_the_others_as_unknown(
     wanted = [Kernel(0, "a", device_index=0), Kernel(1, "b", device_index=1), Kernel(2, "c")]
     assert list(columns) == wanted
     full: ColumnRecords[Kernel] = ColumnRecords(Kernel, lambda: iter(chunks[:1]))
-    (run,) = read.load_runs(writing, [write(writing, replace(EMPTY, kernels=full)).run_id])
+    run = read.load_run(writing, write(writing, replace(EMPTY, kernels=full)).run_id)
     assert run.report.kernels == wanted[:2]
 
 
@@ -256,7 +257,7 @@ def export(path: Path) -> Path:
 
 
 def stored(connection: sqlite3.Connection, run_id: int) -> list[Kernel]:
-    (run,) = read.load_runs(connection, [run_id])
+    run = read.load_run(connection, run_id)
     return list(run.report.kernels)
 
 
@@ -378,7 +379,7 @@ def test_a_column_with_values_here_and_none_there_keeps_both(writing, tmp_path):
         for size, layer in ((1, None), (None, "conv1"), (0, ""), (None, None))
     ]
     report = Report("nsys", tmp_path, "a list", copies=copies)
-    (run,) = read.load_runs(writing, [write(writing, report).run_id])
+    run = read.load_run(writing, write(writing, report).run_id)
     assert run.report.copies == copies
 
 

@@ -225,7 +225,9 @@ def _die_in(path: Path, step: str) -> None:
     migrate.migrate_store(path)
 
 
-@pytest.mark.parametrize("step", ["_rebuild", "_rebuild_table", "_replace", "replaced"])
+@pytest.mark.parametrize(
+    "step", ["_rebuild_schema", "_rebuild_table", "_replace_with_copy", "replaced"]
+)
 def test_a_kill_leaves_the_old_store_or_the_new_one_and_the_next_command_goes_on(
     path, is_killed, step
 ):

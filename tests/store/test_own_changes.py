@@ -63,7 +63,7 @@ def change(path: Path, *statements: str) -> bytes:
 
 def is_read_as_written(path: Path) -> bool:
     with database.open_store_for_reading(path) as connection:
-        (run,) = read.load_runs(connection, [1])
+        run = read.load_run(connection, 1)
     kept = (run.report.kernels, run.report.counters, run.report.steps, run.report.gaps)
     assert [type(kernel.duration_ns) for kernel in run.report.kernels] == [int, float]
     return kept == (KERNELS, REPORT.counters, REPORT.steps, GAPS)
@@ -240,7 +240,7 @@ def test_the_same_table_in_another_order_of_columns_is_read_by_name(store):
     assert is_read_as_written(store)
     number = write(store)
     with database.open_store_for_reading(store) as connection:
-        assert read.load_runs(connection, [number])[0].report.steps == REPORT.steps
+        assert read.load_run(connection, number).report.steps == REPORT.steps
 
 
 def test_rows_of_the_users_that_belong_to_a_run_go_with_it(store):

@@ -11,8 +11,8 @@ its analysis configuration (1100_compute-units):
   are masked; a packed instruction (V_PK_FMA_F32, V_PK_FMA_F16) counts as one that is not, so it is
   a lower bound where instructions are packed.
 - ``SQ_INSTS_VALU_MFMA_MOPS_<type>`` count 512 operations of the matrix cores each, by the type of
-  the inputs; matrix instructions ignore the mask. XF32 is AMD's name of TF32. I8 counts operations
-  on integers: no FLOPs.
+  the inputs; matrix instructions ignore the mask. XF32 is AMD's name of TF32. I8 (operations on
+  integers) are no FLOPs.
 
 The counters exist on CDNA 2 and later (gfx90a, gfx942, gfx950). MI100's (gfx908) counters do not
 tell types apart. RDNA has waves of 32 or 64 lanes, which no counter tells: no FLOPs are worked
@@ -52,7 +52,6 @@ MATRIX = {
     "XF32": "tf32",
     "F6F4": "fp6 or fp4",
 }
-INTEGER = "I8"
 EXPECTED = ("F16", "BF16", "F32", "F64")
 """Matrix types of every chip that has these counters: without one of them a sum is not whole."""
 _VALU = re.compile(r"SQ_INSTS_VALU_(?:ADD|MUL|TRANS|FMA)_F(?:16|32|64)(?:_sum)?\Z")
@@ -115,59 +114,33 @@ def compute_vector_flops(values: Values, path: str, chip: str | None) -> Figure:
 
 def compute_matrix_flops(
     values: Values, chip: str | None
-) -> tuple[Figure, tuple[tuple[str, Figure], ...], Figure]:
-    """FLOPs of the matrix cores, ("bf16", figure) of the types told apart, and integer operations,
-    which are no FLOPs."""
+) -> tuple[Figure, tuple[tuple[str, Figure], ...]]:
+    """Return the FLOPs of the matrix cores, and ("bf16", figure) of the types told apart."""
     counts = {
-        kind: read_counter(values, f"SQ_INSTS_VALU_MFMA_MOPS_{kind}") for kind in (*MATRIX, INTEGER)
+        kind: value
+        for kind in MATRIX
+        if (value := read_counter(values, f"SQ_INSTS_VALU_MFMA_MOPS_{kind}")) is not None
     }
+    if not counts:
+        if chip in ("gfx906", "gfx900"):
+            reason = f"{chip} has no matrix cores"
+            return Figure(0, "counted", reason, launches=0, of_launches=0), ()
+        reason = "matrix counters (SQ_INSTS_VALU_MFMA_MOPS_...) were not collected"
+        return make_missing_figure("not_collected", reason), ()
     types = tuple(
-        (
-            MATRIX.get(kind, "int8"),
-            Figure(MOPS * value, "counted", rule=f"{MOPS} x MFMA_MOPS_{kind}"),
-        )
+        (MATRIX[kind], Figure(MOPS * value, "counted", rule=f"{MOPS} x MFMA_MOPS_{kind}"))
         for kind, value in counts.items()
-        if value is not None
     )
-    integers = counts.pop(INTEGER)
-    integer = make_missing_figure("not_collected", "integer matrix operations were not collected")
-    if integers is not None:
-        integer = Figure(MOPS * integers, "counted", "integer operations, no FLOPs")
-    present = {kind: value for kind, value in counts.items() if value is not None}
-    if not present and chip in ("gfx906", "gfx900"):
-        return (
-            Figure(0, "counted", f"{chip} has no matrix cores", launches=0, of_launches=0),
-            types,
-            integer,
-        )
-    if not present:
-        return (
-            make_missing_figure(
-                "not_collected", "matrix counters (SQ_INSTS_VALU_MFMA_MOPS_...) were not collected"
-            ),
-            types,
-            integer,
-        )
-    lacking = tuple(f"matrix {MATRIX[kind]}" for kind in EXPECTED if kind not in present)
-    total = MOPS * sum(present.values())
-    reason = (
-        f"matrix operations of {', '.join(lacking).replace('matrix ', '')} were not collected"
-        if lacking
-        else None
-    )
-    if lacking and not total:
-        return (
-            make_missing_figure("not_collected", f"{reason}, and the others are 0"),
-            types,
-            integer,
-        )
-    rule = f"{MOPS} x MFMA_MOPS: {' + '.join(MATRIX[kind] for kind in present)}"
-    reasons = (reason,) if reason else ()
-    return (
-        Figure(total, "counted", reason, missing=lacking, lacking=reasons, rule=rule),
-        types,
-        integer,
-    )
+    total = MOPS * sum(counts.values())
+    rule = f"{MOPS} x MFMA_MOPS: {' + '.join(kind for kind, _ in types)}"
+    lacking = [MATRIX[kind] for kind in EXPECTED if kind not in counts]
+    if not lacking:
+        return Figure(total, "counted", rule=rule), types
+    reason = f"matrix operations of {', '.join(lacking)} were not collected"
+    if not total:
+        return make_missing_figure("not_collected", f"{reason}, and the others are 0"), types
+    missing = tuple(f"matrix {kind}" for kind in lacking)
+    return Figure(total, "counted", reason, missing=missing, lacking=(reason,), rule=rule), types
 
 
 def compute_amd_dram_bytes(values: Values, chip: str | None = None) -> Figure | None:

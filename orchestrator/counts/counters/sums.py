@@ -90,10 +90,10 @@ for Gauss's three) and 3xTF32 are several real instructions of the same size."""
 WARPS = 4
 """Of a warpgroup: each counts one instruction of wgmma, and does a quarter of it."""
 _WARPGROUP = re.compile(r"[shi](64)x(\d+)x(\d+)")
-DEPTHS = {"tf32": 8, "fp16": 16, "bf16": 16, "fp8": 32, "int8": 32}
+DEPTHS = {"tf32": 8, "fp16": 16, "bf16": 16, "fp8": 32}
 """Type -> elements of the sum that one wgmma takes."""
-INTEGER_PER_INSTRUCTION = {"i8816": 2048, "i16816": 4096, "i16832": 8192}
 INTEGER = ("int8", "int4", "int1")
+"""Types whose operations are no FLOPs."""
 EXPECTED = {7: ("fp16",), 8: ("fp16", "bf16", "tf32"), 9: ("fp16", "bf16", "tf32")}
 """Types that must be there before a sum of them is whole; 10 and later as 9. fp64, fp8 and fp4 are
 rare enough to be asked for only where the kernel's name says so."""
@@ -108,10 +108,8 @@ UNSURE = 0.02
 HIDDEN = "tensor instructions that may be HFMA2"
 MOVES_OR_HALVES = "HFMA2 moves constants or multiplies halves, and no counter distinguishes them"
 
-NO_INTEGER = make_missing_figure("not_collected", "integer tensor operations were not collected")
-Tensor = tuple[Figure, tuple[tuple[str, Figure], ...], Figure]
-"""FLOPs of all types together, ("tf32", figure) of the types told apart, and integer operations,
-which are no FLOPs."""
+Tensor = tuple[Figure, tuple[tuple[str, Figure], ...]]
+"""FLOPs of all types together, and ("tf32", figure) of the types told apart."""
 
 
 def read_sm_metric(values: Values, tail: str) -> float | None:
@@ -140,12 +138,17 @@ def make_instruction_counter_name(name: str) -> str:
     return f"sass_thread_inst_executed_op_{name}_pred_on.sum"
 
 
+def _count_threads(values: Values, name: str) -> float | None:
+    """Return how many threads executed the instruction; None if that was not counted."""
+    return read_sm_metric(values, make_instruction_counter_name(name))
+
+
 def read_instruction_counts(
     values: Values, names: Iterable[str] = ("fadd", "fmul", "ffma")
 ) -> dict[str, float]:
     """Instruction -> how many threads executed it, for those that were counted."""
-    counted = {name: read_sm_metric(values, make_instruction_counter_name(name)) for name in names}
-    return {name: value for name, value in counted.items() if value is not None}
+    counts = ((name, _count_threads(values, name)) for name in names)
+    return {name: count for name, count in counts if count is not None}
 
 
 def parse_major_capability(capability: str | None) -> int:
@@ -159,32 +162,20 @@ def sum_weighted_instructions(
 ) -> Figure:
     """Sum of weight x threads over the instructions of one path; all of them are needed."""
     weights = weights or PATHS[path]
-    counted = {
-        name.upper(): read_sm_metric(values, make_instruction_counter_name(name))
-        for name in weights
-    }
-    lacking = [name for name, value in counted.items() if value is None]
+    counted = read_instruction_counts(values, weights)
+    lacking = [name for name in weights if name not in counted]
     if not lacking:
-        total = sum(
-            weights[name.lower()] * value for name, value in counted.items() if value is not None
-        )
-        rule = " + ".join(
-            f"{by} {name.upper()}" if by > 1 else name.upper() for name, by in weights.items()
-        )
-        return Figure(total, "counted", rule=rule)
-    if any(has_sm_metric(values, make_instruction_counter_name(name.lower())) for name in lacking):
-        return make_missing_figure(
-            "not_available", f"ncu printed no value for {', '.join(lacking)}"
-        )
-    if len(lacking) == len(weights):
-        return make_missing_figure(
-            "not_collected", f"{path} counters were not collected ({', '.join(lacking)})"
-        )
-    had = ", ".join(name for name in counted if name not in lacking)
-    return make_missing_figure(
-        "not_collected",
-        f"ncu collected only {had}, which gives no FLOPs without {', '.join(lacking)}",
-    )
+        total = sum(weights[name] * count for name, count in counted.items())
+        terms = (f"{by} {name}" if by > 1 else name for name, by in weights.items())
+        return Figure(total, "counted", rule=" + ".join(terms).upper())
+    listed = ", ".join(lacking).upper()
+    if any(has_sm_metric(values, make_instruction_counter_name(name)) for name in lacking):
+        return make_missing_figure("not_available", f"ncu printed no value for {listed}")
+    reason = f"{path} counters were not collected ({listed})"
+    if counted:
+        had = ", ".join(counted).upper()
+        reason = f"ncu collected only {had}, which gives no FLOPs without {listed}"
+    return make_missing_figure("not_collected", reason)
 
 
 def compute_fp32_flops(values: Values, capability: str | None) -> Figure:
@@ -226,9 +217,7 @@ def compute_fp16_flops(
         half_figure = sum_weighted_instructions(
             values, "fp16", {name: weights[name] for name in ("hadd", "hmul")}
         )
-        most = weights["hfma"] * (
-            read_sm_metric(values, make_instruction_counter_name("hfma")) or 0
-        )
+        most = weights["hfma"] * (_count_threads(values, "hfma") or 0)
         only_moves = halves is False or not most
         reason = "HFMA2 moved constants and is not included"
         if not only_moves:
@@ -288,10 +277,7 @@ def _may_move_constants(values: Values, capability: str | None, phantom: bool) -
     ptxas 12.9 moves constants with HFMA2.MMA (counted by the tensor pipe too) on sm_80 and sm_90,
     with plain HFMA2 on sm_100 and sm_120, and not at all on sm_75 and before.
     """
-    hfma, pipe = (
-        read_sm_metric(values, make_instruction_counter_name("hfma")),
-        count_tensor_instructions(values),
-    )
+    hfma, pipe = _count_threads(values, "hfma"), count_tensor_instructions(values)
     if not hfma or 0 < parse_major_capability(capability) < 8:
         return False
     late = parse_major_capability(capability) >= 10 or capability == AMPERE_OR_LATER
@@ -309,10 +295,7 @@ def has_only_constant_moves(
     equality by chance: there only the counter of HFMA2 on the tensor pipe proves it, which GA100
     and GH100 have and other chips of 8.x have not.
     """
-    pipe, hfma = (
-        count_tensor_instructions(values),
-        read_sm_metric(values, make_instruction_counter_name("hfma")),
-    )
+    pipe, hfma = count_tensor_instructions(values), _count_threads(values, "hfma")
     if not pipe or parse_major_capability(capability) not in (0, 8, 9):
         return False
     moves = read_sm_metric(values, HFMA2_ON_TENSOR_PIPE)
@@ -418,16 +401,12 @@ def _compute_count_from_rate(
 
 
 def compute_flops_per_instruction(algorithm: Algorithm) -> int | None:
-    """FLOPs (or integer operations) of one tensor instruction of a warp, from its shape in the
-    kernel's name; None if not said."""
+    """Return the FLOPs of one tensor instruction of a warp, from its shape in the kernel's name;
+    None if the name does not state it."""
     instruction, math = algorithm.instruction or "", algorithm.math or ""
     match = _WARPGROUP.fullmatch(instruction)
     if match is None:
-        return (
-            INTEGER_PER_INSTRUCTION.get(instruction)
-            if math in INTEGER
-            else FLOPS_PER_INSTRUCTION.get((math, instruction))
-        )
+        return FLOPS_PER_INSTRUCTION.get((math, instruction))
     m, n, k = (int(side) for side in match.groups())
     return 2 * m * n * k // WARPS if DEPTHS.get(math) == k else None
 
@@ -443,34 +422,16 @@ def compute_tensor_flops(
     }
     if any(value is not None for value in paths.values()):
         types = _compute_flops_by_type(paths)
-        floats = {kind: figure for kind, figure in types.items() if kind not in INTEGER}
-        integers = [
-            figure.value
-            for kind, figure in types.items()
-            if kind in INTEGER and figure.value is not None
-        ]
-        integer = (
-            Figure(sum(integers), "counted", "integer operations, no FLOPs")
-            if integers
-            else NO_INTEGER
-        )
-        return (
-            _sum_float_types(floats, capability, algorithm),
-            tuple(sorted(types.items())),
-            integer,
-        )
+        floats = {kind: types[kind] for kind in sorted(types) if kind not in INTEGER}
+        return _sum_float_types(floats, capability, algorithm), tuple(floats.items())
     pipe = count_tensor_instructions(values)
     if pipe and algorithm.math in INTEGER and algorithm.tensor_core is not False:
-        return _compute_integer_operations(pipe, algorithm)
+        reason = "its tensor instructions multiply integers, according to the kernel name: no FLOPs"
+        return Figure(0, "estimated", reason), ()
     figure = _compute_flops_from_instructions(
         values, pipe, capability, phantom, algorithm, bool(paths)
     )
-    integer = (
-        Figure(0, "counted")
-        if pipe == 0
-        else make_missing_figure("not_available", "their shape is unknown")
-    )
-    return figure, ((algorithm.math, figure),) if figure.value and algorithm.math else (), integer
+    return figure, ((algorithm.math, figure),) if figure.value and algorithm.math else ()
 
 
 def sum_tensor_operations(values: Values) -> float | None:
@@ -551,20 +512,6 @@ def _sum_float_types(
     if not without:
         return Figure(value, "counted", rule=rule)
     return Figure(value, "counted", reason, missing=without, lacking=(reason,), rule=rule)
-
-
-def _compute_integer_operations(pipe: float, algorithm: Algorithm) -> Tensor:
-    flops = Figure(
-        0,
-        "estimated",
-        "its tensor instructions multiply integers, according to the kernel name: no FLOPs",
-    )
-    each = compute_flops_per_instruction(algorithm)
-    if each is None:
-        reason = "the size of integer tensor instructions is unknown without their shape"
-        return flops, (), make_missing_figure("not_available", reason)
-    rule = f"{each} x tensor instructions ({algorithm.instruction}, from the kernel name)"
-    return flops, (), Figure(each * pipe, "estimated", rule, rule=rule)
 
 
 def _compute_flops_from_instructions(

@@ -27,8 +27,6 @@ from typing import NamedTuple, TypeVar
 from perfctl.orchestrator.counts.counters import amd, sums
 from perfctl.orchestrator.counts.counters.sums import (
     AMPERE_OR_LATER,
-    INTEGER,
-    NO_INTEGER,
     PATHS,
     PREFIX,
     Values,
@@ -75,9 +73,8 @@ class KernelFlops(NamedTuple):
     tensor: Figure
     total: Figure
     tensor_types: tuple[tuple[str, Figure], ...] = ()
-    """("tf32", figure), ... where the report tells them apart; integer types are here too."""
-    integer: Figure = NO_INTEGER
-    """Integer operations of the tensor cores: no FLOPs, and not in ``total``."""
+    """("tf32", figure), ... where the report tells them apart; operations on integers are no
+    FLOPs."""
 
 
 def describe_missing_ncu_run(point: str) -> str:
@@ -147,14 +144,9 @@ def _compute_amd_flops_cached(
 ) -> KernelFlops:
     values = dict(items)
     vector = {path: amd.compute_vector_flops(values, path, chip) for path in amd.PATHS}
-    matrix, types, integer = amd.compute_matrix_flops(values, chip)
-    return KernelFlops(
-        **vector,
-        tensor=matrix,
-        total=_sum_paths({**vector, "tensor": matrix}),
-        tensor_types=types,
-        integer=integer,
-    )
+    matrix, types = amd.compute_matrix_flops(values, chip)
+    paths = {**vector, "tensor": matrix}
+    return KernelFlops(**paths, total=_sum_paths(paths), tensor_types=types)
 
 
 def compute_kernel_flops(
@@ -253,11 +245,10 @@ def _compute_kernel_flops_cached(
     fp32 = sums.compute_fp32_flops(values, capability)
     fp64 = sums.sum_weighted_instructions(values, "fp64")
     fp16 = sums.compute_fp16_flops(values, capability, phantom, version, halves)
-    tensor, types, integer = sums.compute_tensor_flops(values, capability, phantom, algorithm)
-    total = _sum_paths(
-        {"fp32": fp32, "fp64": fp64, "fp16": fp16, "tensor": tensor}, bool(algorithm.tensor_core)
-    )
-    return KernelFlops(fp32, fp64, fp16, tensor, total, types, integer)
+    tensor, types = sums.compute_tensor_flops(values, capability, phantom, algorithm)
+    paths = {"fp32": fp32, "fp64": fp64, "fp16": fp16, "tensor": tensor}
+    total = _sum_paths(paths, bool(algorithm.tensor_core))
+    return KernelFlops(**paths, total=total, tensor_types=types)
 
 
 @lru_cache(maxsize=4096)
@@ -465,10 +456,9 @@ def list_launch_figures(
     ]
     if flops:
         parts += [(path, getattr(flops, path)) for path in PATHS]
-        types = [item for item in flops.tensor_types if item[0] not in INTEGER]
         parts += [
             (f"tensor {kind}", figure)
-            for kind, figure in types
+            for kind, figure in flops.tensor_types
             or [(infer_tensor_type(kernel.name, capability, precision), flops.tensor)]
         ]
     return parts

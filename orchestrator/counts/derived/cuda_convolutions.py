@@ -33,20 +33,19 @@ _OUTPUTS = "output positions", "channels"
 _WEIGHTS = "weights of a channel"
 _ENGINE = re.compile(r"(dgrad|wgrad)_(?:alg\d_)?(?:nd_float_)?engine<float")
 _SIMT = re.compile(r"cutlass_\w*simt_s(fprop|dgrad|wgrad)_")
-_SIMT_DIRECTIONS = {"fprop": "forward", "dgrad": "grad_input", "wgrad": "grad_weight"}
 _POINTS = {t * (t // 2 + 1): t for t in (16, 32, 64)}
 """Points of a transformed tile of t x t real values (the rest mirrors them) -> t: the z of the
 product's grid."""
 COMPLEX_PRODUCT = re.compile(r"cgemm|xmma_gemm_cf32cf32", re.IGNORECASE)
 """A product of transformed tiles: its values are complex."""
 _GROUPED = re.compile(r"(conv|dgrad|wgrad)2d_grouped_direct_kernel")
-_GROUPED_DIRECTIONS = {"conv": "forward", "dgrad": "grad_input", "wgrad": "grad_weight"}
 _DEPTHWISE = re.compile(r"conv_depthwise2d_(forward|backward|grad_weight)_kernel<[^>]*?float")
-_DEPTHWISE_DIRECTIONS = {
-    "forward": "forward",
-    "backward": "grad_input",
-    "grad_weight": "grad_weight",
+_DIRECTIONS = {
+    **dict.fromkeys(("fprop", "conv", "forward"), "forward"),
+    **dict.fromkeys(("dgrad", "backward"), "grad_input"),
+    **dict.fromkeys(("wgrad", "grad_weight"), "grad_weight"),
 }
+"""Word in a kernel's name -> direction."""
 
 
 def derive_cuda_convolution(
@@ -62,47 +61,36 @@ def derive_cuda_convolution(
     from their outputs. ``xmma_fprop_implicit_gemm_.._ffma`` on NCHW images: the sum over channels
     and taps in whole steps, FMUL and FADD for each value; counted on an H100 (cuDNN 9.19).
     """
-    shape, name = work.shape, launch.name
+    shape, tile, name = work.shape, algorithm.tile, launch.name
+    if not isinstance(shape, ConvShape) or tile is None or algorithm.tensor_core:
+        return None
+    is_forward = work.direction == "forward"
     if (
-        not isinstance(shape, ConvShape)
-        or algorithm.tile is None
-        or shape.groups != 1
-        or algorithm.tensor_core
+        shape.groups != 1
+        or work.stride != 1
+        or algorithm.direction not in (None, work.direction, "forward")
     ):
         return None
-    if work.stride != 1 or algorithm.direction not in (None, work.direction, "forward"):
-        return None
-    gradient = ", gradient" if work.direction != "forward" else ""
-    cut = Tiling(shape.product, algorithm.tile[:2])
+    cut = Tiling(shape.product, tile[:2])
+    scaled: tuple[int, int] = cut.values, cut.values
     if _XMMA_FORWARD.search(name):
-        if work.direction != "forward" or launch.grid not in (None, (*cut.blocks[::-1], 1)):
+        if not is_forward or launch.grid not in (None, (*cut.blocks[::-1], 1)):
             return None
         return _derive_whole_tiles(
-            "xmma implicit gemm",
-            replace(cut, step=algorithm.tile[2]),
-            _OUTPUTS,
-            fmul=cut.values,
-            fadd=cut.values,
+            "xmma implicit gemm", replace(cut, step=tile[2]), *_OUTPUTS, *scaled
         )
     if launch.grid is not None and launch.grid[:2] != cut.blocks:
         return None
-    if re.search(r"_scudnn_\d+x\d+", name) and "winograd" not in name and "stridedB" not in name:
-        return _derive_whole_tiles(
-            f"scudnn{gradient}",
-            replace(cut, step=_SCUDNN_STEP),
-            _OUTPUTS,
-            fmul=cut.values,
-            fadd=cut.values,
-        )
+    family, step = "scudnn", _SCUDNN_STEP
     if match := re.search(r"(\w+_convolve_sgemm)<float", name):
-        larger = shape.kernel_h * shape.kernel_w > 1
-        if larger and match[1].startswith("precomputed"):
+        family, scaled = match[1], (shape.pixels * shape.out_channels, 0)
+        step = STEP if shape.kernel_h * shape.kernel_w > 1 else 0
+        if step and family.startswith("precomputed"):
             return None
-        cut = replace(cut, step=STEP if larger else None)
-        return _derive_whole_tiles(
-            f"{match[1]}{gradient}", cut, _OUTPUTS, fmul=shape.pixels * shape.out_channels, fadd=0
-        )
-    return None
+    elif not re.search(r"_scudnn_\d+x\d+", name) or "winograd" in name or "stridedB" in name:
+        return None
+    family += "" if is_forward else ", gradient"
+    return _derive_whole_tiles(family, replace(cut, step=step or None), *_OUTPUTS, *scaled)
 
 
 def derive_input_gradient(
@@ -119,32 +107,24 @@ def derive_input_gradient(
     shape, forward, name, grid = work.shape, work.forward, launch.name, launch.grid
     if not isinstance(shape, ConvShape) or forward is None or shape.groups != 1 or grid is None:
         return None
-    if (
-        work.direction != "grad_input"
-        or algorithm.direction not in (None, "grad_input")
-        or not has_cuda_core_tiles(algorithm)
-    ):
+    if work.direction != "grad_input" or algorithm.direction not in (None, "grad_input"):
         return None
-    m, n, _ = algorithm.tile or (1, 1, None)
+    if algorithm.tile is None or algorithm.tensor_core:
+        return None
+    sides = algorithm.tile[:2]
     if _ENGINE.search(name):
         outputs = forward.out_h * forward.out_w
-        image = GemmShape(forward.depth, outputs, forward.out_channels, forward.batch)
-        cut = Tiling(image, (m, n))
+        cut = Tiling(GemmShape(forward.depth, outputs, forward.out_channels, forward.batch), sides)
         if grid != (*cut.blocks, forward.batch):
             return None
-        return _derive_whole_tiles(
-            "dgrad_engine",
-            cut,
-            (_WEIGHTS, "outputs"),
-            fmul=forward.batch * image.m * image.n,
-            fadd=0,
-        )
+        scaled = forward.batch * forward.depth * outputs
+        return _derive_whole_tiles("dgrad_engine", cut, _WEIGHTS, "outputs", scaled, 0)
+    cut = Tiling(shape.product, sides, step=_SCUDNN_STEP)
     if not _is_strided_b_kernel(name) or "_splitK_" in name or work.stride != 1:
         return None
-    cut = Tiling(shape.product, (m, n), step=_SCUDNN_STEP)
     if grid != (*cut.blocks, 1):
         return None
-    return _derive_whole_tiles("scudnn, grad_input", cut, ("inputs", "channels"))
+    return _derive_whole_tiles("scudnn, grad_input", cut, "inputs", "channels")
 
 
 def derive_weight_gradient(
@@ -161,11 +141,10 @@ def derive_weight_gradient(
     forward, name, grid = work.forward, launch.name, launch.grid
     if work.direction != "grad_weight" or forward is None or forward.groups != 1 or grid is None:
         return None
-    if algorithm.direction not in (None, "grad_weight") or not has_cuda_core_tiles(algorithm):
+    if algorithm.direction not in (None, "grad_weight") or algorithm.tile is None:
         return None
-    m, n, _ = algorithm.tile or (1, 1, None)
     weights = GemmShape(forward.depth, forward.out_channels, forward.pixels)
-    cut = Tiling(weights, (m, n))
+    cut = Tiling(weights, algorithm.tile[:2])
     if _ENGINE.search(name):
         if grid[:2] != cut.blocks or grid[2] % forward.batch:
             return None
@@ -177,37 +156,30 @@ def derive_weight_gradient(
             f"{cut.describe(_WEIGHTS, 'channels')} x {forward.batch:,} images x {part.depth:,} "
             f"outputs in {part.parts} parts = {ffma:,} FFMA"
         )
-        return DerivedInstructions(
-            "wgrad_alg0_engine", rule, ffma=ffma, fmul=grid[2] * weights.m * weights.n, fadd=0
-        )
+        scaled = grid[2] * weights.m * weights.n
+        return DerivedInstructions("wgrad_alg0_engine", rule, ffma, scaled, 0)
     if _is_strided_b_kernel(name) and "_splitK_" in name:
         parts = grid[2]
         if grid[:2] != cut.blocks or ceil(forward.pixels / parts) * (parts - 1) >= forward.pixels:
             return None
         cut = replace(cut, parts=parts, step=_SCUDNN_STEP)
-        return _derive_whole_tiles("scudnn, grad_weight", cut, (_WEIGHTS, "channels"))
-    three = (forward.kernel_h, forward.kernel_w) == (3, 3) and work.stride == 1
-    if algorithm.family != "gemm" or not three or grid[2] != WINOGRAD_PRODUCTS:
+        return _derive_whole_tiles("scudnn, grad_weight", cut, _WEIGHTS, "channels")
+    if algorithm.family != "gemm" or not forward.is_3_by_3 or work.stride != 1:
+        return None
+    if grid[2] != WINOGRAD_PRODUCTS:
         return None
     sums = shape_winograd_product(forward).m
     sides = forward.in_channels, forward.out_channels
-    for rows, columns in (sides, sides[::-1]):
-        cut = Tiling(GemmShape(rows, columns, sums, WINOGRAD_PRODUCTS), (m, n), step=STEP)
+    for rows_columns in (sides, sides[::-1]):
+        product = GemmShape(*rows_columns, sums, WINOGRAD_PRODUCTS)
+        cut = replace(cut, shape=product, step=STEP)
         if grid[:2] == cut.blocks:
-            derived = _derive_whole_tiles("winograd, grad_weight", cut, ("channels", "channels"))
             if "xmma_gemm_f32f32" not in name:
-                return derived
-            scaled = cut.multiplies + cut.values
-            rule = f"{cut.describe()} x ({cut.depth:,} + 1 to scale each value) = {scaled:,} FFMA"
-            return DerivedInstructions(
-                "winograd, grad_weight, xmma", rule, ffma=scaled, fmul=0, fadd=0
-            )
+                return _derive_whole_tiles("winograd, grad_weight", cut, "channels", "channels")
+            ffma = cut.multiplies + cut.values
+            rule = f"{cut.describe()} x ({cut.depth:,} + 1 to scale each value) = {ffma:,} FFMA"
+            return DerivedInstructions("winograd, grad_weight, xmma", rule, ffma, 0, 0)
     return None
-
-
-def has_cuda_core_tiles(algorithm: Algorithm) -> bool:
-    """Whether it cuts its outputs into tiles on the CUDA cores."""
-    return algorithm.tile is not None and not algorithm.tensor_core
 
 
 def _is_strided_b_kernel(name: str) -> bool:
@@ -217,14 +189,15 @@ def _is_strided_b_kernel(name: str) -> bool:
 def _derive_whole_tiles(
     family: str,
     cut: Tiling,
-    names: tuple[str, str],
+    rows: str,
+    columns: str,
     fmul: float | None = None,
     fadd: float | None = None,
 ) -> DerivedInstructions:
-    """Return the multiply-adds of all tiles; ``names`` of what their rows and columns cover."""
+    """Return the multiply-adds of all tiles; ``rows`` and ``columns``: what these cover."""
     parts = f" (a sum in {cut.parts} parts)" if cut.parts > 1 else ""
-    rule = f"{cut.describe(*names)} x {cut.depth:,}{parts} = {cut.multiplies:,} FFMA"
-    return DerivedInstructions(family, rule, ffma=cut.multiplies, fmul=fmul, fadd=fadd)
+    rule = f"{cut.describe(rows, columns)} x {cut.depth:,}{parts} = {cut.multiplies:,} FFMA"
+    return DerivedInstructions(family, rule, cut.multiplies, fmul, fadd)
 
 
 def derive_simt_convolution(
@@ -237,7 +210,7 @@ def derive_simt_convolution(
     stride 1 for dgrad. Each value of the tiles is scaled once. Not verified on silicon.
     """
     match, tile, shape = _SIMT.search(launch.name), algorithm.tile, work.shape
-    if match is None or tile is None or work.direction != _SIMT_DIRECTIONS[match[1]]:
+    if match is None or tile is None or work.direction != _DIRECTIONS[match[1]]:
         return None
     step, grid = tile[2] or STEP, launch.grid
     if isinstance(shape, GemmShape):
@@ -248,12 +221,11 @@ def derive_simt_convolution(
     else:
         return None
     cut = Tiling(product, tile[:2], step=step)
-    if product.batch > 1 or (
-        grid is not None
-        and (grid[2] > 1 or not has_block_per_tile(grid, *cut.blocks, swizzled=True))
-    ):
+    if product.batch > 1:
         return None
-    return _derive_whole_tiles("cutlass simt convolution", cut, _OUTPUTS, fmul=cut.values, fadd=0)
+    if grid is not None and not (grid[2] <= 1 and has_block_per_tile(grid, *cut.blocks, True)):
+        return None
+    return _derive_whole_tiles("cutlass simt convolution", cut, *_OUTPUTS, cut.values, 0)
 
 
 def derive_winograd_products(
@@ -262,24 +234,17 @@ def derive_winograd_products(
     """Winograd, and the products between its transforms: multiply-adds of whole blocks; its
     additions are in no rule."""
     shape = work.shape
-    if (
-        not isinstance(shape, ConvShape)
-        or launch.grid is None
-        or algorithm.family not in ("winograd", "gemm")
-    ):
+    if not isinstance(shape, ConvShape) or launch.grid is None or work.stride != 1:
         return None
-    if work.stride != 1 or algorithm.direction not in (None, work.direction):
+    if algorithm.family not in ("winograd", "gemm") or COMPLEX_PRODUCT.search(launch.name):
+        return None
+    if algorithm.direction not in (None, work.direction):
         return None
     tiles = predict_tiles(replace(algorithm, direction=None), launch.grid, shape)
-    if (
-        tiles is None
-        or not tiles.tilings
-        or algorithm.tensor_core
-        or COMPLEX_PRODUCT.search(launch.name)
-    ):
+    if tiles is None or not tiles.tilings:
         return None
     cut = tiles.tilings[0]
-    return DerivedInstructions(tiles.family, cut.rule(shape.macs), ffma=cut.multiplies)
+    return DerivedInstructions(tiles.family, cut.rule(shape.macs), cut.multiplies)
 
 
 def derive_fft_products(
@@ -300,8 +265,9 @@ def derive_fft_products(
     products = _list_point_products(work, grid[2], t)
     cuts = (cut for product in products for cut in list_tilings(product, tile[:2], grid))
     scaled = 2 if "cf32cf32" in launch.name else 0
-    if scaled:
-        cuts = (cut for cut in cuts if (tile[:2], grid[:2]) in _list_tile_orders(cut))
+    if scaled:  # x lies along the tile's first side, whichever of the two it is
+        ways = (tile[:2], grid[:2]), (tile[1::-1], grid[1::-1])
+        cuts = (cut for cut in cuts if (cut.sides, cut.blocks) in ways)
     cut = next(cuts, None)
     if cut is None:
         return None
@@ -312,16 +278,8 @@ def derive_fft_products(
         f"{f' + {scaled} to scale each value' if scaled else ''}) = {ffma:,} FFMA"
     )
     if not scaled:
-        return DerivedInstructions("products of FFT", rule, ffma=ffma)
-    return DerivedInstructions(
-        "products of FFT, xmma", rule, ffma=ffma, fmul=scaled * cut.values, fadd=0
-    )
-
-
-def _list_tile_orders(cut: Tiling) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
-    """Return tile and grid as a kernel has them whose x lies along the tile's first side, for both
-    sides that may come first."""
-    return (cut.sides, cut.blocks), (cut.sides[::-1], cut.blocks[::-1])
+        return DerivedInstructions("products of FFT", rule, ffma)
+    return DerivedInstructions("products of FFT, xmma", rule, ffma, scaled * cut.values, 0)
 
 
 def _list_point_products(work: LaunchWork, points: int, t: int) -> Iterator[GemmShape]:
@@ -355,23 +313,20 @@ def derive_direct_convolution(
     verified on silicon.
     """
     shape, name = work.shape, launch.name
-    if (match := _GROUPED.search(name)) and work.direction == _GROUPED_DIRECTIONS[match[1]]:
+    if (match := _GROUPED.search(name)) and work.direction == _DIRECTIONS[match[1]]:
         if isinstance(shape, ConvShape) and work.direction == "forward":
             outputs = shape.pixels * shape.out_channels
             rule = f"{outputs:,} outputs x {shape.depth:,} = {shape.macs:,} FFMA"
-            return DerivedInstructions(
-                "grouped direct", rule, ffma=shape.macs, fmul=outputs, fadd=0
-            )
+            return DerivedInstructions("grouped direct", rule, shape.macs, outputs, 0)
         # with another size of the image, exchanged channels have more taps than paper
         if work.direction == "grad_weight" or (isinstance(shape, ConvShape) and shape.same_size):
-            return DerivedInstructions(
-                "grouped direct, gradient", f"as estimated: {shape.macs:,} FFMA", ffma=shape.macs
-            )
+            rule = f"as estimated: {shape.macs:,} FFMA"
+            return DerivedInstructions("grouped direct, gradient", rule, shape.macs)
     if "conv2d_c1_k1_" in name and isinstance(shape, ConvShape) and work.direction == "forward":
         outputs = shape.pixels * shape.out_channels
         ffma = outputs * (shape.depth + 1)
         rule = f"{outputs:,} outputs x ({shape.depth:,} + 1) = {ffma:,} FFMA"
-        return DerivedInstructions("conv2d_c1_k1", rule, ffma=ffma, fmul=outputs, fadd=0)
+        return DerivedInstructions("conv2d_c1_k1", rule, ffma, outputs, 0)
     return None
 
 
@@ -385,8 +340,8 @@ def derive_depthwise_convolution(
     no rule.
     """
     match = _DEPTHWISE.search(launch.name)
-    if match is None or work.inside is None or work.direction != _DEPTHWISE_DIRECTIONS[match[1]]:
+    if match is None or work.inside is None or work.direction != _DIRECTIONS[match[1]]:
         return None
     sums = None if match[1] == "grad_weight" else 0
     rule = f"taps that fall on the image: {work.inside:,} FFMA"
-    return DerivedInstructions("depthwise of ATen", rule, ffma=work.inside, fmul=0, fadd=sums)
+    return DerivedInstructions("depthwise of ATen", rule, work.inside, 0, sums)

@@ -71,13 +71,13 @@ def derive_sgemm(
         return _derive_xmma_sgemm(cut, waits=cut.parts > 1 and launch.reduced is True)
     onto = 0 if _needs_split_k_reduction(launch, cut) else cut.parts - 1 + work.onto
     suffix = f" + {onto} onto each value" if onto else ""
-    ffma = cut.values * (cut.depth + onto)
+    ffma, values = cut.values * (cut.depth + onto), cut.values * cut.parts
     return DerivedInstructions(
         "sgemm, sliced" if slices > 1 else "cutlass sgemm" if "cutlass" in name else "sgemm",
         f"{cut.describe()} x ({_describe_split_sum(cut)}{suffix}) = {ffma:,} FFMA",
-        ffma=ffma,
-        fmul=cut.values * slices * cut.parts,
-        fadd=cut.values * (slices - 1) * cut.parts,
+        ffma,
+        values * slices,
+        values * (slices - 1),
     )
 
 

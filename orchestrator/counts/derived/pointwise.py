@@ -125,8 +125,7 @@ def derive_foreach_kernel(
     lists = match_tensor_lists(launch.name)
     if lists is None or not tensors or launch.grid is None:
         return None
-    functor = extract_functor(launch.name)
-    counts = find_instructions_per_element(functor, capability) if functor is not None else None
+    counts = find_instructions_per_element(extract_functor(launch.name), capability)
     if counts is None:
         return None
     fits = {
@@ -222,7 +221,7 @@ def _read_functor_table() -> Mapping[tuple[str, str], InstructionsPerElement]:
 
 
 def find_instructions_per_element(
-    functor: str, capability: str | None
+    functor: str | None, capability: str | None
 ) -> InstructionsPerElement | None:
     """Instructions of ``functor`` for an element on a GPU of compute capability "8.6"; None:
     not known.
@@ -230,6 +229,8 @@ def find_instructions_per_element(
     Where architectures differ, the newest that is not newer than the GPU counts; without a
     capability there is no answer.
     """
+    if functor is None:
+        return None
     table = _read_functor_table()
     for name in (functor, drop_lambda_numbers(functor)):
         if (same := table.get((name, ""))) is not None:
@@ -265,8 +266,7 @@ def derive_pointwise_kernel(
         return DerivedInstructions(
             "compares values", "compares and fills: no FADD, FMUL or FFMA", 0, 0, 0
         )
-    functor = extract_functor(launch.name)
-    counts = find_instructions_per_element(functor, capability) if functor is not None else None
+    counts = find_instructions_per_element(extract_functor(launch.name), capability)
     if counts is None:
         return None
     if not (counts.ffma or counts.fmul or counts.fadd):
@@ -275,10 +275,10 @@ def derive_pointwise_kernel(
         )
     name = launch.name.lower()
     elements = _find_element_count(launch, name, sizes)
-    family = next(
-        (family_name for pattern, family_name in _VERIFIED if pattern.search(name)), "elementwise"
-    )
-    return None if elements is None else multiply_by_elements(family, counts, elements)
+    if elements is None:
+        return None
+    verified = (family for pattern, family in _VERIFIED if pattern.search(name))
+    return multiply_by_elements(next(verified, "elementwise"), counts, elements)
 
 
 def _derive_layout_change(

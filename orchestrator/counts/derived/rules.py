@@ -8,7 +8,7 @@ without a rule has none: nothing is guessed. 1 multiply-add = 2 FLOPs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -41,7 +41,7 @@ RULES: tuple[tuple[Applies, Rule], ...] = (
     ),
     (_match_name_parts("engine<float", "stridedb"), cuda_convolutions.derive_input_gradient),
     (
-        lambda _, algorithm: cuda_convolutions.has_cuda_core_tiles(algorithm),
+        lambda _, algorithm: algorithm.tile is not None and not algorithm.tensor_core,
         cuda_convolutions.derive_weight_gradient,
     ),
     (_match_name_parts("simt_s"), cuda_convolutions.derive_simt_convolution),
@@ -108,11 +108,6 @@ def read_rule_verifications() -> dict[str, RuleVerification]:
     return {family: RuleVerification(**facts) for family, facts in json.loads(text).items()}
 
 
-def describe_rule_errors(families: Sequence[str]) -> str:
-    """In words, how far derived counts of these families were off on hardware."""
-    errors = read_rule_verifications()
-    parts = [
-        f"{family}: {errors[family]}" if family in errors else f"{family}: not verified on silicon"
-        for family in families
-    ]
-    return "; ".join(parts)
+def describe_rule_error(family: str) -> str:
+    """Return in words how far the derived counts of a family were off on hardware."""
+    return f"{family}: {read_rule_verifications().get(family, 'not verified on silicon')}"

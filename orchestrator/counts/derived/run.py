@@ -12,12 +12,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, cycle
+from itertools import cycle, zip_longest
 from math import prod
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
-from perfctl.orchestrator.counts.counters.sums import INTEGER, NO_INTEGER
+from perfctl.orchestrator.counts.counters.sums import (
+    INTEGER,
+    PREFIX,
+    make_instruction_counter_name,
+)
 from perfctl.orchestrator.counts.counters.work import KernelFlops
 from perfctl.orchestrator.counts.derived.operators import (
     CONVOLUTION_GRADIENTS,
@@ -39,9 +43,8 @@ from perfctl.orchestrator.counts.derived.records import (
     RowWork,
 )
 from perfctl.orchestrator.counts.derived.rules import (
-    RuleVerification,
     derive_instructions,
-    describe_rule_errors,
+    describe_rule_error,
     read_rule_verifications,
 )
 from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
@@ -55,6 +58,7 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     get_shape,
     read_integers,
 )
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape
 from perfctl.records.report import CODE, DerivedCount, Kernel
 
@@ -124,7 +128,8 @@ def complete_launch_counts(
         result
         for work in fitting
         if (result := derive_instructions(launch, work)) is not None
-        and _has_counts(result, counted)
+        and result.ffma is not None
+        and all(getattr(result, name) == value for name, value in counted.items())
     }
     return results.pop() if len(results) == 1 else None
 
@@ -149,12 +154,6 @@ def _find_sample_count(work: LaunchWork, batch: int, value: float) -> int | None
     )
     number = value * batch / outputs
     return int(number) if number == int(number) and 1 <= number <= LARGEST_BATCH else None
-
-
-def _has_counts(derived: DerivedInstructions, counts: Mapping[str, float]) -> bool:
-    return derived.ffma is not None and all(
-        getattr(derived, name) == value for name, value in counts.items()
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +201,8 @@ def list_products(op: OpShape) -> tuple[LaunchWork, ...]:
             pad_to_two_dimensions, (get_shape(op.inputs, 0), get_shape(op.inputs, 1), output)
         )
         image = read_conv_shape(op, source, weight, output)
-        return (
-            (LaunchWork(image, inside=_count_inside_macs(op, source, weight, output)),)
-            if image
-            else ()
-        )
+        inside = _count_inside_macs(op, source, weight, output)
+        return (LaunchWork(image, inside=inside),) if image else ()
     if op.op in LINEAR:
         factor = get_left_factor(op)
         if not factor or not output:
@@ -218,11 +214,8 @@ def list_products(op: OpShape) -> tuple[LaunchWork, ...]:
         factor = get_left_factor(op)
         if len(factor) != 3 or len(output) != 3:
             return ()
-        return (
-            LaunchWork(
-                GemmShape(output[1], output[2], factor[2], output[0]), onto=op.op == "aten.baddbmm"
-            ),
-        )
+        shape = GemmShape(output[1], output[2], factor[2], output[0])
+        return (LaunchWork(shape, onto=op.op == "aten.baddbmm"),)
     work = _read_attention_work(op)
     return (work,) if work else ()
 
@@ -310,17 +303,10 @@ def _read_attention_work(op: OpShape) -> LaunchWork | None:
     query, key, value = (get_shape(op.inputs, first + index) for index in range(3))
     if not len(query) == len(key) == len(value) == 4:
         return None
+    batch, heads, queries, width = query
+    causal = bool(op.attributes.get("is_causal"))
     return LaunchWork(
-        AttentionShape(
-            query[0],
-            query[1],
-            query[2],
-            key[2],
-            query[3],
-            value[3],
-            bool(op.attributes.get("is_causal")),
-            backward,
-        )
+        AttentionShape(batch, heads, queries, key[2], width, value[3], causal, backward)
     )
 
 
@@ -337,31 +323,31 @@ def derive_launches(
     ``capability``: of the GPU, "8.0"; kernels whose code differs between architectures have no rule
     without it.
     """
-    works = _collect_work_by_layer(ops)
+    sides = group_by(
+        (op for op in ops if op.direction in ("forward", "backward")),
+        attrgetter("layer", "direction"),
+    )
+    works: dict[Key | None, LayerWork] = {
+        side: collect_layer_work(side_ops) for side, side_ops in sides.items()
+    }
     tensors = list_parameter_sizes(ops)
-
     caches: dict[Key | None, dict[_Facts, DerivedInstructions | None]] = {}
     derived: dict[int, DerivedInstructions] = {}
     products: dict[Key | None, list[tuple[int, _Facts]]] = defaultdict(list)
     for number, facts, key in _order_launches_by_layer(launches):
-        side = _simplify_direction(key)
+        side = key and (key[0], "forward" if key[1] in ("forward", "recompute") else "backward")
         work = works.get(side, NOTHING_KNOWN)
         if (cache := caches.get(key)) is None:
             cache = caches[key] = _open_counts_cache(work, capability)
-        try:
-            counts = cache[facts]
-        except KeyError:
-            counts = cache[facts] = _derive_from_layer_work(_build_launch(facts), work, capability)
-        if counts is None and match_tensor_lists(facts[0][0]) is not None:
-            counts = derive_foreach_kernel(_build_launch(facts), tensors, capability)
+        if facts not in cache:
+            cache[facts] = _derive_from_layer_work(_build_launch(*facts), work, capability)
+        counts, name = cache[facts], facts[0][0]
+        if counts is None and match_tensor_lists(name) is not None:
+            counts = derive_foreach_kernel(_build_launch(*facts), tensors, capability)
         if counts is not None:
             derived[number] = counts
-        if (
-            work.turns
-            and _is_product_kernel(facts[0][0])
-            and key is not None
-            and key[1] != "recompute"
-        ):
+        is_turn = work.turns and key is not None and key[1] != "recompute"
+        if is_turn and _is_product_kernel(name):
             products[side].append((number, facts))
     return derived | _derive_products_by_turn(products, works, derived)
 
@@ -382,7 +368,7 @@ def _derive_products_by_turn(
         in_turn: dict[int, DerivedInstructions | None] = {}
         for (number, facts), turn in zip(sorted(launches), cycle(range(len(turns))), strict=False):
             if (facts, turn) not in once:
-                once[facts, turn] = derive_instructions(_build_launch(facts), turns[turn])
+                once[facts, turn] = derive_instructions(_build_launch(*facts), turns[turn])
             in_turn[number] = once[facts, turn]
         if all(number not in derived or derived[number] == in_turn[number] for number in in_turn):
             by_turn |= {number: counts for number, counts in in_turn.items() if counts is not None}
@@ -399,57 +385,28 @@ def _order_launches_by_layer(
 ) -> Iterator[tuple[int, _Facts, Key | None]]:
     """(number, launch, layer and direction), each with what the launches before and after it in its
     layer say of it."""
-    layers: dict[Key | None, list[Kernel]] = defaultdict(list)
-    for kernel, key in launches:
-        layers[key].append(kernel)
-    reduces = {
-        name: "splitkreduce" in name.lower() for name in {kernel.name for kernel, _ in launches}
-    }
-    for key, kernels in layers.items():
-        kernels.sort(key=attrgetter("launch"))
+    names = {kernel.name for kernel, _ in launches}
+    reduces = {name: "splitkreduce" in name.lower() for name in names}
+    for key, layer_launches in group_by(launches, itemgetter(1)).items():
+        kernels = sorted((kernel for kernel, _ in layer_launches), key=attrgetter("launch"))
         before: _Own | None = None
-        following = chain((reduces[kernel.name] for kernel in kernels[1:]), [False])
-        for kernel, is_reduced in zip(kernels, following, strict=True):
+        for kernel, following in zip_longest(kernels, kernels[1:]):
             kernel_facts = _own(kernel)
-            yield (
-                kernel.launch,
-                (kernel_facts, is_reduced, before if reduces[kernel.name] else None),
-                key,
-            )
+            is_reduced = following is not None and reduces[following.name]
+            facts = kernel_facts, is_reduced, before if reduces[kernel.name] else None
+            yield kernel.launch, facts, key
             before = kernel_facts
 
 
-def _build_launch(facts: _Facts) -> Launch:
-    kernel_facts, is_reduced, before = facts
-    return _build_bare_launch(
-        kernel_facts, is_reduced, None if before is None else _build_bare_launch(before)
-    )
-
-
-def _build_bare_launch(
-    kernel_facts: _Own, is_reduced: bool | None = None, before: Launch | None = None
+def _build_launch(
+    kernel_facts: _Own, is_reduced: bool | None = None, before: _Own | None = None
 ) -> Launch:
     name, grid_x, grid_y, grid_z, block_x, block_y, block_z, cluster_x, cluster_y = kernel_facts
     grid = None if grid_x is None else (grid_x, grid_y or 1, grid_z or 1)
     block = None if block_x is None else (block_x, block_y or 1, block_z or 1)
     cluster = None if cluster_x is None else (cluster_x, cluster_y or 1)
-    return Launch(name, grid, block, cluster, reduced=is_reduced, before=before)
-
-
-def _simplify_direction(key: Key | None) -> Key | None:
-    return (
-        None
-        if key is None
-        else (key[0], "forward" if key[1] in ("forward", "recompute") else "backward")
-    )
-
-
-def _collect_work_by_layer(ops: Sequence[OpShape]) -> Mapping[Key | None, LayerWork]:
-    sides: dict[Key | None, list[OpShape]] = defaultdict(list)
-    for op in ops:
-        if op.direction in ("forward", "backward"):
-            sides[op.layer, op.direction].append(op)
-    return {side: collect_layer_work(side_ops) for side, side_ops in sides.items()}
+    product = None if before is None else _build_launch(before)
+    return Launch(name, grid, block, cluster, reduced=is_reduced, before=product)
 
 
 @lru_cache(maxsize=256)
@@ -466,18 +423,18 @@ def _derive_from_layer_work(
 ) -> DerivedInstructions | None:
     """The counts of a launch, where all products that its grid fits say the same, or those that its
     layout allows."""
-    by_product = [(product, derive_instructions(launch, product)) for product in work.products]
-    results = {result for _, result in by_product if result is not None}
+    by_product = [
+        (product, result)
+        for product in work.products
+        if (result := derive_instructions(launch, product)) is not None
+    ]
+    results = {result for _, result in by_product}
     if _has_different_counts(results):
-        results = {
-            result
-            for product, result in by_product
-            if result is not None and _has_stated_layout(launch, product)
-        }
+        results = {result for product, result in by_product if _has_stated_layout(launch, product)}
+    if _has_different_counts(results):
+        return None
     if results:
-        return (
-            None if _has_different_counts(results) else min(results, key=lambda result: result.rule)
-        )
+        return min(results, key=attrgetter("rule"))
     rows = derive_row_kernel(launch, work.rows)
     return rows or derive_pointwise_kernel(
         launch, recognise_kernel(launch.name), work.sizes, capability, work.images
@@ -503,31 +460,23 @@ def derive_from_code_counts(rows: Iterable[DerivedCount]) -> dict[int, DerivedIn
     None for a launch with a lower bound, or with arithmetic in other types than fp32 and
     tensor cores.
     """
-    launches: dict[int, list[DerivedCount]] = defaultdict(list)
-    for row in rows:
-        launches[row.launch].append(row)
     derived = {}
-    for launch, launch_rows in launches.items():
+    for launch, launch_rows in group_by(rows, attrgetter("launch")).items():
         by_name = {
             _OF_CODE[row.instruction]: row for row in launch_rows if row.instruction in _OF_CODE
         }
-        other_names = {row.instruction for row in launch_rows} - _OF_CODE.keys()
-        if any("at least" in row.rule for row in launch_rows) or any(
-            "MMA" not in name for name in other_names
+        if any(
+            "at least" in row.rule
+            or (row.instruction not in _OF_CODE and "MMA" not in row.instruction)
+            for row in launch_rows
         ):
             continue
         rule = "; ".join(
             f"{name.upper()} {row.rule.removeprefix(f'{CODE}: ')}" for name, row in by_name.items()
         )
-        value = {name: row.value or 0 for name, row in by_name.items()}
-        derived[launch] = DerivedInstructions(
-            MACHINE_CODE,
-            f"{CODE}: {rule}",
-            value.get("ffma", 0),
-            value.get("fmul", 0),
-            value.get("fadd", 0),
-            value.get("tensor"),
-        )
+        values: dict[str, Any] = dict.fromkeys(("ffma", "fmul", "fadd"), 0)
+        values |= {name: row.value or 0 for name, row in by_name.items()}
+        derived[launch] = DerivedInstructions(MACHINE_CODE, f"{CODE}: {rule}", **values)
     return derived
 
 
@@ -550,8 +499,8 @@ def measure_rule_coverage(
     kernels: Iterable[Kernel], derived: Mapping[int, DerivedInstructions]
 ) -> RuleCoverage | None:
     """None where no launch has a duration, or no product a rule."""
-    total = ruled = verified_ns = 0.0
-    used: dict[str, RuleVerification] = {}
+    total = ruled = verified_ns = within = 0.0
+    chips: dict[str, None] = {}
     for kernel in kernels:
         took, result = kernel.duration_ns or 0, derived.get(kernel.launch)
         total += took
@@ -559,53 +508,41 @@ def measure_rule_coverage(
             ruled += took
             if (stated := read_rule_verifications().get(result.family)) is not None:
                 verified_ns += took
-                used[result.family] = stated
+                within = max(within, stated.within)
+                chips[stated.chip] = None
     if not ruled:
         return None
-    chips = tuple(dict.fromkeys(family.chip for family in used.values()))
-    return RuleCoverage(
-        ruled / total,
-        verified_ns / ruled,
-        max((family.within for family in used.values()), default=0.0),
-        chips,
-    )
+    return RuleCoverage(ruled / total, verified_ns / ruled, within, tuple(chips))
 
 
 def convert_to_flops(derivation: DerivedInstructions) -> KernelFlops:
     """The launch's FLOPs by path, all of them derived."""
-    rule = f"{derivation.rule} ({describe_rule_errors([derivation.family])})"
+    rule = f"{derivation.rule} ({describe_rule_error(derivation.family)})"
     nothing = Figure(0, "derived", rule)
     fp32, tensor = nothing, nothing
     if derivation.ffma is not None:
         lacking = tuple(name for name in ("fmul", "fadd") if getattr(derivation, name) is None)
-        fp32 = Figure(
-            2 * derivation.ffma + (derivation.fmul or 0) + (derivation.fadd or 0),
-            "derived",
-            rule,
-            missing=lacking,
-        )
+        value = 2 * derivation.ffma + (derivation.fmul or 0) + (derivation.fadd or 0)
+        fp32 = Figure(value, "derived", rule, missing=lacking)
     elif derivation.tensor is not None:  # scaling and sums of the epilogue are in no rule
         fp32 = make_missing_figure(
             "not_available", "no rule for the work of a tensor kernel outside of its GEMMs"
         )
-    integer = NO_INTEGER
-    if derivation.tensor is not None and derivation.math in INTEGER:  # operations, no FLOPs
-        integer = Figure(derivation.tensor, "derived", rule)
-    elif derivation.tensor is not None:
+    if derivation.tensor is not None and derivation.math not in INTEGER:
         tensor = Figure(derivation.tensor, "derived", rule)
     parts = (*fp32.missing, *(("fp32",) if fp32.value is None else ()))
     total = Figure((fp32.value or 0) + (tensor.value or 0), "derived", rule, missing=parts)
     types = ((derivation.math, tensor),) if derivation.math and tensor.value else ()
-    return KernelFlops(fp32, nothing, nothing, tensor, total, types, integer)
+    return KernelFlops(fp32, nothing, nothing, tensor, total, types)
 
 
 def convert_to_counter_values(derived: DerivedInstructions) -> dict[str, float | None]:
     """The launch's instructions under the names of the counters that would have counted them."""
     values: dict[str, float | None] = {
-        f"sm__sass_thread_inst_executed_op_{name}_pred_on.sum": value
+        f"sm__{make_instruction_counter_name(name)}": value
         for name in ("ffma", "fmul", "fadd")
         if (value := getattr(derived, name)) is not None
     }
     if derived.tensor is not None:
-        values["sm__ops_path_tensor_src_" + (derived.math or "fp16") + ".sum"] = derived.tensor
+        values[f"{PREFIX}src_{derived.math or 'fp16'}.sum"] = derived.tensor
     return values

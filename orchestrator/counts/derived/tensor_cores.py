@@ -373,11 +373,7 @@ def derive_attention(
         return _derive_efficient_attention(match, algorithm, shape)
     if not algorithm.tensor_core:
         return None
-    tile = (
-        _parse_flash_2(name, shape)
-        or _parse_flash_3(name, shape)
-        or _parse_cudnn_attention(name, shape)
-    )
+    tile = _parse_attention_tile(name, shape)
     if tile is None or not _has_fitting_grid(launch, shape, tile):
         return None
     return _derive_attention_tiles(tile, algorithm, shape)
@@ -416,51 +412,43 @@ def _list_keys_reached(shape: AttentionShape, m: int, top_left: bool = False) ->
     return [min(min((row + 1) * m, shape.queries) + shift, shape.keys) for row in range(rows)]
 
 
-def _parse_flash_2(name: str, shape: AttentionShape) -> _AttentionTile | None:
-    """``flash_fwd_kernel<Flash_fwd_kernel_traits<width, m, n, ..>, dropout, causal, ..>``, also
-    with split keys."""
-    match = _FLASH_2.search(name)
-    if match is None or (match[1] == "bwd") != shape.backward:
-        return None
-    width, m, n = (int(side) for side in match.groups()[1:])
-    if width < max(shape.width, shape.value_width) or _PACKED.search(name):
-        return None
-    flags = _FLAGS.search(name, match.end())
-    template_flags = (
-        [flag.strip().removeprefix("(bool)") in ("true", "1") for flag in flags[1].split(",")]
-        if flags
-        else []
-    )
-    index = 0 if "splitkv" in name or "compute_attn" in name else 1
-    causal = template_flags[index] if len(template_flags) > index else shape.causal
-    return _AttentionTile("flash attention", m, n, width, width, causal)
+def _parse_attention_tile(name: str, shape: AttentionShape) -> _AttentionTile | None:
+    """Return the tile that a kernel's name states; None for another kernel or shape.
 
-
-def _parse_flash_3(name: str, shape: AttentionShape) -> _AttentionTile | None:
-    """``CollectiveMainloopFwdSm90<stages, cluster, tuple<m, n, width>, value width, type, float,
-    Sm90, causal, ..>``."""
-    match = _FLASH_3.search(name)
-    if match is None or (match[1] == "bwd") != shape.backward:
+    Flash attention 2, also with split keys: ``flash_fwd_kernel<Flash_fwd_kernel_traits<width, m, n,
+    ..>, dropout, causal, ..>``. Flash attention 3: ``CollectiveMainloopFwdSm90<stages, cluster,
+    tuple<m, n, width>, value width, type, float, Sm90, causal, ..>``. cuDNN, without a mask:
+    ``native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1`` has queries, keys and
+    width; backward only where it does not matter which side has the queries.
+    """
+    if match := _FLASH_2.search(name):
+        family = "flash attention"
+        width, m, n = (int(side) for side in match.groups()[1:])
+        value_width = width
+        flags = _FLAGS.search(name, match.end())
+        values = re.findall("true|false|0|1", flags[1]) if flags else []
+        index = 0 if "splitkv" in name or "compute_attn" in name else 1
+        causal = values[index] in ("true", "1") if len(values) > index else shape.causal
+        if _PACKED.search(name):
+            return None
+    elif match := _FLASH_3.search(name):
+        family = "flash attention 3"
+        m, n, width = int(match[5]), int(match[6]), int(match[7])
+        value_width = int(match[8]) if match[8] else width
+        causal = match[9] in ("true", "1")
+    elif (match := _CUDNN.search(name)) and not shape.causal:
+        family, causal = "cuDNN attention", False
+        m, n, width = (int(side) for side in match.groups()[1:])
+        value_width = width
+        areas = {count_attention_tiles(shape, *sides, False) for sides in ((m, n), (n, m))}
+        if shape.backward and len(areas) > 1:
+            return None
+    else:
         return None
-    m, n, width = int(match[5]), int(match[6]), int(match[7])
-    value_width = int(match[8]) if match[8] else width
-    if width < shape.width or value_width < shape.value_width:
+    is_backward = match[1].startswith("b")
+    if is_backward != shape.backward or width < shape.width or value_width < shape.value_width:
         return None
-    return _AttentionTile("flash attention 3", m, n, width, value_width, match[9] in ("true", "1"))
-
-
-def _parse_cudnn_attention(name: str, shape: AttentionShape) -> _AttentionTile | None:
-    """``native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1``: queries, keys and
-    width of a tile; backward only where it does not matter which side has the queries."""
-    match = _CUDNN.search(name)
-    if match is None or (match[1] == "b") != shape.backward or shape.causal:
-        return None
-    m, n, width = (int(side) for side in match.groups()[1:])
-    if width < max(shape.width, shape.value_width):
-        return None
-    tile = _AttentionTile("cuDNN attention", m, n, width, width, False)
-    areas = {count_attention_tiles(shape, *sides, False) for sides in ((m, n), (n, m))}
-    return None if shape.backward and len(areas) > 1 else tile
+    return _AttentionTile(family, m, n, width, value_width, causal)
 
 
 def _has_fitting_grid(launch: Launch, shape: AttentionShape, tile: _AttentionTile) -> bool:

@@ -39,11 +39,8 @@ def find_dense_peak(
                 "For example `device` H100, or `peak_tflops` 275 for a TPU v4",
             )
         _refuse_sparse_peak(peak_flops, precision, path)
-        return DevicePeak(
-            peak_flops,
-            f"{peak_flops / 1e12:,.1f} TFLOP/s, as given",
-            _list_mistaken_peaks(peak_flops, path, None),
-        ), ()
+        source = f"{peak_flops / 1e12:,.1f} TFLOP/s, as given"
+        return DevicePeak(peak_flops, source, _list_mistaken_peaks(peak_flops, path, None)), ()
     try:
         device_ = machines.find_device(device)
     except machines.DeviceError as error:
@@ -64,16 +61,12 @@ def find_dense_peak(
         if abs(peak_flops / dense - 1) > SPARSE:
             notes.append(
                 f"peak: {peak_flops / 1e12:,.1f} TFLOP/s as given; the table has "
-                f"{dense / 1e12:,.1f} "
-                f"for {name} in {precision}"
+                f"{dense / 1e12:,.1f} for {name} in {precision}"
             )
     used = peak_flops or dense or 0.0
-    source = f"{used / 1e12:,.1f} TFLOP/s dense {precision}" + (
-        "" if peak_flops is None else ", as given"
-    )
-    return DevicePeak(used, f"{name}, {source}", _list_mistaken_peaks(used, path, table)), tuple(
-        notes
-    )
+    source = f"{name}, {used / 1e12:,.1f} TFLOP/s dense {precision}"
+    source += "" if peak_flops is None else ", as given"
+    return DevicePeak(used, source, _list_mistaken_peaks(used, path, table)), tuple(notes)
 
 
 def _refuse_sparse_peak(peak_flops: float, precision: str, path: str) -> None:
@@ -87,47 +80,35 @@ def _refuse_sparse_peak(peak_flops: float, precision: str, path: str) -> None:
     for gpu, peak in dense.items():
         # a consumer GPU's could be another accelerator's dense peak
         if machines.classify_gpu(gpu).startswith("data centre"):
-            _refuse_multiple_of_dense(
-                peak_flops,
-                peak,
-                gpu.name,
-                precision,
-                f"Use `device` '{gpu.name}', or give its dense peak",
-            )
+            remedy = f"Use `device` '{gpu.name}', or give its dense peak"
+            _refuse_multiple_of_dense(peak_flops, peak, gpu.name, precision, remedy)
 
 
 def _refuse_multiple_of_dense(
     peak_flops: float, dense: float, name: str, precision: str, remedy: str
 ) -> None:
-    times = next((times for times in (2, 4) if abs(peak_flops / dense / times - 1) < SPARSE), None)
-    if times is not None:
-        description = (
-            f"twice its dense {precision} peak"
-            if times == 2
-            else f"in FP8, four times its dense {precision} peak"
-        )
-        problem = (
-            f"`peak_tflops`: {peak_flops / 1e12:,g} TFLOP/s is the sparse peak of {name}, "
-            f"{description} of "
-            f"{dense / 1e12:,.1f}"
-        )
-        raise UsageError(f"{problem}; training multiplies dense matrices", remedy)
+    for times, label in ((2, "twice its"), (4, "in FP8, four times its")):
+        if abs(peak_flops / dense / times - 1) < SPARSE:
+            raise UsageError(
+                f"`peak_tflops`: {peak_flops / 1e12:,g} TFLOP/s is the sparse peak of {name}, "
+                f"{label} dense {precision} peak of {dense / 1e12:,.1f}; training multiplies dense "
+                "matrices",
+                remedy,
+            )
 
 
 def _list_mistaken_peaks(
     peak: float, path: str, table: Mapping[str, float] | None
 ) -> tuple[tuple[str, float], ...]:
+    half = "half of the dense peak (OLMo-core on the A100 before pull request 614)"
+    slips = {"the sparse peak, twice the dense one": 2 * peak, half: peak / 2}
     tf32 = (table or {}).get("tensor tf32")
-    slips = [
-        ("the sparse peak, twice the dense one", 2 * peak),
-        ("half of the dense peak (OLMo-core on the A100 before pull request 614)", peak / 2),
-    ]
-    if tf32 and path in ("tensor bf16", "tensor fp16") and abs(tf32 / peak * 2 - 1) > SPARSE:
-        slips.append(("the TF32 peak (torchtitan issue 668)", tf32))
-    elif tf32 and path in ("tensor bf16", "tensor fp16"):
-        slips[1] = (f"{slips[1][0]}, or the TF32 peak (torchtitan issue 668)", peak / 2)
+    if tf32 and path in ("tensor bf16", "tensor fp16"):
+        label = "the TF32 peak (torchtitan issue 668)"
+        if abs(tf32 / peak * 2 - 1) <= SPARSE:
+            label = f"{half}, or {label}"
+            tf32 = slips.pop(half)
+        slips[label] = tf32
     if abs(A100 / peak - 1) > SPARSE:
-        slips.append(
-            ("312 TFLOP/s of the A100 (torchtitan on a device that it does not know)", A100)
-        )
-    return tuple(slips)
+        slips["312 TFLOP/s of the A100 (torchtitan on a device that it does not know)"] = A100
+    return tuple(slips.items())

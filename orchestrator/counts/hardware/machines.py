@@ -366,11 +366,10 @@ def find_device(name: str) -> Device:
             f"{near}Give its peaks instead: `device_spec` "
             "name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
         )
-        sliced = "a slice of a GPU, or a laptop GPU that the table does not have"
-        raise DeviceError(
-            f"`device`: '{name}' is {sliced if is_slice_or_laptop(name) else 'not in the table of devices'}",
-            remedy,
-        )
+        problem = "not in the table of devices"
+        if is_slice_or_laptop(name):
+            problem = "a slice of a GPU, or a laptop GPU that the table does not have"
+        raise DeviceError(f"`device`: '{name}' is {problem}", remedy)
     board = choose_board(boards)
     note = None
     if len(boards) > 1:
@@ -405,10 +404,10 @@ def parse_device_spec(text: str) -> Device:
 
     tensor_bf16_tflops defaults to tensor_fp16_tflops, kind to gpu. Raises DeviceError.
     """
-    known_keys, values = (
-        dict.fromkeys((*_NEEDED, *_PATHS, "kind", "sms", "clock_mhz", "power_w", "process_nm")),
-        dict[str, str](),
+    known_keys = dict.fromkeys(
+        (*_NEEDED, *_PATHS, "kind", "sms", "clock_mhz", "power_w", "process_nm")
     )
+    values: dict[str, str] = {}
     for piece in text.split(","):
         key, equals, value = (part.strip() for part in piece.partition("="))
         if not equals or key in values:
@@ -431,18 +430,18 @@ def parse_device_spec(text: str) -> Device:
         if key not in ("name", "kind")
     }
     paths = {path: figure[key] * 1e12 for key, path in _PATHS.items() if key in figure}
-    if "tensor fp16" in paths and "tensor bf16" not in paths:
-        paths["tensor bf16"] = paths["tensor fp16"]
+    if "tensor fp16" in paths:
+        paths.setdefault("tensor bf16", paths["tensor fp16"])
+    integers = {key: int(figure[key]) for key in ("sms", "process_nm") if key in figure}
     machine = Machine(
-        name=values["name"],
-        kind=kind,
-        flops_per_second=paths,
-        bytes_per_second=figure["bandwidth_gbs"] * 1e9,
-        memory_bytes=float(round(figure["memory_gb"] * 1e9)),
-        sms=int(figure["sms"]) if "sms" in figure else None,
+        values["name"],
+        kind,
+        paths,
+        figure["bandwidth_gbs"] * 1e9,
+        float(round(figure["memory_gb"] * 1e9)),
         clock_hz=figure["clock_mhz"] * 1e6 if "clock_mhz" in figure else None,
         power_w=figure.get("power_w"),
-        process_nm=int(figure["process_nm"]) if "process_nm" in figure else None,
+        **integers,
     )
     return Device(machine, "user-given peaks")
 

@@ -67,6 +67,10 @@ class ConvShape:
     of the same size."""
 
     @property
+    def is_3_by_3(self) -> bool:
+        return (self.kernel_h, self.kernel_w) == (3, 3)
+
+    @property
     def pixels(self) -> int:
         """Output positions of all images: the rows of the implicit product."""
         return self.batch * self.out_h * self.out_w
@@ -236,21 +240,26 @@ def predict_tiles(
     if algorithm.role != "main" or algorithm.direction in ("grad_input", "grad_weight"):
         return None
     if isinstance(shape, GemmShape):
-        return (
-            _predict_gemm_tiles(algorithm, grid, (shape,)) if algorithm.family == "gemm" else None
-        )
-    if shape.groups != 1:
+        products = [shape]
+    elif shape.groups != 1:
         return None
-    match algorithm.family:
-        case "winograd":
-            return _predict_fused_winograd(algorithm, grid, shape)
-        case "conv":
-            return _predict_implicit_gemm(algorithm, grid, shape)
-        case "gemm":
-            return _predict_winograd_products(algorithm, grid, shape) or _predict_plain_product(
-                algorithm, grid, shape
-            )
-    return None
+    elif algorithm.family == "winograd":
+        return _predict_fused_winograd(algorithm, grid, shape)
+    elif algorithm.family == "conv":
+        return _predict_implicit_gemm(algorithm, grid, shape)
+    elif (prediction := _predict_winograd_products(algorithm, grid, shape)) is not None:
+        return prediction
+    else:  # 1 x 1, or after im2col: one product per image, or all images at once
+        image = GemmShape(shape.out_h * shape.out_w, shape.out_channels, shape.depth, shape.batch)
+        is_by_image = grid is not None and grid[2] == shape.batch > 1
+        products = [image, shape.product] if is_by_image else [shape.product]
+    if algorithm.family != "gemm" or algorithm.tile is None:
+        return None
+    m, n, step = algorithm.tile
+    is_xmma = _is_xmma_kernel(algorithm)
+    ways = (way for product in products for way in list_tilings(product, (m, n), grid))
+    fitting = (replace(way, step=step, is_xmma=is_xmma) for way in ways)
+    return TilePrediction("gemm", tuple(fitting))
 
 
 def _predict_implicit_gemm(
@@ -261,11 +270,9 @@ def _predict_implicit_gemm(
         return None
     m, n, step = algorithm.tile
     tiling = Tiling(shape.product, (m, n), step=step)
-    fits = (
-        grid is None
-        or grid[:2] == tiling.blocks
-        or ((algorithm.tensor_core or _is_xmma_kernel(algorithm)) and grid[1::-1] == tiling.blocks)
-    )
+    fits = grid is None or grid[:2] == tiling.blocks
+    if grid is not None and (algorithm.tensor_core or _is_xmma_kernel(algorithm)):
+        fits |= grid[1::-1] == tiling.blocks
     return TilePrediction("implicit gemm", (tiling,) if fits else ())
 
 
@@ -274,11 +281,7 @@ def _predict_fused_winograd(
 ) -> TilePrediction | None:
     """F(2x2,3x3) in one kernel: a block is 32 tiles of 2 x 2 outputs by 32 channels, 16
     multiplies each."""
-    if (
-        algorithm.winograd_block is None
-        or algorithm.winograd != (2, 3)
-        or (shape.kernel_h, shape.kernel_w) != (3, 3)
-    ):
+    if algorithm.winograd_block is None or algorithm.winograd != (2, 3) or not shape.is_3_by_3:
         return None
     tiling = tile_fused_winograd(shape, algorithm.winograd_block)
     images, rows, columns = algorithm.winograd_block
@@ -315,42 +318,14 @@ def _predict_winograd_products(
     algorithm: Algorithm, grid: Grid | None, shape: ConvShape
 ) -> TilePrediction | None:
     """F(4x4,3x3) with its transforms in kernels of their own."""
-    if (
-        grid is None
-        or grid[2] != WINOGRAD_PRODUCTS
-        or algorithm.tile is None
-        or (shape.kernel_h, shape.kernel_w) != (3, 3)
-    ):
+    if grid is None or grid[2] != WINOGRAD_PRODUCTS or algorithm.family != "gemm":
+        return None
+    if algorithm.tile is None or not shape.is_3_by_3:
         return None
     m, n, step = algorithm.tile
     ways = (Tiling(shape_winograd_product(shape), sides, step=step) for sides in ((n, m), (m, n)))
     fitting = (way for way in ways if grid[:2] in (way.blocks, way.blocks[::-1]))
     return TilePrediction("winograd not fused", tuple(fitting))
-
-
-def _predict_plain_product(
-    algorithm: Algorithm, grid: Grid | None, shape: ConvShape
-) -> TilePrediction | None:
-    """A convolution as a plain product (1 x 1, or after im2col): one product per image, or all
-    images at once."""
-    products: tuple[GemmShape, ...] = (shape.product,)
-    if grid is not None and grid[2] == shape.batch > 1:
-        image = GemmShape(shape.out_h * shape.out_w, shape.out_channels, shape.depth, shape.batch)
-        products = (image, shape.product)
-    return _predict_gemm_tiles(algorithm, grid, products)
-
-
-def _predict_gemm_tiles(
-    algorithm: Algorithm, grid: Grid | None, products: tuple[GemmShape, ...]
-) -> TilePrediction | None:
-    """Tiles in either orientation; what is left in z is the batch, then split-K."""
-    if algorithm.tile is None:
-        return None
-    m, n, step = algorithm.tile
-    is_xmma = _is_xmma_kernel(algorithm)
-    ways = (way for product in products for way in list_tilings(product, (m, n), grid))
-    fitting = (replace(way, step=step, is_xmma=is_xmma) for way in ways)
-    return TilePrediction("gemm", tuple(fitting))
 
 
 def _is_xmma_kernel(algorithm: Algorithm) -> bool:

@@ -13,11 +13,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from math import ceil
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise_kernel
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Gap, Kernel, KernelPart, Report
 
@@ -50,6 +51,12 @@ MOST = 3.0
 LEAVE = 2.0
 """Lost when an element is given to no item."""
 
+_FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "conv": ("conv", "winograd", "fft", "depthwise"),
+    **dict.fromkeys(("lstm", "gru", "rnn"), ("rnn",)),
+    "attention": ("attention",),
+}
+"""Part of a layer's kind -> families of its kernels beside products."""
 HEAVY = frozenset({"conv", "winograd", "fft", "depthwise", "gemm", "rnn", "attention"})
 """Families whose kernels are aligned; all others belong to no layer by guess."""
 ENOUGH = 0.9
@@ -76,9 +83,9 @@ def list_step_items(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
 
     def make_sort_key(call: LayerCall) -> tuple[int, bool]:
         position = call.position or 0
-        return last.get(
-            call.layer, position
-        ) if call.direction in GRADIENTS else position, call.direction != first
+        if call.direction in GRADIENTS:
+            position = last.get(call.layer, position)
+        return position, call.direction != first
 
     directions = ("forward", "recompute", *GRADIENTS, "backward")
     return [
@@ -119,38 +126,21 @@ def _find_product_sides(call: LayerCall) -> tuple[int, int] | None:
 
 
 def _list_kernel_families(kind: str) -> frozenset[str]:
-    families_by_kind = {
-        "conv": ("conv", "winograd", "fft", "depthwise"),
-        **dict.fromkeys(("lstm", "gru", "rnn"), ("rnn",)),
-    }
-    families_by_kind["attention"] = ("attention",)
-    return frozenset(
-        (
-            "gemm",
-            *next(
-                (
-                    families
-                    for kind_part, families in families_by_kind.items()
-                    if kind_part in kind.lower()
-                ),
-                (),
-            ),
-        )
-    )
+    families = next((families for part, families in _FAMILIES.items() if part in kind.lower()), ())
+    return frozenset(("gemm", *families))
 
 
 def score_launches(
     launches: Sequence[Kernel], items: Sequence[LayerItem], algorithms: Mapping[str, Algorithm]
 ) -> list[list[float]]:
-    """How well each launch fits each item; launches alike share a row."""
-    alike = {
-        (kernel.name, kernel.grid_x, kernel.grid_y, kernel.grid_z): kernel for kernel in launches
-    }
+    """Return how well each launch fits each item; launches alike share a row."""
+    name_and_grid = attrgetter("name", "grid_x", "grid_y", "grid_z")
+    alike = {name_and_grid(kernel): kernel for kernel in launches}
     rows = {
         key: [_score_launch(kernel, algorithms[kernel.name], item) for item in items]
         for key, kernel in alike.items()
     }
-    return [rows[kernel.name, kernel.grid_x, kernel.grid_y, kernel.grid_z] for kernel in launches]
+    return [rows[name_and_grid(kernel)] for kernel in launches]
 
 
 def _score_launch(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
@@ -172,16 +162,12 @@ def _score_grid(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
     flat = kernel.grid_x * (kernel.grid_y or 1)
     blocks = {flat, flat * (kernel.grid_z or 1)}  # the third side may be split-K or a batch
     if item.product is not None:
-        block_counts = {
-            ceil(item.product[0] / a) * ceil(item.product[1] / b) for a, b in ((m, n), (n, m))
-        }
-        if block_counts & blocks:
+        rows, columns = item.product
+        counts = {ceil(rows / a) * ceil(columns / b) for a, b in ((m, n), (n, m))}
+        if counts & blocks:
             return _SURE
-        return (
-            0.0
-            if any(w / _LOOSE <= block <= w * _LOOSE for w in block_counts for block in blocks)
-            else _BAD
-        )
+        is_near = any(1 / _LOOSE <= block / w <= _LOOSE for w in counts for block in blocks)
+        return 0.0 if is_near else _BAD
     ratios = [block * m * n / item.outputs for block in blocks]
     if any(0.99 <= ratio <= 1.5 for ratio in ratios):
         return _FITS
@@ -251,7 +237,6 @@ class GuessedLayers:
 
     kernels: tuple[Kernel, ...]
     guessed: int
-    steps: int
     gaps: tuple[Gap, ...]
 
 
@@ -281,10 +266,8 @@ def guess_kernel_layers(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -
     main = [index for index in order if launches_[index].name in heavy]
     orders = [list_step_items(calls, first) for first in GRADIENTS]
     if not main or not orders[0]:
-        lacking = (
-            "no layer that multiplies" if main else "no kernel of a known family that multiplies"
-        )
-        return _refuse_guess(launches_, f"there is {lacking}")
+        lacking = "layer" if main else "kernel of a known family"
+        return _refuse_guess(launches_, f"there is no {lacking} that multiplies")
     if len(main) * len(orders[0]) > LONGEST:
         return _refuse_guess(
             launches_, f"{len(main)} launches on {len(orders[0])} layers are too many to align"
@@ -313,12 +296,8 @@ def guess_kernel_layers(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -
 
 
 def _refuse_guess(kernels: tuple[Kernel, ...], reason: str) -> GuessedLayers:
-    return GuessedLayers(
-        kernels,
-        0,
-        0,
-        (Gap("kernel.layer", "not_available", f"perfctl guessed no layers: {reason}"),),
-    )
+    gap = Gap("kernel.layer", "not_available", f"perfctl guessed no layers: {reason}")
+    return GuessedLayers(kernels, 0, (gap,))
 
 
 def _group_items_by_step(placed: Iterable[tuple[int | None, int]]) -> dict[int, set[int]]:
@@ -339,19 +318,13 @@ def _explain_poor_alignment(
             "and shape"
         )
     items_of_step = _group_items_by_step(zip(path, steps, strict=True))
-    inner_steps = sorted(items_of_step)[1:-1] or sorted(
-        items_of_step
-    )  # the first and the last may be truncated
-    poor = [
-        len(items_of_step[step])
-        for step in inner_steps
-        if len(items_of_step[step]) < ENOUGH * count
-    ]
+    sizes = [len(items_of_step[step]) for step in sorted(items_of_step)]
+    sizes = sizes[1:-1] or sizes  # the first and the last may be truncated
+    poor = [size for size in sizes if size < ENOUGH * count]
+    if not poor:
+        return None
     return (
-        f"{len(poor)} of {len(inner_steps)} steps lack layers: {min(poor)} of {count} are in "
-        "one of them"
-        if poor
-        else None
+        f"{len(poor)} of {len(sizes)} steps lack layers: {min(poor)} of {count} are in one of them"
     )
 
 
@@ -382,22 +355,15 @@ def _assign_guessed_layers(
             layer=layer, direction=direction, step=step_number, layer_source=source
         )
     guessed = sum(kernel.layer is not None for kernel in kernels)
-    cut = (
-        f" ({len(steps) - len(full_steps)} truncated steps are in no value per step)"
-        if len(steps) > len(full_steps)
-        else ""
-    )
-    description = (
-        f"the layers of {guessed} of {len(kernels)} launches, and {len(full_steps)} steps{cut}"
-    )
+    truncated = len(steps) - len(full_steps)
+    cut = f" ({truncated} truncated steps are in no value per step)" if truncated else ""
     reason = (
-        f"perfctl guessed {description}, from the order and shape of the network's layers, "
-        "because the "
-        "report has no ranges"
+        f"perfctl guessed the layers of {guessed} of {len(kernels)} launches, and "
+        f"{len(full_steps)} steps{cut}, from the order and shape of the network's layers, because "
+        "the report has no ranges"
     )
-    return GuessedLayers(
-        tuple(kernels), guessed, len(full_steps), (Gap("kernel.layer", "ambiguous", reason),)
-    )
+    gap = Gap("kernel.layer", "ambiguous", reason)
+    return GuessedLayers(tuple(kernels), guessed, (gap,))
 
 
 def _place_helper_kernels(
@@ -407,9 +373,9 @@ def _place_helper_kernels(
     algorithms: dict[str, Algorithm],
 ) -> dict[int, Placed]:
     nothing: Placed = (None, -1)
-    before = list(accumulate(order, lambda last, index: placed.get(index, last), initial=nothing))[
-        1:
-    ]
+    before: list[Placed] = []
+    for index in order:
+        before.append(placed.get(index, before[-1] if before else nothing))
     helped: dict[int, Placed] = {}
     following = nothing
     for index, previous in zip(reversed(order), reversed(before), strict=True):
@@ -431,9 +397,7 @@ def split_shared_kernels(report: Report) -> list[Kernel] | None:
 
     The parts keep the number of their launch and have the source SHARED: their times are estimates.
     """
-    parts: defaultdict[int, list[KernelPart]] = defaultdict(list)
-    for part in report.kernel_parts:
-        parts[part.launch].append(part)
+    parts = group_by(report.kernel_parts, attrgetter("launch"))
     if not parts:
         return None
     return [
@@ -446,16 +410,11 @@ def split_shared_kernels(report: Report) -> list[Kernel] | None:
 def _split_kernel(kernel: Kernel, parts: Sequence[KernelPart]) -> Iterator[Kernel]:
     if not parts:
         yield kernel
-        return
-    before = 0.0
+    start, duration, before = kernel.start_ns, kernel.duration_ns, 0.0
     for part in parts:
-        start = (
-            None
-            if kernel.start_ns is None
-            else kernel.start_ns + round(before * (kernel.duration_ns or 0))
-        )
-        took = None if kernel.duration_ns is None else part.share * kernel.duration_ns
+        begin = None if start is None else start + round(before * (duration or 0))
+        took = None if duration is None else part.share * duration
         yield kernel._replace(
-            layer=part.layer, direction=part.direction, start_ns=start, duration_ns=took
+            layer=part.layer, direction=part.direction, start_ns=begin, duration_ns=took
         )
         before += part.share

@@ -45,11 +45,6 @@ class LaunchMatching:
     pairs: tuple[LaunchPair, ...]
     only_counted: tuple[UnpairedLaunches, ...]
     only_timed: tuple[UnpairedLaunches, ...]
-    steps: int
-    """Steps that both recorded; 0 when neither says which step a launch belongs to."""
-    beyond: int
-    """Launches in steps that only one of the two recorded, or outside of steps: no partner
-    is expected."""
     counted_by: str
     timed_by: str
 
@@ -88,7 +83,6 @@ def pair_launches(counted: Run, timed: Run) -> LaunchMatching:
         _list_launches(counted),
         [launch for launch in _list_launches(timed) if is_in_layers(launch.layer, counted_layers)],
     )
-    recorded = len(ours) + len(theirs)
     steps = min(
         max((launch.step + 1 for launch in side if launch.step is not None), default=0)
         for side in (ours, theirs)
@@ -98,20 +92,15 @@ def pair_launches(counted: Run, timed: Run) -> LaunchMatching:
             [launch for launch in side if launch.step is not None and launch.step < steps]
             for side in (ours, theirs)
         )
-    beyond = recorded - len(ours) - len(theirs)
     pairs: list[LaunchPair] = []
-    for name in (str, extract_bare_name):
-        new_pairs, ours, theirs = _pair_by_key(ours, theirs, name)
-        pairs += new_pairs
-    for name in (str, extract_bare_name):
-        new_pairs, ours, theirs = _pair_captured_launches(ours, theirs, name)
-        pairs += new_pairs
+    for pair in (_pair_by_key, _pair_captured_launches):
+        for name in (str, extract_bare_name):
+            new_pairs, ours, theirs = pair(ours, theirs, name)
+            pairs += new_pairs
     return LaunchMatching(
         tuple(sorted(pairs)),
         _count_unpaired(ours),
         _count_unpaired(theirs),
-        steps,
-        beyond,
         counted.profiler,
         timed.profiler,
     )
@@ -132,12 +121,9 @@ def describe_unpaired(matched: LaunchMatching) -> list[str]:
         for unmatched, seen_by, other in sides
         for item in unmatched
     ]
-    remainder = (
-        [f"and {len(lines) - ALL_SHOWN} more kernels without a partner"]
-        if len(lines) > ALL_SHOWN
-        else []
-    )
-    return lines[:ALL_SHOWN] + remainder
+    if len(lines) > ALL_SHOWN:
+        lines[ALL_SHOWN:] = [f"and {len(lines) - ALL_SHOWN} more kernels without a partner"]
+    return lines
 
 
 def list_counted_layers(run: Run) -> tuple[str, ...]:
@@ -193,7 +179,7 @@ def _list_launches(run: Run) -> list[_LaunchToPair]:
 
 
 def _pair_by_key(
-    ours: Iterable[_LaunchToPair], theirs: Iterable[_LaunchToPair], name: Callable[[str], str]
+    ours: list[_LaunchToPair], theirs: list[_LaunchToPair], name: Callable[[str], str]
 ) -> tuple[list[LaunchPair], list[_LaunchToPair], list[_LaunchToPair]]:
     waiting: dict[tuple[object, ...], deque[_LaunchToPair]] = defaultdict(deque)
     for launch in theirs:

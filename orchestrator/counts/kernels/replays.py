@@ -17,9 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from math import ceil
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from perfctl.orchestrator.counts.kernels.pairing import extract_bare_name, is_in_layers
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter, Gap, Kernel, Range, Report
 
@@ -139,45 +141,43 @@ def build_first_pass(
         shape = replace(op, layer="", position=0, attributes={})
         shapes[op.layer].append(f"{shape} {sorted(op.attributes.items())}")
     sites = _find_sites_by_range(ranges)
-    launches_by_site: dict[LaunchSite, list[LaunchSignature]] = defaultdict(list)
-    total = 0
-    for kernel in kernels:
-        total += 1
-        if (site := _find_site(kernel)) is not None and sites.get(kernel.range_number) == site:
-            launches_by_site[site].append(_make_signature(kernel))
+    kernels = list(kernels)
+    launches: dict[LaunchSite, tuple[LaunchSignature, ...]] = {
+        site: tuple(map(_make_signature, site_kernels))
+        for site, site_kernels in group_by(
+            (kernel for kernel in kernels if sites.get(kernel.range_number) == _find_site(kernel)),
+            _find_site,
+        ).items()
+        if site is not None
+    }
     first: dict[object, LaunchSite] = {}
     twins: dict[LaunchSite, LaunchSite] = {}
-    for site, launches in launches_by_site.items():
-        if not shapes[site.layer] or any(_BY_DATA.search(launch.name) for launch in launches):
+    for site, signatures in launches.items():
+        if not shapes[site.layer] or any(_BY_DATA.search(launch.name) for launch in signatures):
             continue
-        alike = (site.direction, tuple(launches), tuple(sorted(shapes[site.layer])))
+        alike = (site.direction, signatures, tuple(sorted(shapes[site.layer])))
         if first.setdefault(alike, site) != site:
             twins[site] = first[alike]
-    fixed = {site: tuple(launches) for site, launches in launches_by_site.items()}
-    return FirstPass(fixed, twins, total)
+    return FirstPass(launches, twins, len(kernels))
 
 
 def _find_sites_by_range(ranges: Iterable[Range]) -> dict[int | None, LaunchSite]:
     """Return a range's number -> the site of the innermost layer's range around it."""
-    by_number = {range_.number: range_ for range_ in ranges}
+    by_number: dict[int | None, Range] = {range_.number: range_ for range_ in ranges}
     sites: dict[int | None, LaunchSite] = {}
-    for number, inner in by_number.items():
-        enclosing: Range | None = inner
-        while enclosing is not None and (enclosing.layer is None or enclosing.direction is None):
-            enclosing = None if enclosing.parent is None else by_number.get(enclosing.parent)
-        if (
-            enclosing is not None
-            and enclosing.layer is not None
-            and enclosing.direction is not None
-        ):
-            sites[number] = LaunchSite(enclosing.layer, enclosing.direction)
+    for number in by_number:
+        enclosing = by_number.get(number)
+        while enclosing is not None and _find_site(enclosing) is None:
+            enclosing = by_number.get(enclosing.parent)
+        if enclosing is not None and (site := _find_site(enclosing)) is not None:
+            sites[number] = site
     return sites
 
 
-def _find_site(kernel: Kernel) -> LaunchSite | None:
-    if kernel.layer is None or kernel.direction is None:
+def _find_site(item: Kernel | Range) -> LaunchSite | None:
+    if item.layer is None or item.direction is None:
         return None
-    return LaunchSite(kernel.layer, kernel.direction)
+    return LaunchSite(item.layer, item.direction)
 
 
 def _make_signature(kernel: Kernel) -> LaunchSignature:
@@ -196,55 +196,43 @@ def add_repeated_launches(report: Report, plain: FirstPass) -> Report:
     added without counts, so that no sum passes for a whole one, and a gap says why. Times are
     not carried over.
     """
-    by_site: dict[LaunchSite, list[Kernel]] = defaultdict(list)
-    for kernel in report.kernels:
-        if (site := _find_site(kernel)) is not None:
-            by_site[site].append(kernel)
+    by_site = group_by(report.kernels, _find_site)
     steps = sorted({kernel.step for kernel in report.kernels if kernel.step is not None})
     copied: list[tuple[Kernel, Kernel]] = []
     unknown: list[Kernel] = []
     gaps = list(report.gaps)
     for site, twin in plain.twins.items():
-        measured, launches_of_site = (
-            by_site.get(twin, []),
-            Tally(map(_make_signature, by_site.get(site, ()))),
+        measured, replayed = by_site.get(twin, []), by_site.get(site, [])
+        signatures, replayed_signatures = (
+            list(map(_make_signature, measured)),
+            Tally(map(_make_signature, replayed)),
         )
-        reason = _explain_difference(
-            [_make_signature(kernel) for kernel in measured], plain.launches[twin]
-        )
-        if reason is None and launches_of_site <= Tally(map(_make_signature, measured)):
+        reason = _explain_difference(signatures, plain.launches[twin])
+        if reason is None and replayed_signatures <= Tally(signatures):
             # where ncu replayed a part all the same (ranges of the program's own lie around
             # it), that part keeps its counts
             copied += (
-                (kernel, _move_to_site(site, kernel))
-                for kernel in _exclude_launches(measured, launches_of_site)
+                (kernel, kernel._replace(**_ONE_LAUNCH, **site._asdict()))
+                for kernel in _exclude_launches(measured, replayed_signatures)
             )
             continue
         lost = [
             kernel
             for step in steps or (None,)
-            for kernel in _list_unreplayed_launches(
-                site, plain.launches[site], by_site.get(site, ()), step
-            )
+            for kernel in _list_unreplayed_launches(site, plain.launches[site], replayed, step)
         ]
         if lost:
             unknown += lost
-            gap_reason = reason or "launched different kernels under ncu than in the plain step"
-            gaps.append(
-                Gap(
-                    "counter",
-                    "not_collected",
-                    LEFT_OUT.format(twin=twin, reason=gap_reason),
-                    str(site),
-                )
-            )
+            reason = reason or "launched different kernels under ncu than in the plain step"
+            text = LEFT_OUT.format(twin=twin, reason=reason)
+            gaps.append(Gap("counter", "not_collected", text, str(site)))
     return _add_launches(replace(report, gaps=tuple(gaps)), copied, unknown)
 
 
 def _exclude_launches(
     kernels: Iterable[Kernel], excluded: Tally[LaunchSignature]
 ) -> Iterator[Kernel]:
-    """Yield the kernels but for as many of each launch as ``own`` has."""
+    """Yield the kernels but for as many of each launch as ``excluded`` has."""
     remaining = Tally(excluded)
     for kernel in kernels:
         launch = _make_signature(kernel)
@@ -252,21 +240,6 @@ def _exclude_launches(
             remaining[launch] -= 1
         else:
             yield kernel
-
-
-def _move_to_site(site: LaunchSite, kernel: Kernel) -> Kernel:
-    """Return the launch of another layer as one of ``site``, without what is only its own."""
-    return kernel._replace(
-        layer=site.layer,
-        direction=site.direction,
-        range_number=None,
-        start_ns=None,
-        duration_ns=None,
-        source=None,
-        correlation=None,
-        graph_id=None,
-        graph_node_id=None,
-    )
 
 
 def _list_unreplayed_launches(
@@ -302,17 +275,15 @@ def _add_launches(
 ) -> Report:
     """Return the report with launches that have the counts of another, (the other, the launch), and
     with launches whose counts are not known."""
-    values: dict[int, list[Counter]] = defaultdict(list)
-    for counter in report.counters:
-        values[counter.launch].append(counter)
     kernels, counters = list(report.kernels), list(report.counters)
+    values = group_by(counters, attrgetter("launch"))
     number = count(max((kernel.launch for kernel in kernels), default=-1) + 1)
     for measured, repeated in copied:
         launch = next(number)
         kernels.append(repeated._replace(launch=launch))
         counters += [
             counter._replace(launch=launch, section=EXTRAPOLATED)
-            for counter in values[measured.launch]
+            for counter in values.get(measured.launch, ())
             if "time_duration" not in counter.name
         ]
     kernels += [kernel._replace(launch=next(number)) for kernel in unknown]

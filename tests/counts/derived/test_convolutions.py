@@ -6,7 +6,7 @@ from math import ceil
 import pytest
 
 from perfctl.orchestrator.counts.derived.records import Launch, LaunchWork
-from perfctl.orchestrator.counts.derived.rules import derive_instructions, describe_rule_errors
+from perfctl.orchestrator.counts.derived.rules import derive_instructions, describe_rule_error
 from perfctl.orchestrator.counts.derived.run import list_products
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from tests.make.shapes import op
@@ -340,7 +340,7 @@ def test_a_first_layer_has_no_gradient_of_its_input():
 def test_rules_of_gradients_say_that_no_counter_verified_them():
     found = derived(SCUDNN.format("64_relu_interior"), BACK, (INPUTS // 128, 1, 1))
     assert found is not None
-    assert describe_rule_errors([found.family]) == "scudnn, gradient: not verified on silicon"
+    assert describe_rule_error(found.family) == "scudnn, gradient: not verified on silicon"
 
 
 def test_groups_are_products_and_transposed_convolutions_have_no_works():

@@ -230,26 +230,21 @@ def test_a_shuffled_recording_of_many_steps_is_matched_whole_and_in_linear_time(
     assert time.process_time() - began < 3
 
 
-def test_launches_outside_of_common_steps_are_beyond_on_both_sides():
+def test_launches_outside_of_common_steps_need_no_partner():
     counted = run("ncu", launch(0, step=5), launch(1, step=6), launch(2, step=None))
     timed = run("nsys", launch(10, step=0), launch(11, step=None), launch(12, step=None))
     found = pair_launches(counted, timed)
-    assert (found.pairs, found.steps, found.beyond) == (((0, 10),), 1, 1 + 1 + 2)
+    assert (found.pairs, found.only_counted, found.only_timed) == (((0, 10),), (), ())
     ahead = pair_launches(
         counted, run("nsys", *(launch(10 + step, step=step) for step in range(5)))
     )
-    assert (ahead.steps, ahead.beyond) == (2, 5 - 2 + 1)
+    assert (ahead.pairs, ahead.only_timed) == (((0, 10), (1, 11)), ())
     assert (found.counted_by, found.timed_by) == ("ncu", "nsys")
     stepless = pair_launches(
         run("ncu", launch(0, step=None), launch(1, step=None)),
         run("torch", launch(7, step=None), launch(8, step=0)),
     )
-    assert (stepless.pairs, stepless.steps, stepless.beyond, stepless.timed_by) == (
-        ((0, 7),),
-        0,
-        0,
-        "torch",
-    )
+    assert (stepless.pairs, stepless.timed_by) == (((0, 7),), "torch")
     assert [(left.name, left.launches) for left in stepless.only_timed] == [(GEMM, 1)]
 
 

@@ -22,6 +22,7 @@ from perfctl.orchestrator.report.ledger.ranks import (
     find_communication_costs,
 )
 from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.stored_runs import load_readable_runs
 from perfctl.records.report import Collective, Kernel
 from perfctl.records.run import Run
 from tests.make.kineto import event, kernel
@@ -206,7 +207,7 @@ def test_the_ranks_of_a_group_come_from_the_collective_or_from_the_configuration
         (tmp_path / f"w{rank}.json").write_text(json.dumps(trace))
     assert not ingest_paths(tmp_path, tmp_path / "s.db").failed
     with database.open_store_for_reading(tmp_path / "s.db") as connection:
-        runs = read.load_runs(connection, read.list_run_ids(connection))
+        runs = load_readable_runs(connection, read.list_run_ids(connection))
     kept = [run.report.environment.get("process_groups") for run in runs]
     assert kept == [None if found is None else json.dumps(found)] * 2
     if found:
