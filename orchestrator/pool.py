@@ -195,7 +195,7 @@ class _Pool(Generic[T]):
         """Yield the events of an item until its last."""
         while True:
             while not self.heard[number]:
-                self._hand_out(number + AHEAD * self.processes)
+                self._give_items_to_idle_workers(number + AHEAD * self.processes)
                 self._hear()
             event = self.heard[number].popleft()
             match event:
@@ -209,7 +209,7 @@ class _Pool(Generic[T]):
                 del self.heard[number]
                 return
 
-    def _hand_out(self, until: int) -> None:
+    def _give_items_to_idle_workers(self, until: int) -> None:
         """Give each idle worker an item; start workers where there are too few."""
         while self.next < min(until, len(self.items)):
             worker = next((idle for idle in self.workers if idle.item is None), None)

@@ -202,7 +202,7 @@ class WideInterval:
     """What they are: steps, epochs, runs, images."""
 
     @property
-    def further(self) -> str:
+    def steps_needed_text(self) -> str:
         """ "about 40 more steps"."""
         if self.more > MANY:
             return f"more than {MANY:,} more {self.unit}"
@@ -213,7 +213,7 @@ class WideInterval:
 
     @property
     def reason(self) -> str:
-        return f"unknown: its 95% interval is wider than {self.bound}; {self.further} would decide"
+        return f"unknown: its 95% interval is wider than {self.bound}; {self.steps_needed_text} would decide"
 
 
 def judge_interval_width(

@@ -278,7 +278,7 @@ def test_more_than_a_thousand_further_values_are_not_counted() -> None:
     found = RatioInterval(1e-3, 1e8, 0.9, "", 9.0)
     wide = judge_ratio_interval(found, 10, "steps")
     assert wide is not None
-    assert wide.further == "more than 1,000 more steps"
+    assert wide.steps_needed_text == "more than 1,000 more steps"
     assert judge_ratio_interval(RatioInterval(1.0, 2.9, 0.1, "", 9.0), 10, "steps") is None
 
 

@@ -192,7 +192,8 @@ def raise_if_regressed(compared: CompareResult, events: Events) -> None:
         raise Regressed(f"{heading}: {row.name}{batch}{change} ({row.result})")
     if comparison.not_comparable:
         reasons = "; ".join(
-            f"{fact.sentence} ({fact.reason})" for fact in comparison.not_comparable[0].blocked
+            f"{fact.sentence} ({fact.reason})"
+            for fact in comparison.not_comparable[0].blocking_differences
         )
         raise PerfctlError(
             f"not comparable: {reasons}",

@@ -151,7 +151,7 @@ class RequestedLedgers:
         peaks = read_roof_peaks(options.peaks, options.store, runs, self.events.note)
 
         def analyse_group(runs: Sequence[Run]) -> tuple[_GroupFacts, R]:
-            estimated = (study for study in group_into_studies(runs) if study.on_paper)
+            estimated = (study for study in group_into_studies(runs) if study.has_ledger)
             analyses = list(analyse_studies(estimated, peaks, {}))
             chosen = [_keep_requested_rows(analysis, options) for analysis in analyses]
             ledgers = [analysis.ledger for analysis in analyses]

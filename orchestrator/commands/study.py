@@ -243,7 +243,7 @@ def _run_study_sweeps(request: StudyRequest, events: Events) -> Iterator[tuple[s
         if sweep.has_results:
             run_device_sweep(sweep_request, events)
             continue
-        for run in run_sweep(sweep_request, events).not_whole:
+        for run in run_sweep(sweep_request, events).failed_or_partial_runs:
             yield sweep.label, f"batch {run.batch_size}: {run.status}, {run.reason}"
 
 

@@ -290,7 +290,7 @@ class AlignedPair:
 
     @property
     def comparable(self) -> bool:
-        return not self.pair.blocked
+        return not self.pair.blocking_differences
 
     def of(self, *kinds: str) -> tuple[ComparedWork, ...]:
         return tuple(part for part in self.parts if part.kind in kinds)

@@ -79,7 +79,7 @@ class ComparedPair:
     notes: tuple[str, ...]
 
     @property
-    def blocked(self) -> tuple[FactDifference, ...]:
+    def blocking_differences(self) -> tuple[FactDifference, ...]:
         """Differences that make it not comparable."""
         return tuple(difference for difference in self.differences if difference.blocks)
 
@@ -146,7 +146,9 @@ class Comparison:
     @property
     def not_comparable(self) -> tuple[ComparedPair, ...]:
         """Pairs that are not judged because of what differs; none if forced."""
-        return () if self.forced else tuple(pair for pair in self.pairs if pair.blocked)
+        return (
+            () if self.forced else tuple(pair for pair in self.pairs if pair.blocking_differences)
+        )
 
     @property
     def is_refused(self) -> bool:

@@ -90,14 +90,14 @@ class Swept:
             return [number for (number,) in connection.execute(query, (self.name,))]
 
     @property
-    def not_whole(self) -> tuple[RunResult, ...]:
+    def failed_or_partial_runs(self) -> tuple[RunResult, ...]:
         """The runs that failed or are partial; ``reason`` says why."""
         return tuple(run for run in self.runs if run.status != "ok")
 
     def check(self) -> None:
         """Raises PartlyDone where a run failed or is partial, and where the user's program did not
         use the batch sizes."""
-        failed = self.not_whole
+        failed = self.failed_or_partial_runs
         if failed:
             settings = {result.setting for result in self.runs}
             is_batched = all(setting.batch and not setting.others for setting in settings)
@@ -371,7 +371,7 @@ def run_first_passes(request: SweepRequest, events: Events) -> SweepRequest:
         launches = run_plain_step(plain, setting, events).first_pass
         write_json_atomically(folder / f"{setting.file_name}.json", launches.as_json())
         events.note(
-            f"{setting}: {launches.all_launches:,} launches; {launches.saved:,} repeat another "
+            f"{setting}: {launches.all_launches:,} launches; {launches.launches_without_replay:,} repeat another "
             "launch and are not replayed"
         )
     return replace(request, profiler=replace(ncu, first_pass=folder))
@@ -400,7 +400,7 @@ def estimate_ncu_cost(
         layers=layers,
         steps=request.steps or STEPS,
         counters=len(counters.choose_counters(ncu.metrics, request.visible).names),
-        repeated=0 if layers else step.first_pass.saved,
+        repeated=0 if layers else step.first_pass.launches_without_replay,
     )
     if not cost.launches:
         names = ", ".join(sorted({kernel.layer for kernel in kernels if kernel.layer})) or "none"

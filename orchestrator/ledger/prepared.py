@@ -525,7 +525,7 @@ class Study:
         return self.workload is None or not self.points
 
     @property
-    def on_paper(self) -> bool:
+    def has_ledger(self) -> bool:
         """True where there is a ledger: of a run of perfctl's, of a report that holds its
         operators' shapes, and of a trace of torch.profiler whose kernels have layers, which has
         times without estimated FLOPs. Also of a run with formulas of the user's."""
@@ -561,7 +561,7 @@ class Study:
 
     @cached_property
     def _joined(self) -> dict[Point, tuple[PreparedRun, ...]]:
-        sizes = self.points or ((None,) if self.on_paper else ())
+        sizes = self.points or ((None,) if self.has_ledger else ())
         return {batch: tuple(join_gradients_to_backward(self.recorded(batch))) for batch in sizes}
 
     def at(self, batch: Point) -> PreparedBatch:

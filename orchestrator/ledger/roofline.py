@@ -485,7 +485,7 @@ def build_roofline(study: Study, ledger: Ledger, measured: Sequence[DevicePeaks]
     peaks = add_cache_peaks(
         find_peaks(device, measured), device, per_cycle, _find_recorded_clock(study)
     )
-    if not study.on_paper:
+    if not study.has_ledger:
         return Roofline(
             peaks,
             (),

@@ -302,7 +302,7 @@ class TrainingCost:
         return Span(samples / self.step.value, samples / self.step.high, samples / self.step.low)
 
     @property
-    def billed(self) -> Span | None:
+    def billed_seconds(self) -> Span | None:
         """Seconds that are paid for: the complete training, otherwise an epoch."""
         return self.total or self.epoch
 

@@ -262,13 +262,13 @@ def compute_frontier(answer: Answer) -> cost.CostFrontier:
                 step, board, on_all, subject, prices=(price,), with_room=False
             )
             (rental,) = training.rentals
-            assert training.billed is not None and rental.on_demand is not None
+            assert training.billed_seconds is not None and rental.on_demand is not None
             choices.append(
                 cost.OfferChoice(
                     price,
                     board.name,
                     batch,
-                    training.billed,
+                    training.billed_seconds,
                     rental.on_demand,
                     rental.spot,
                     step.way,

@@ -324,8 +324,8 @@ def _build_batches_table(answer: Answer) -> Table:
                 build_duration_cell(training.step),
                 text_cell(format_three_digits(training.samples_per_second.value * (tokens or 1))),
                 memory,
-                build_duration_cell(training.billed)
-                if training.billed
+                build_duration_cell(training.billed_seconds)
+                if training.billed_seconds
                 else missing_cell("no samples"),
                 _build_dollars_cell(cheapest),
             )
@@ -519,7 +519,7 @@ def _build_predicted_batch(point: AnswerPoint, tokens: int | None) -> PredictedB
     room, energy = training.room, training.energy
     speed = training.samples_per_second.times(tokens) if tokens is not None else None
     no_samples = "no --dataset-size"
-    unbilled = no_samples if training.billed is None else None
+    unbilled = no_samples if training.billed_seconds is None else None
     mixed = "measured and fitted steps do not separate host time from GPU time"
     no_fit = "no fit for such steps on this device: the range is that of the source"
     values: dict[str, tuple[object, str]] = {

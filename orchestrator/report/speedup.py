@@ -196,7 +196,7 @@ def _explain_unknown_speedup(lines: dict[str, GainLine]) -> str:
     for line in lines.values():
         if line.uncertain:
             wide = line.uncertain.judged
-            return f"the 95% interval is wider than {wide.bound}; {wide.further} would suffice"
+            return f"the 95% interval is wider than {wide.bound}; {wide.steps_needed_text} would suffice"
     reasons = (line.reason for line in lines.values() if line.reason)
     return next(reasons, "neither steps nor epochs have a time")
 
@@ -382,7 +382,7 @@ def build_gain_cells(line: GainLine | None) -> list[Cell]:
         return [missing_cell("on one side only")] * 3
     after = time_cell(line.after, "on the other side only")
     if line.uncertain is not None:
-        needs = f"needs {line.uncertain.judged.further}"
+        needs = f"needs {line.uncertain.judged.steps_needed_text}"
         unknown = Cell("unknown", line.reason, "no")
         return [after, unknown, Cell(needs, line.reason, "no", value=needs)]
     if line.gain is None:

@@ -152,7 +152,7 @@ class QueryRow(NamedTuple):
         return next((self.cells[places[name]] for name in names if name in places), None)
 
     @property
-    def stamp(self) -> str:
+    def timestamp_text(self) -> str:
         """Return when it was read: its timestamp, or the date above it."""
         stamp = self.first_cell_of("timestamp")
         return (self.date or "") if stamp is None else stamp
@@ -215,7 +215,7 @@ def parse(path: Path) -> Report:
     gaps = drop_cut_last_cell(rows, way)
     if not rows:
         raise ReportError(path, TOOL, "no complete row fits the header", "Run nvidia-smi longer")
-    stamps = [row.stamp for row in rows]
+    stamps = [row.timestamp_text for row in rows]
     # a date that does not begin with the year
     day_first = is_day_before_month(stamp for stamp in stamps if set("-/").intersection(stamp[1:3]))
     if day_first is None:

@@ -159,7 +159,7 @@ class StatsSurvey:
         return list(dict.fromkeys(str(section.report) for section in self.tables))
 
     @property
-    def forms(self) -> set[str]:
+    def table_forms(self) -> set[str]:
         return {section.form for section in self.tables}
 
     @property
@@ -173,7 +173,7 @@ class StatsSurvey:
         """The decimal style of the file. nsys follows its shell's locale on the console only."""
         return (
             self.evidence.decide_decimal_style()
-            if "console text" in self.forms
+            if "console text" in self.table_forms
             else DecimalStyle.POINT
         )
 
@@ -237,7 +237,7 @@ def parse(path: Path) -> Report:
     return Report(
         tool=TOOL,
         path=path,
-        form=f"{survey.program}, {' and '.join(sorted(survey.forms)) or 'no tables'}",
+        form=f"{survey.program}, {' and '.join(sorted(survey.table_forms)) or 'no tables'}",
         tool_version=survey.version,
         devices=tuple(Device(name, "gpu", index) for index, name in sorted(survey.devices.items())),
         kernels=read_trace_records(Kernel, make_kernels, KERNEL, GPU_TRACE, KERNEL_TRACE),

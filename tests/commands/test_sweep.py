@@ -66,7 +66,7 @@ def test_a_batch_size_that_was_not_recorded_fails_and_the_others_are_kept(
     )
     assert isinstance(done, Swept)
     assert [(run.batch_size, run.status) for run in done.runs] == [(16, "ok"), (7, "failed")]
-    assert [run.batch_size for run in done.not_whole] == [7]
+    assert [run.batch_size for run in done.failed_or_partial_runs] == [7]
     assert done.store == tmp_path / "own.db"
     with pytest.raises(PartlyDone, match=r"1 of 2 batch sizes failed or are incomplete \(7\)"):
         done.check()

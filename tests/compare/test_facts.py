@@ -62,14 +62,14 @@ def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the
     other = ComparisonSide("B", tuple(changed(run, what) for run in b.runs))
     found = compare_two_sides(a, other)
     (pair,) = found.not_comparable
-    assert [one.fact for one in pair.blocked] == [fact]
+    assert [one.fact for one in pair.blocking_differences] == [fact]
     assert pair.rows, "the figures are shown"
     assert {row.result for row in pair.rows} == {NOT_JUDGED}
     assert not found.regressions and not found.improvements and not found.news
     forced = compare_two_sides(a, other, anyway=True)
     assert not forced.not_comparable
     assert any(row.result != NOT_JUDGED for row in forced.pairs[0].rows) or fact == "profiler"
-    assert forced.pairs[0].blocked == pair.blocked
+    assert forced.pairs[0].blocking_differences == pair.blocking_differences
 
 
 @table(
@@ -241,5 +241,5 @@ def test_a_report_that_ends_earlier_is_not_comparable(names, others, expected):
         return ComparisonSide(label, (foreign_run(ord(label), ranges=[], kernels=kernels),))
 
     found = compare_two_sides(side("A", names), side("B", others)).not_comparable
-    blocked = [one.reason.partition(":")[0] for pair in found for one in pair.blocked]
+    blocked = [one.reason.partition(":")[0] for pair in found for one in pair.blocking_differences]
     assert blocked == expected

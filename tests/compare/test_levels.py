@@ -157,7 +157,7 @@ def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_b
     a = profiled("A", "ncu", "torch")
     b = side("B", 0.5, first=5, profiler="nsys")
     (pair,) = compare_two_sides(a, b).pairs
-    assert pair.blocked[0] == FactDifference(
+    assert pair.blocking_differences[0] == FactDifference(
         "profiler",
         "ncu, torch",
         "nsys",
@@ -223,7 +223,7 @@ def test_a_pair_is_blocked_by_what_blocks_and_not_by_what_is_said():
     said = FactDifference("host", "x", "y", False, "said only")
     stops = replace(said, fact="torch", a="2.8", b="2.9", blocks=True)
     blocked, free = pair_of(differences=(said, stops)), pair_of(differences=(said,))
-    assert (blocked.blocked, free.blocked) == ((stops,), ())
+    assert (blocked.blocking_differences, free.blocking_differences) == ((stops,), ())
     assert stops.sentence == "torch: 2.8 in A, 2.9 in B"
     assert comparison(blocked, free).not_comparable == (blocked,)
     assert comparison(blocked, free, forced=True).not_comparable == ()

@@ -211,10 +211,14 @@ def test_what_is_billed_is_the_whole_training_and_without_epochs_one_of_them() -
 
     step = Span(36.0, 36.0, 36.0)
     epoch = train(step, TrainingJob(10, samples=1000))
-    assert (epoch.steps, epoch.billed, epoch.total) == (100, Span(3600.0, 3600.0, 3600.0), None)
+    assert (epoch.steps, epoch.billed_seconds, epoch.total) == (
+        100,
+        Span(3600.0, 3600.0, 3600.0),
+        None,
+    )
     assert [(one.on_demand, one.idle_gpus) for one in epoch.rentals] == [(Span(3.6, 3.6, 3.6), 1)]
     whole = train(step, TrainingJob(10, samples=1000, epochs=3))
-    assert whole.billed == whole.total == Span(10800.0, 10800.0, 10800.0)
+    assert whole.billed_seconds == whole.total == Span(10800.0, 10800.0, 10800.0)
     assert whole.energy is not None and (whole.energy.kwh.value, whole.energy.cost) == (3.0, None)
     unknown = train(step, TrainingJob(10))
-    assert (unknown.billed, unknown.rentals, unknown.energy) == (None, (), None)
+    assert (unknown.billed_seconds, unknown.rentals, unknown.energy) == (None, (), None)

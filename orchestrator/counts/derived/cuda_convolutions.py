@@ -83,7 +83,7 @@ def derive_cuda_convolution(
         return None
     family, step = "scudnn", _SCUDNN_STEP
     if match := re.search(r"(\w+_convolve_sgemm)<float", name):
-        family, scaled = match[1], (shape.pixels * shape.out_channels, 0)
+        family, scaled = match[1], (shape.output_positions * shape.out_channels, 0)
         step = STEP if shape.kernel_h * shape.kernel_w > 1 else 0
         if step and family.startswith("precomputed"):
             return None
@@ -143,7 +143,7 @@ def derive_weight_gradient(
         return None
     if algorithm.direction not in (None, "grad_weight") or algorithm.tile is None:
         return None
-    weights = GemmShape(forward.depth, forward.out_channels, forward.pixels)
+    weights = GemmShape(forward.depth, forward.out_channels, forward.output_positions)
     cut = Tiling(weights, algorithm.tile[:2])
     if _ENGINE.search(name):
         if grid[:2] != cut.blocks or grid[2] % forward.batch:
@@ -160,7 +160,10 @@ def derive_weight_gradient(
         return DerivedInstructions("wgrad_alg0_engine", rule, ffma, scaled, 0)
     if _is_strided_b_kernel(name) and "_splitK_" in name:
         parts = grid[2]
-        if grid[:2] != cut.blocks or ceil(forward.pixels / parts) * (parts - 1) >= forward.pixels:
+        if (
+            grid[:2] != cut.blocks
+            or ceil(forward.output_positions / parts) * (parts - 1) >= forward.output_positions
+        ):
             return None
         cut = replace(cut, parts=parts, step=_SCUDNN_STEP)
         return _derive_whole_tiles("scudnn, grad_weight", cut, _WEIGHTS, "channels")
@@ -315,7 +318,7 @@ def derive_direct_convolution(
     shape, name = work.shape, launch.name
     if (match := _GROUPED.search(name)) and work.direction == _DIRECTIONS[match[1]]:
         if isinstance(shape, ConvShape) and work.direction == "forward":
-            outputs = shape.pixels * shape.out_channels
+            outputs = shape.output_positions * shape.out_channels
             rule = f"{outputs:,} outputs x {shape.depth:,} = {shape.macs:,} FFMA"
             return DerivedInstructions("grouped direct", rule, shape.macs, outputs, 0)
         # with another size of the image, exchanged channels have more taps than paper
@@ -323,7 +326,7 @@ def derive_direct_convolution(
             rule = f"as estimated: {shape.macs:,} FFMA"
             return DerivedInstructions("grouped direct, gradient", rule, shape.macs)
     if "conv2d_c1_k1_" in name and isinstance(shape, ConvShape) and work.direction == "forward":
-        outputs = shape.pixels * shape.out_channels
+        outputs = shape.output_positions * shape.out_channels
         ffma = outputs * (shape.depth + 1)
         rule = f"{outputs:,} outputs x ({shape.depth:,} + 1) = {ffma:,} FFMA"
         return DerivedInstructions("conv2d_c1_k1", rule, ffma, outputs, 0)

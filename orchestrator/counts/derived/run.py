@@ -148,7 +148,7 @@ def _find_sample_count(work: LaunchWork, batch: int, value: float) -> int | None
     if isinstance(shape, AttentionShape):
         return None
     outputs = (
-        shape.pixels * shape.out_channels
+        shape.output_positions * shape.out_channels
         if isinstance(shape, ConvShape)
         else shape.batch * shape.m * shape.n
     )

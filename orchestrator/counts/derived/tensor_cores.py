@@ -323,7 +323,7 @@ def derive_tensor_convolution(
     positions, channels = shape.kernel_h * shape.kernel_w, shape.in_channels
     if channels % step and "cutlass" not in launch.name.lower():
         return None
-    gemm = GemmShape(shape.pixels, shape.out_channels, positions * channels)
+    gemm = GemmShape(shape.output_positions, shape.out_channels, positions * channels)
     family = "tensor convolution, gradient of the input" if gradient else "tensor convolution"
     sides = "inputs" if gradient else "outputs", "channels"
     return _derive_tiles(

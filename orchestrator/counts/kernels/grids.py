@@ -71,7 +71,7 @@ class ConvShape:
         return (self.kernel_h, self.kernel_w) == (3, 3)
 
     @property
-    def pixels(self) -> int:
+    def output_positions(self) -> int:
         """Output positions of all images: the rows of the implicit product."""
         return self.batch * self.out_h * self.out_w
 
@@ -83,12 +83,14 @@ class ConvShape:
     @property
     def macs(self) -> int:
         """Estimated multiply-adds."""
-        return self.pixels * self.out_channels * self.depth
+        return self.output_positions * self.out_channels * self.depth
 
     @property
     def product(self) -> GemmShape:
         """The implicit product: output positions by channels, one product per group."""
-        return GemmShape(self.pixels, self.out_channels // self.groups, self.depth, self.groups)
+        return GemmShape(
+            self.output_positions, self.out_channels // self.groups, self.depth, self.groups
+        )
 
     @property
     def input_gradient(self) -> ConvShape:
@@ -98,7 +100,9 @@ class ConvShape:
     @property
     def weight_gradient(self) -> GemmShape:
         """Channels out by weights of a channel, a sum over all outputs; one product per group."""
-        return GemmShape(self.out_channels // self.groups, self.depth, self.pixels, self.groups)
+        return GemmShape(
+            self.out_channels // self.groups, self.depth, self.output_positions, self.groups
+        )
 
 
 def round_up(length: int, step: int | None) -> int:

@@ -95,7 +95,7 @@ class FirstPass:
     """Number of launches, those outside of layers included."""
 
     @property
-    def saved(self) -> int:
+    def launches_without_replay(self) -> int:
         """Launches of a step that need no replay."""
         return sum(len(self.launches[site]) for site in self.twins)
 

@@ -88,7 +88,7 @@ def convert_to_gemm(shape: Shape) -> GemmShape:
     """Return the shape as one product, the groups of a convolution next to each other."""
     if isinstance(shape, GemmShape):
         return shape
-    return GemmShape(shape.pixels, shape.out_channels, shape.depth)
+    return GemmShape(shape.output_positions, shape.out_channels, shape.depth)
 
 
 def list_fitting_tilings(kernel: KernelGroup, shape: Shape) -> list[Tiling]:

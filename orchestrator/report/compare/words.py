@@ -103,12 +103,12 @@ def describe_comparison(comparison: Comparison, pairs: Sequence[AlignedPair]) ->
         (match, part)
         for match, part in aligned
         if part.layer
-        and (comparison.forced or not match.pair.blocked)
+        and (comparison.forced or not match.pair.blocking_differences)
         and (part.row is None or part.row.result not in (*WORSE, *BETTER))
     ]
     findings += _list_changed_kernels(unjudged, several)
     blocked = dict.fromkeys(
-        difference.sentence for pair in comparison.pairs for difference in pair.blocked
+        difference.sentence for pair in comparison.pairs for difference in pair.blocking_differences
     )
     banner = f"Compared anyway, although not comparable: {'; '.join(blocked)}."
     return View(
@@ -286,11 +286,11 @@ def _describe_step_change(
     if row.change is None:
         return f"{subject} took {both}{suffix}; {row.reason}."
     moved = _describe_time_change(row.change)
-    if not comparison.forced and pair.blocked:
-        first = pair.blocked[0]
+    if not comparison.forced and pair.blocking_differences:
+        first = pair.blocking_differences[0]
         facts, reasons = f"{first.fact} {first.a} in A, {first.b} in B", first.reason
-        if len(pair.blocked) > 1 or len(first.a + first.b) >= 40:
-            facts = join_first_names([difference.fact for difference in pair.blocked])
+        if len(pair.blocking_differences) > 1 or len(first.a + first.b) >= 40:
+            facts = join_first_names([difference.fact for difference in pair.blocking_differences])
             reasons = _explain_not_comparable(pair)
         return (
             f"Not comparable ({facts}): {subject.lower()} took {moved}, {both}. "
@@ -304,7 +304,9 @@ def _describe_step_change(
 
 def _explain_not_comparable(pair: ComparedPair) -> str:
     """Return why a pair is not comparable."""
-    return "; ".join(f"{difference.sentence} ({difference.reason})" for difference in pair.blocked)
+    return "; ".join(
+        f"{difference.sentence} ({difference.reason})" for difference in pair.blocking_differences
+    )
 
 
 def _describe_time_change(change: float) -> str:
@@ -429,7 +431,7 @@ def _list_comparison_warnings(comparison: Comparison) -> Iterator[str]:
     free = [
         row
         for pair in comparison.pairs
-        if comparison.forced or not pair.blocked
+        if comparison.forced or not pair.blocking_differences
         for row in pair.rows
     ]
     reasons = Counter(row.reason for row in free if row.result == NOT_JUDGED)

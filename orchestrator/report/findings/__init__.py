@@ -75,7 +75,7 @@ def list_findings(analysis: Analysis) -> tuple[Finding, ...]:
 def _list_operator_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
     """Yield findings of an existing report whose operators' shapes give estimated FLOPs."""
     study, ledger = analysis.study, analysis.ledger
-    if not ledger.rows or not study.on_paper:
+    if not ledger.rows or not study.has_ledger:
         return
     phases = list_phases(analysis)
     yield from flops.describe_flop_differences(analysis, steps)

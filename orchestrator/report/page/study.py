@@ -138,7 +138,7 @@ def _repeats_cell(point: BatchPoint) -> Cell:
     runs = f"{len(point.repeats)} runs, from {format_time(low)} to {format_time(high)}"
     wide = judge_run_interval(point.repeats) if point.interval else None
     if wide is not None:
-        text = f"unknown: needs {wide.further}"
+        text = f"unknown: needs {wide.steps_needed_text}"
         return Cell(text, f"{wide.reason}; {runs}", "no", value="unknown")
     low, high = point.interval or (low, high)
     return text_cell(f"{format_time(low)} to {format_time(high)}", runs)

@@ -75,7 +75,9 @@ def _build_host_cores_cell(point: InferencePoint) -> Cell:
 
 def _build_top1_interval_cell(item: InferenceLatency) -> Cell:
     if item.too_wide:
-        return Cell(f"needs {item.too_wide.further}", item.too_wide.reason, "no", value="unknown")
+        return Cell(
+            f"needs {item.too_wide.steps_needed_text}", item.too_wide.reason, "no", value="unknown"
+        )
     return text_cell(" to ".join(map(format_percent, item.top1_interval)))
 
 

@@ -79,7 +79,7 @@ class Row:
         return None if fp32 is None else fp32 / self.fp32 - 1
 
     @property
-    def on_paper(self) -> float:
+    def has_ledger(self) -> float:
         return self.shape.macs / self.ffma - 1
 
 
@@ -230,7 +230,7 @@ def line(family: str, mine: list[Row]) -> None:
         sum(near(row.error) for row in mine),
         sum(near(row.whole_error) for row in mine),
     ]
-    cells.append(sum(near(row.on_paper) for row in mine))
+    cells.append(sum(near(row.has_ledger) for row in mine))
     halves = []
     for half in (0, 1):
         rows = [near(row.error) for row in mine if row.number % 2 == half]

@@ -185,7 +185,7 @@ def detect_exposed_communication(timeline: Timeline) -> RunVerdict | None:
     rank = "one rank" if report.rank is None else f"rank {report.rank}"
     text = (
         f"Exposed communication ({rank}): for {format_share(share)} of the "
-        f"{format_ns(timeline.length)} of {timeline.extent}, the GPU runs only collectives "
+        f"{format_ns(timeline.length)} of {timeline.measured_span_text}, the GPU runs only collectives "
         f"({format_ns(activity.exposed_ns)} of {format_ns(activity.communication.length)} "
         f"of collectives; mostly {max(by_name, key=lambda name: by_name[name])}). This includes "
         "waiting for other ranks"
@@ -216,7 +216,7 @@ def detect_launch_bound(timeline: Timeline) -> RunVerdict | None:
     if share < LAUNCH_GAPS_SHARE_MIN or too_few:
         return None
     text = (
-        f"Launch bound: of the {format_ns(timeline.length)} of {timeline.extent}, "
+        f"Launch bound: of the {format_ns(timeline.length)} of {timeline.measured_span_text}, "
         f"{format_ns(idle)} ({format_share(share)}) is idle in {len(gaps):,} gaps of "
         f"{QUEUED_NS / 1000:g} to {LAUNCH_NS / 1000:g} µs between {len(kernels):,} kernels, which "
         "suggests that each ends before the host launches the next. A CUDA graph would save at "
@@ -296,7 +296,7 @@ def detect_host_syncs(timeline: Timeline) -> RunVerdict | None:
         location = "The trace has no Python stacks (with_stack=True) that show the place"
     waited = sum(sync.call.duration_ns or 0 for sync in syncs)
     text = (
-        f"Host sync: in {timeline.extent}, the host waits for the GPU in {often}, "
+        f"Host sync: in {timeline.measured_span_text}, the host waits for the GPU in {often}, "
         f"{format_ns(waited)} in total. The GPU is then idle until the next launch, "
         f"{format_ns(idle)} in total, {format_share(share)} of {format_ns(timeline.length)}. "
         f"{location}"

@@ -84,7 +84,7 @@ class Timeline:
         return sum_durations_ns(self.kernels) or 1.0
 
     @property
-    def extent(self) -> str:
+    def measured_span_text(self) -> str:
         """What the lengths are of: "3 steps", "the step", "the capture"."""
         steps = sum(piece.step is not None for piece in self.pieces)
         return f"{steps} steps" if steps > 1 else "the step" if steps else "the capture"
