@@ -213,7 +213,10 @@ class WideInterval:
 
     @property
     def reason(self) -> str:
-        return f"unknown: its 95% interval is wider than {self.bound}; {self.steps_needed_text} would decide"
+        return (
+            f"unknown: its 95% interval is wider than {self.bound}; "
+            f"{self.steps_needed_text} would decide"
+        )
 
 
 def judge_interval_width(

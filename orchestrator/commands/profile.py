@@ -207,8 +207,8 @@ def sweep(
     - ``arguments``: words for the built-in workload.
     - ``program``: the command of your script, with {batch} in place of the batch size.
 
-    A batch size that fails does not stop the others: see ``Swept.failed_or_partial_runs``. The same call
-    continues after an interruption. Raises UsageError and ToolMissing before anything runs,
+    A batch size that fails does not stop the others: see ``Swept.failed_or_partial_runs``. The same
+    call continues after an interruption. Raises UsageError and ToolMissing before anything runs,
     Interrupted for Ctrl-C or TERM, StoreError.
     """
     recorder = find_profiler(profiler) if isinstance(profiler, str) else profiler

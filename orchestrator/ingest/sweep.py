@@ -371,8 +371,8 @@ def run_first_passes(request: SweepRequest, events: Events) -> SweepRequest:
         launches = run_plain_step(plain, setting, events).first_pass
         write_json_atomically(folder / f"{setting.file_name}.json", launches.as_json())
         events.note(
-            f"{setting}: {launches.all_launches:,} launches; {launches.launches_without_replay:,} repeat another "
-            "launch and are not replayed"
+            f"{setting}: {launches.all_launches:,} launches; "
+            f"{launches.launches_without_replay:,} repeat another launch and are not replayed"
         )
     return replace(request, profiler=replace(ncu, first_pass=folder))
 

@@ -196,7 +196,10 @@ def _explain_unknown_speedup(lines: dict[str, GainLine]) -> str:
     for line in lines.values():
         if line.uncertain:
             wide = line.uncertain.judged
-            return f"the 95% interval is wider than {wide.bound}; {wide.steps_needed_text} would suffice"
+            return (
+                f"the 95% interval is wider than {wide.bound}; "
+                f"{wide.steps_needed_text} would suffice"
+            )
     reasons = (line.reason for line in lines.values() if line.reason)
     return next(reasons, "neither steps nor epochs have a time")
 

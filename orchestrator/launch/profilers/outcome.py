@@ -57,8 +57,8 @@ def read_log_tail(path: Path) -> str:
 
 
 def read_last_log_line(path: Path) -> str | None:
-    """Return the last line of a log that has a letter or digit, without control characters, shortened;
-    None when there is none. mpirun ends its errors with a line of dashes."""
+    """Return the last line of a log that has a letter or digit, shortened and without control
+    characters; None when there is none. mpirun ends its errors with a line of dashes."""
     lines = map(_make_line_printable, reversed(re.split(r"[\r\n]+", read_log_tail(path))))
     return next((line for line in lines if any(map(str.isalnum, line))), None)
 

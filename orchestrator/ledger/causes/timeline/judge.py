@@ -185,7 +185,8 @@ def detect_exposed_communication(timeline: Timeline) -> RunVerdict | None:
     rank = "one rank" if report.rank is None else f"rank {report.rank}"
     text = (
         f"Exposed communication ({rank}): for {format_share(share)} of the "
-        f"{format_ns(timeline.length)} of {timeline.measured_span_text}, the GPU runs only collectives "
+        f"{format_ns(timeline.length)} of {timeline.measured_span_text}, the GPU runs only "
+        "collectives "
         f"({format_ns(activity.exposed_ns)} of {format_ns(activity.communication.length)} "
         f"of collectives; mostly {max(by_name, key=lambda name: by_name[name])}). This includes "
         "waiting for other ranks"
