@@ -256,7 +256,8 @@ def annotator(recorder: Recorder) -> Values:
     """Yield the files of annotator.pyz, whether Python 3.8 reads them, and whether it runs
     without perfctl."""
     file = recorder.work / "annotator.pyz"
-    write = f"import pathlib, {ANNOTATOR} as a; a.write_annotator_archive(pathlib.Path({str(file)!r}), '0')"
+    call = f"a.write_annotator_archive(pathlib.Path({str(file)!r}), '0')"
+    write = f"import pathlib, {ANNOTATOR} as a; {call}"
     yield "written", recorder.run(recorder.python, "-c", write).returncode
     if not file.exists():
         return
