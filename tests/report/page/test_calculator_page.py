@@ -71,7 +71,7 @@ def test_a_link_reproduces_the_choice_and_the_choice_makes_the_link(visit: Any) 
     }
     assert visit.locator("#c-family").input_value() == "resnet"
     first = visit.locator("#sentence").inner_text()
-    visit.locator("#c-epochs").fill_record("24")
+    visit.locator("#c-epochs").fill("24")
     expect(visit).to_have_url(re.compile("epochs=24"))
     assert visit.evaluate("location.hash") == HASH.replace("epochs=12", "epochs=24")
     said = visit.locator("#sentence").inner_text()
@@ -87,11 +87,11 @@ def test_the_slider_and_the_number_move_each_other_and_what_is_no_number_is_said
     assert box.input_value() == "1"
     visit.keyboard.press("End")
     assert box.input_value() == "4096"
-    box.fill_record("64")
+    box.fill("64")
     assert slider.input_value() == "500", "64 lies in the middle between 1 and 4096 on a log scale"
     before = visit.locator("#sentence").inner_text()
     for wrong in ("", "-3", "1.5", "abc", "1e400"):
-        visit.locator("#c-batch").fill_record(wrong)
+        visit.locator("#c-batch").fill(wrong)
         assert visit.locator("#c-batch").get_attribute("aria-invalid") == "true", wrong
         assert "64 is still used" in visit.locator("#w-batch").inner_text()
         assert visit.locator("#sentence").inner_text() == before
@@ -330,7 +330,7 @@ def test_through_serve_what_cannot_be_is_refused_with_the_reason_and_a_server_th
     assert "use depth=26 or depth=28" in served.locator("#troubles").inner_text()
     assert "no such network" in served.locator("#figures").inner_text().lower()
     assert served.locator("#figures dd:not(.no)").count() == 0
-    served.locator("#c-p-depth").fill_record("26")
+    served.locator("#c-p-depth").fill("26")
     expect(served.locator("#troubles")).to_be_hidden()
     settled(served)
     assert served.locator("#figures dd.est").count() == 5

@@ -111,7 +111,7 @@ class Timeline:
         return str(self.figure.locator(".sums").inner_text())
 
     def find(self, text: str) -> str:
-        self.figure.locator("input").fill_record(text)
+        self.figure.locator("input").fill(text)
         self.page.wait_for_timeout(250)
         return str(self.figure.locator("[role=status]").first.inner_text())
 
