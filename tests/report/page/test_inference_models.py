@@ -228,7 +228,10 @@ def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_
     None
 ):
     text = said(infer(1, compute=10), infer(5, compute=20), infer(10, compute=90))
-    assert "is: resnet18 11.0 ms at batch 1, 91.0 ms at batch 10." in text
+    assert (
+        "is: resnet18 11.0 ms at batch 1 (p95 11.0 ms, 40 batches), "
+        "91.0 ms at batch 10 (p95 91.0 ms, 40 batches)."
+    ) in text
     assert "The most images/s are: resnet18 227 at batch 5 (2.7x batch 1)" in text
     text = said(infer(4, slow=30))
     assert "batch 4: p95 is 31.0 ms, 2.8 times the median." in text
