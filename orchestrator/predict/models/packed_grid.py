@@ -172,20 +172,21 @@ def pack_time_grid(
         "lists": lists.items,
         "models": packed_models,
         **(_pack_costs(published, machines) if published is not None else {}),
-        "measured": [
-            {
-                "model": step.case.model,
-                "machine": step.machine,
-                "batch": step.case.batch,
-                "precision": step.case.precision,
-                "optimizer": step.case.optimizer,
-                "seconds": step.seconds,
-                "low": min(step.low, step.seconds),
-                "high": max(step.high, step.seconds),
-                "backward": step.backward,
-            }
-            for step in measured
-        ],
+        "measured": list(map(_pack_measured_step, measured)),
+    }
+
+
+def _pack_measured_step(step: StepMeasurement) -> dict[str, Any]:
+    return {
+        "model": step.case.model,
+        "machine": step.machine,
+        "batch": step.case.batch,
+        "precision": step.case.precision,
+        "optimizer": step.case.optimizer,
+        "seconds": step.seconds,
+        "low": min(step.low, step.seconds),
+        "high": max(step.high, step.seconds),
+        "backward": step.backward,
     }
 
 

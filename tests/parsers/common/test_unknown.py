@@ -170,11 +170,11 @@ NOT_READ = "XPlane file of JAX or TensorFlow"
         *(
             ("file.csv", data, said)
             for data, said in (
-                (gzip.compress(b"ID,Process ID\n"), "it is a gzip-compressed report"),
+                (gzip.compress(b"ID,Process ID\n", mtime=0), "it is a gzip-compressed report"),
                 ("one,two\n1,2\n".encode("utf-16"), "it is UTF-16 text"),
                 (b"one,two\n1,2\n", r"it is not a profiler report\. 'perfctl ingest --help' lists"),
-                (gzip.compress(b'{"ids": [1]}'), "it is not a profiler report"),
-                (gzip.compress(b"SQLite format 3\0"), "it is not a profiler report"),
+                (gzip.compress(b'{"ids": [1]}', mtime=0), "it is not a profiler report"),
+                (gzip.compress(b"SQLite format 3\0", mtime=0), "it is not a profiler report"),
                 (GZIPPED[:12], r"truncated in its first bytes .*\. Copy"),
                 (GZIPPED[:10] + b"\xff" * 40, r"damaged or .* in its first bytes \(Error"),
                 (b"\x28\xb5\x2f\xfd" + bytes(range(200)), "compressed with zstd, .*zstd -d"),
