@@ -29,7 +29,7 @@ from perfctl.orchestrator.predict.models.calculator import (
     build_planned_model,
     get_library_versions,
     load_shipped_table,
-    parse_model_names,
+    resolve_model_names,
     trace_model,
 )
 from perfctl.orchestrator.report.calculator import (
@@ -138,7 +138,7 @@ def _gather_calculator_contents(
     """Return everything that a page shows; the families are always part of it."""
     from perfctl.orchestrator.predict import prices, published
 
-    names, missing = parse_model_names(options.models, cached_models)
+    names, missing = resolve_model_names(options.models, cached_models)
     table = prices.load_price_table(options.prices).certain
     evidence, devices = find_store_evidence(options.store)
     planned = [build_planned_model(family) for family in PARAMETERS]

@@ -23,7 +23,7 @@ from perfctl.orchestrator.predict.models.calculator import (
     ModelTable,
     get_library_versions,
     load_shipped_table,
-    parse_model_names,
+    resolve_model_names,
 )
 
 FILE = Path(__file__).resolve().parents[2] / "orchestrator" / "predict" / "models" / TABLE
@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare with the table there is")
     asked = parser.parse_args()
     cache = ModelCache()
-    names, _ = parse_model_names("all", cache)
+    names, _ = resolve_model_names("all", cache)
     models, failed = trace_models(names, lambda *said: print(*said, file=sys.stderr), cache)
     if failed:
         print(*failed, sep="\n")

@@ -110,7 +110,7 @@ def page() -> tuple[str, str]:
     from perfctl.orchestrator.predict.models.calculator import (
         ModelCache,
         build_planned_model,
-        parse_model_names,
+        resolve_model_names,
     )
     from perfctl.orchestrator.predict.prices import load_price_table
     from perfctl.orchestrator.report.calculator import (
@@ -135,7 +135,7 @@ def page() -> tuple[str, str]:
         for board in BOARDS
     ]
     places = [ListedDevice(one.machine, one.source, None, "", (), {}) for one in (*boards, device)]
-    names, _ = parse_model_names(TRACED, ModelCache())
+    names, _ = resolve_model_names(TRACED, ModelCache())
     traced, _ = trace_models(names, lambda *_: None, ModelCache())
     prices = load_price_table()
     forms = (

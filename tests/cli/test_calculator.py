@@ -20,7 +20,7 @@ from perfctl.orchestrator.predict.models.calculator import (
     ModelCache,
     ModelTable,
     load_shipped_table,
-    parse_model_names,
+    resolve_model_names,
 )
 from perfctl.orchestrator.report import calculator as page_numbers
 from perfctl.orchestrator.report.calculator import FamilyAnswers
@@ -47,8 +47,8 @@ def test_the_page_is_whole_and_small(page: Path) -> None:
 def test_a_model_that_torchvision_has_not_is_said_with_close_names() -> None:
     pytest.importorskip("torchvision")
     with pytest.raises(UsageError, match=r"no classification model 'resnet51'.*resnet50"):
-        parse_model_names("resnet18,resnet51", ModelCache())
-    names = parse_model_names("resnet18,torchvision:resnet18,vgg16", ModelCache())
+        resolve_model_names("resnet18,resnet51", ModelCache())
+    names = resolve_model_names("resnet18,torchvision:resnet18,vgg16", ModelCache())
     assert names == (("resnet18", "vgg16"), ())
 
 
@@ -71,7 +71,7 @@ def test_without_torchvision_the_families_are_written_and_the_rest_is_said(
         and "torchvision is not installed" in (tmp_path / "c.html").read_text()
     )
     with pytest.raises(ToolMissing, match="torchvision is not installed"):
-        parse_model_names("resnet18", ModelCache())
+        resolve_model_names("resnet18", ModelCache())
 
 
 def test_each_of_the_default_models_may_take_so_much_that_all_stay_below_two_megabytes(

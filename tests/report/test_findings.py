@@ -285,6 +285,18 @@ def test_samples_that_show_a_course_are_a_finding(
     assert all(part in item.text for item in found for part in parts)
 
 
+def test_power_and_memory_are_the_finding_of_samples_without_a_course() -> None:
+    samples = [
+        Sample(second * SECOND, None, 4 * 2**20, 80 * 2**30, watts, 33.0, None, device)
+        for device in range(8)
+        for second, watts in enumerate((72.2, 74.3))
+    ]
+    run = synthetic.make_run(origin="ingested", workload=None, batch_size=None, samples=samples)
+    (finding,) = [item for item in said(run) if not item.warning]
+    parts = ("8 GPUs", "72.2 to 74.3 W", f"{4 * 2**20 / 1e6:.2f} MB", f"{8 * 2} samples")
+    assert all(part in finding.text for part in parts)
+
+
 def test_reduced_clocks_are_a_finding_of_the_run_with_most_of_them() -> None:
     few, many = (
         sampled("throttle_reasons", ["none", "idle", *["idle+sw_power_cap"] * slow, *["none"] * 8])

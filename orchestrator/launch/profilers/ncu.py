@@ -410,7 +410,7 @@ class Ncu(ToolProfiler):
         modes = {
             "--target-processes": "all",
             # a range is what cudaProfilerStart and Stop enclose
-            "--profile-from-start": "off" if by_kernel and not request.runs_as_is else None,
+            "--profile-from-start": "off" if by_kernel and not request.is_uninstrumented else None,
             "--clock-control": self.clock_control,
             "--cache-control": self.cache_control,
             "--replay-mode": None if self.replay_mode == "kernel" else self.replay_mode,
@@ -446,7 +446,7 @@ class Ncu(ToolProfiler):
         facts |= {"ncu:not_replayed": COMMUNICATION} if by_kernel and request.has_ranks else {}
         facts |= {"ncu:ranks": "all" if self.all_ranks else "0"} if request.has_ranks else {}
         table = make_csv_export_command(report, request.paths.report(".csv"))
-        is_own = request.annotator is not None or request.runs_as_is
+        is_own = request.annotator is not None or request.is_uninstrumented
         python = sys.executable if is_own else request.interpreter
         rank_tables = (
             python,

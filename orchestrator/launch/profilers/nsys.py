@@ -240,7 +240,7 @@ class Nsys(ToolProfiler):
                 f"nsys cannot write to {paths.part.parent}: the path contains a quotation mark",
                 "Choose another folder for `out`",
             )
-        if self.duration is not None and not request.runs_as_is:
+        if self.duration is not None and not request.is_uninstrumented:
             raise UsageError(
                 "`duration` works only with your own program", "Put it after --: -- ./server"
             )
@@ -273,7 +273,7 @@ class Nsys(ToolProfiler):
         options = ("--type=sqlite", "--force-overwrite=true", "--quiet=true")
         export = ("nsys", "export", *options, f"--output={self.artifact(paths)}", str(report))
         # 0: unregistered NVTX strings can start the recording too.
-        is_whole = self.whole or request.runs_as_is
+        is_whole = self.whole or request.is_uninstrumented
         environment = {} if on_gpu or is_whole else {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
         runs_on = self.duration is not None
         run = Command(
@@ -294,7 +294,7 @@ class Nsys(ToolProfiler):
         if self.duration is not None:
             limits = f"--delay={self.after or 0}", f"--duration={self.duration}"
             return (*graphs, *limits, "--kill=none")
-        if self.whole or request.runs_as_is:
+        if self.whole or request.is_uninstrumented:
             return graphs
         by_range = ("--capture-range=nvtx", f"--nvtx-capture={WINDOW}")
         start = ("--capture-range=cudaProfilerApi",) if on_gpu else by_range
@@ -326,7 +326,7 @@ class Nsys(ToolProfiler):
                 "nsys recorded no GPU kernels. Check the driver with perfctl doctor, and that nsys "
                 "runs inside the container"
             )
-        if "NVTX_EVENTS" not in tables and not request.runs_as_is:
+        if "NVTX_EVENTS" not in tables and not request.is_uninstrumented:
             return (
                 "nsys recorded no NVTX ranges, so layers are unknown. Use a CUDA build of torch, "
                 "which has torch.cuda.nvtx"
@@ -409,7 +409,7 @@ def _explain_no_report(request: SweepRequest, outcome: ProcessOutcome) -> Report
             f"When no nsys is running, remove the lock of one that was killed: rm {FOLDER}/NSys-*",
             is_of_tool=True,
         )
-    if outcome.exit_code == 0 and not request.runs_as_is:
+    if outcome.exit_code == 0 and not request.is_uninstrumented:
         return ReportProblem(
             "nsys recorded no measured step. On a CPU it depends on torch.cuda.nvtx, which only "
             "CUDA builds of torch have. perfctl torch needs neither"

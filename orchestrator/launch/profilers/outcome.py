@@ -148,7 +148,7 @@ def explain_program_failure(
     is_unfinished = request.program is not None and record.get("reason") == UNFINISHED
     if code == 0 and (reason is None or is_unfinished):
         is_complete = not is_unfinished and request.paths.workload_record.exists()
-        if request.program is None or request.runs_as_is or is_complete:
+        if request.program is None or request.is_uninstrumented or is_complete:
             return None
         return (
             f"{request.workload} exited with code 0 but left no perfctl record: it called "

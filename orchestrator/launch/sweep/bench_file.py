@@ -247,7 +247,7 @@ def _generate_networks(
         chosen: Iterator[tuple[int | str, ...]] = product(*values.values())
     else:
         chosen = (
-            zip(*_draw_latin_hypercube(family, values, bench), strict=True)
+            zip(*_draw_latin_hypercube_columns(family, values, bench), strict=True)
             if values
             else iter([()])
         )
@@ -256,7 +256,7 @@ def _generate_networks(
         yield f"{family}:{settings}"
 
 
-def _draw_latin_hypercube(
+def _draw_latin_hypercube_columns(
     family: str, values: Mapping[str, Values], bench: BenchSpec
 ) -> list[list[int | str]]:
     """Return a column for each parameter: ``samples`` values, one from each of as many equal parts

@@ -171,7 +171,7 @@ class SweepRequest(SweepOptions):
         return RunPaths(self.folder.absolute(), self.setting, self.attempt)
 
     @property
-    def runs_as_is(self) -> bool:
+    def is_uninstrumented(self) -> bool:
         """Whether nothing of perfctl runs in the program, which thus marks no layers or steps."""
         return self.program is not None and self.program.python is None
 
@@ -219,7 +219,7 @@ class SweepRequest(SweepOptions):
         """Whether the program is a launcher, which starts a script once per rank."""
         return (
             self.program is not None
-            and not self.runs_as_is
+            and not self.is_uninstrumented
             and self.program.words[0] in LAUNCHER_NAMES
         )
 
@@ -227,7 +227,7 @@ class SweepRequest(SweepOptions):
     def stops_early(self) -> bool:
         """Whether the user's program ends after its measured steps. Programs with ranks never do:
         a rank that stops would leave the others waiting."""
-        if self.program is None or self.has_ranks or self.runs_as_is:
+        if self.program is None or self.has_ranks or self.is_uninstrumented:
             return False
         if self.to_end is not None:
             return not self.to_end
@@ -267,7 +267,7 @@ class SweepRequest(SweepOptions):
         """
         program, in_ranks = self.program, under if self.has_ranks else ()
         program_words = program.fill_command(self.setting.parameters) if program else ()
-        if self.runs_as_is:
+        if self.is_uninstrumented:
             return (*under, *program_words)
         other_parameters = dict(self.setting.others)
         swept = {f"--{name.replace('_', '-')}": value for name, value in other_parameters.items()}
@@ -303,7 +303,7 @@ class SweepRequest(SweepOptions):
         if program is not None:
             parameters = self.setting.parameters
             variables |= {name: parameters[parameter] for parameter, name in program.variables}
-            if self.runs_as_is and program.batch_env and self.setting.batch is not None:
+            if self.is_uninstrumented and program.batch_env and self.setting.batch is not None:
                 variables[program.batch_env] = parameters["batch"]
         commands = tuple(
             replace(command, environment={**command.environment, **variables})

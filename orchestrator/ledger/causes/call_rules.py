@@ -128,7 +128,7 @@ def count_calls_by_launches(evidence: RowEvidence, products: Sequence[KernelGrou
     launches, needed = count_launches(products), count_estimated_products(evidence)
     if len(directions) == 1 and None not in directions and needed > evidence.calls:
         return None  # all of one gradient
-    copies = evidence.launched.copies
+    copies = evidence.launched.worker_count
     needed *= copies if all(kernel.launches % copies == 0 for kernel in products) else 1
     count = round(launches / needed)
     if count * needed != launches or any(kernel.launches % count for kernel in products):

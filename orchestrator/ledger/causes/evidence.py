@@ -124,7 +124,7 @@ class LaunchPlaces:
     """Executed FLOPs of each recorded step; () if launches state none."""
 
     @property
-    def copies(self) -> int:
+    def worker_count(self) -> int:
         """Processes or devices that ran kernels."""
         return max(self.devices, self.processes)
 

@@ -106,7 +106,7 @@ def build_planned_model(spec: str) -> CalculatorModel:
     )
 
 
-def parse_model_names(
+def resolve_model_names(
     requested: str, cached_models: ModelCache
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return ("all", "none" or "resnet50,vgg16" as names, what is missing in a sentence).

@@ -365,7 +365,24 @@ def shorten_name_middle(name: str) -> str:
 
 def describe_gpu_samples(run: Run) -> Iterator[Finding]:
     """Yield what samples of the GPUs show over time: idle time or a low utilization, memory that
-    grows, and what tensors took at most."""
+    grows, and what tensors took at most; else their power and memory, of a run without kernels."""
+    findings = list(_describe_sample_courses(run))
+    yield from findings
+    samples = [sample for sample in run.report.samples if not is_host_sample(sample)]
+    powers = [sample.power_w for sample in samples if sample.power_w is not None]
+    used = [sample.memory_used_bytes for sample in samples if sample.memory_used_bytes is not None]
+    if findings or run.report.kernels or not (powers and used):
+        return
+    count = len({sample.device_index for sample in samples})
+    yield Finding(
+        f"{'The GPU' if count == 1 else f'{count} GPUs'} drew {min(powers):.3g} to "
+        f"{max(powers):.3g} W{' each' if count > 1 else ''} and had at most "
+        f"{format_bytes(max(used))} of memory in use ({len(samples):,} samples).",
+        "utilization",
+    )
+
+
+def _describe_sample_courses(run: Run) -> Iterator[Finding]:
     gpus = group_by(
         (sample for sample in run.report.samples if not is_host_sample(sample)),
         lambda sample: sample.device_index,

@@ -87,7 +87,7 @@ def build_variants_table(analysis: Analysis) -> Table | None:
         *(Column(variant or DEFAULT_VARIANT) for variant in by_variant),
     ]
     rows = (
-        *_build_weight_shape_rows(layers, variants),
+        *_build_changed_weight_rows(layers, variants),
         *_build_parameter_and_mac_rows(layers, calls),
         *_build_accuracy_rows(variants),
         *_build_cpu_timer_rows(variants, is_refused=is_refused),
@@ -99,7 +99,7 @@ def build_variants_table(analysis: Analysis) -> Table | None:
     return build_compact_table(caption, columns, rows, notes, tools=False)
 
 
-def _build_weight_shape_rows(
+def _build_changed_weight_rows(
     layers: Sequence[str], variants: Sequence[Sequence[Run]]
 ) -> Iterator[list[Cell]]:
     """Yield shapes of convolution weights, "64 x 32 x 3 x 3", that differ between variants."""
