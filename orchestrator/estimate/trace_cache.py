@@ -335,8 +335,8 @@ def _digest_own_code() -> str:
     """Return a digest of the code that builds, traces and records: in a checkout it changes without
     perfctl's version."""
     workloads = Path(next(iter(perfctl.workloads.__path__)))
-    others = (Path(paper.__file__), Path(__file__), Path(__file__).with_name("session.py"))
-    return digest_files((*sorted(workloads.rglob("*.py")), *others))
+    code = (Path(paper.__file__), Path(__file__), Path(__file__).with_name("session.py"))
+    return digest_files((*sorted(workloads.rglob("*.py")), *code))
 
 
 def digest_files(files: Iterable[Path]) -> str:

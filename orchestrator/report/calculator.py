@@ -93,7 +93,7 @@ class ListedDevice:
     """Offers that may have it but do not state their form."""
 
     @property
-    def mixed_precision(self) -> str:
+    def mixed(self) -> str:
         """Mixed precision on this device: bf16, otherwise fp16, by its tensor cores; fp32 if it
         has none for them."""
         peaks = self.machine.flops_per_second

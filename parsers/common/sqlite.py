@@ -108,8 +108,8 @@ class Database:
         unknown = list_unknown_names(self.tables, columns, tables)
         unknown_columns = [
             (table, name)
-            for table, known in columns.items()
-            for name in list_unknown_names(sorted(self.tables.get(table, ())), known)
+            for table, names in columns.items()
+            for name in list_unknown_names(sorted(self.tables.get(table, ())), names)
         ]
         return {
             "tables": [

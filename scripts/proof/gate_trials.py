@@ -175,7 +175,7 @@ def _recorded(path: Path) -> tuple[Run, ...]:
 
 
 def _kernels(run: Run, made: Sequence[Kernel]) -> Run:
-    return replace(run, report=replace(run.report, kernels=list(made)), families=())
+    return replace(run, report=replace(run.report, kernels=list(made)))
 
 
 def _extra(name: str | None = None) -> Edit:

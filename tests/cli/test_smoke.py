@@ -43,7 +43,7 @@ CALLS = (
         f"mfu --tokens-per-second 1000 --peak-tflops 100 {SIZES}",
         0,
         "",
-        "MFU 0.0% by PaLM",
+        "MFU 0.0039% by PaLM",
     ),
     ("predict mlp:width=16 --batch 8 --device T4", 0, "", "mlp:width=16, training with sgd, bat"),
     ("calculator --models none", 0, "calculator.html", "Wrote calculator.html ("),

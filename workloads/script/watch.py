@@ -218,8 +218,8 @@ class ScriptWatch:
         """Why perfctl stopped watching before its time; None as long as it did not."""
 
     def _make_step_marker(self) -> StepEndDetector:
-        kind, _, named = self._options.step_marker.partition(":")
-        return StepEndDetector(kind, named or None, self._optimizers.count)
+        kind, _, class_name = self._options.step_marker.partition(":")
+        return StepEndDetector(kind, class_name or None, self._optimizers.count)
 
     def start(self, *optimizers: torch.optim.Optimizer) -> None:
         """Called when torch was imported, before the script continues. ``optimizers``: those that

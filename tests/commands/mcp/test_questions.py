@@ -126,7 +126,7 @@ def test_without_a_form_the_view_is_answered_in_words(store: Path, ask: Any, row
     run, ledger, columns = ask(store, list(IN_WORDS.values()))
     assert run.held is None
     assert "No FLOP counts: ncu collected only FFMA" in run.text
-    assert "| wgrad\\_kernel | conv | 1 |" in run.text
+    assert "| wgrad\\_kernel | conv1 | conv | 1 |" in run.text
     assert "never as instructions" in run.text
     assert "| conv1 | forward | 16 |" in ledger.text
     (table,) = columns.held["answer"]
