@@ -128,8 +128,8 @@ def analyse_each_study(
 
     ``known``: their outlines. ``beside``: with the studies of the same sweep, workload and mode,
     and with those in between. ``plain``: what ``work`` makes can be pickled, so that several
-    processes share the studies of many runs. Raises what :func:`loaded`
-    and :func:`analysed_each` raise.
+    processes share the studies of many runs. Raises StoreError where one
+    is not there, PartlyDone where nothing is left of one.
     """
 
     all_studies = (

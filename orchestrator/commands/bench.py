@@ -137,7 +137,7 @@ class BenchOptions:
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest:
-    """What is to be measured; made by :func:`bench_request`."""
+    """What is to be measured; made by :func:`plan_bench`."""
 
     JSON_KEYS = ("points", "skipped")
 
@@ -385,7 +385,7 @@ def load_fastest_points(store: Path = DEFAULT_STORE) -> list[BenchPoint]:
 def load_bench_points(
     store: Path = DEFAULT_STORE, *, file: Path | None = None, family: str | None = None
 ) -> list[BenchPoint]:
-    """The points of a store, or of a file that :func:`export_bench` wrote; ``family``: only those
+    """The points of a store, or of a file of 'perfctl bench export'; ``family``: only those
     of this family.
 
     Raises PerfctlError when there is no point, UsageError when there is none of the family,

@@ -4,7 +4,7 @@ is 2 FLOPs.
 Amounts of a step are whole numbers that follow a polynomial of the context: of degree 1 with a
 cache (attention meets every token so far once), of degree 2 without one. A window changes the
 polynomial where it is full. So few steps are traced, and the sum over all is exact where the
-polynomial through them also gives the steps traced as a check (:func:`add_up`).
+polynomial through them also gives the steps traced as a check (:func:`sum_over_contexts`).
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ class MfuConvention:
     attention: str
     """What it makes of attention, for the list of differences."""
     keys: str
-    """As in :meth:`Decoder.attention_flops`."""
+    """As in :meth:`DecoderSizes.count_attention_flops`."""
     counted: tuple[str, ...] = PARAMETERS
     left_out: tuple[str, ...] = ("idle",)
     """Terms of ``counted`` that it has as 0; "tied head": an LM head with the token table's

@@ -47,7 +47,7 @@ def compute_training_lines(
 
 def compute_inference_lines(plan: Plan, precision: str = "fp32") -> tuple[MemoryLine, ...]:
     """Return the lines of a forward pass alone, where an output lives until its last reader is
-    done; as :func:`lines_of_plan`."""
+    done; as :func:`compute_training_lines`."""
     step = PlanStepReplay(plan, 1, precision)
     step.run_forward(None)
     return select_upper_lines(step.moments)

@@ -81,7 +81,7 @@ class GroupAmount(NamedTuple):
     2 FLOPs)."""
 
     group: str
-    """``step_parts.group_of``, "optimizer" or "overhead"."""
+    """``step_parts.classify_operation``, "optimizer" or "overhead"."""
     part: int
     """Its place in PARTS."""
     points: Points

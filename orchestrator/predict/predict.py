@@ -150,7 +150,7 @@ def split_time_by_layer(
     seconds: float,
     phases: Mapping[str, float] | None = None,
 ) -> tuple[LayerShare, ...]:
-    """Return the layers' shares by :func:`costs_of`, scaled to ``seconds``.
+    """Return the layers' shares by :func:`list_part_costs`, scaled to ``seconds``.
 
     ``phases``: measured seconds of each phase; None: predicted.
     """

@@ -231,7 +231,7 @@ def _parse_dollars(text: str, name: str, line: int) -> float | None:
 
 def select_board_offers(prices: tuple[Price, ...], board: Board | None) -> tuple[Price, ...]:
     """Return the offers that have this board, none without one. One whose form or memory is not
-    stated is not guessed; see :func:`ambiguous_for`."""
+    stated is not guessed; see :func:`select_ambiguous_offers`."""
     return tuple(price for price in prices if price.board == board) if board is not None else ()
 
 

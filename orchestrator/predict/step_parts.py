@@ -61,8 +61,9 @@ PARTS = (
 
 narrow and shallow: arithmetic divided by output channels and by depth, which small matrices waste;
 unpacked: narrow arithmetic of grouped convolutions that have no kernel for channels-last tensors
-(:func:`is_unpacked`), on ordinary pipes; broadcast: bytes of elementwise work in which one operand
-is smaller than the other (a gate of each channel), whose gradient is a sum; weights: bytes of the
+(:func:`is_unpacked_convolution`), on ordinary pipes; broadcast: bytes of elementwise work in which
+one operand is smaller than the other (a gate of each channel), whose gradient is a sum; weights:
+bytes of the
 parameters, whatever the batch; window: bytes of all windows that a pool looks at; spilled and
 overflow: bytes of an operation beyond 2 and 32 MiB, which caches do not hold; adam: the optimizer's
 bytes once more, where it divides and takes roots; fresh: bytes of the gradients of weights of more

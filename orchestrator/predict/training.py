@@ -2,7 +2,7 @@
 no clock and no model is read here.
 
 :func:`answer_training` predicts every batch size of the question on its device, and
-:func:`frontier_of` the same training on every offer of the price table.
+:func:`compute_frontier` the same training on every offer of the price table.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def build_outcomes_output(outcomes: Sequence[GateOutcome]) -> GateOutput:
 
 def write_gate_headline(outcomes: Sequence[GateOutcome]) -> str:
     """Return "12 of 412 quantities are worse or changed, 81 were not judged; ...", with the one
-    that names the cause: see ``NAMING``."""
+    that names the cause."""
     rows = [row for outcome in outcomes for row in outcome.rows]
     counts = {result: sum(row.result == result for row in rows) for result in MEANING}
     judged = len(rows) - sum(counts[result] for result in (NEW, MISSING, NOT_JUDGED))

@@ -123,7 +123,7 @@ def insert_columns(
 
     ``columns``: name -> the SQL that goes into it, with a ``?`` where a value of the column stands.
     Last columns that a chunk does not have are NULL. Values of a type that the column does not take
-    are handled as ``schema.fit_type`` says.
+    are handled as ``schema.fit_to_type`` says.
     """
     declared = schema.read_column_types(table)
     rows = 0

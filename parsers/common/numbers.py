@@ -326,7 +326,7 @@ class Timestamp(NamedTuple):
 
 def parse_timestamp(text: str, *, day_first: bool = False) -> Timestamp | None:
     """One timestamp; None when it is none. ``day_first`` decides "03-11-2026"
-    (:func:`day_is_first`)."""
+    (:func:`is_day_before_month`)."""
     if own_form := _OWN_FORM.fullmatch(text):
         # sixty readings and more share the minute
         minute = _parse_minute_ns(own_form[1])

@@ -2,8 +2,8 @@
 the ranks of ``srun --label``, torchrun and mpirun, a log's timestamps, quote marks, indentation,
 the fences of Markdown, a notebook, and a spreadsheet's semicolons and decimal commas.
 
-The beginning of a file says what there is (:func:`wrapping_of`); whatever opens a text applies it
-(``lines.open_text``), so no parser needs to know.
+The beginning of a file says what there is (:func:`find_unwrap_steps`); whatever opens a text
+applies it (``lines.open_text``), so no parser needs to know.
 """
 
 from __future__ import annotations

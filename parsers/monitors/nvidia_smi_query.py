@@ -2,7 +2,8 @@
 
 nvidia-smi quotes nothing and parts cells by ", ". Without units the header still has them
 ("utilization.gpu [%]"); rows without a header are refused but for one form
-(:func:`layout_of`). A header again, or a line that ``date`` printed, begins another round.
+(:func:`infer_layout_without_header`). A header again, or a line that ``date`` printed, begins
+another round.
 """
 
 from __future__ import annotations

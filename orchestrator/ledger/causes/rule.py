@@ -101,7 +101,7 @@ class Cause:
     """Which of the rule's sentences states the facts; "" for a rule with one sentence."""
     explained: float | None = None
     """Share (0..1) of the gap log(executed / estimated) that ``factor`` explains, set by
-    ``confirm``; None without a gap, or if the factor is 1 or None."""
+    ``confirm_causes``; None without a gap, or if the factor is 1 or None."""
     row: str = ""
     """Name and batch size of the row; "" for a cause of the sweep."""
     ours: bool = False

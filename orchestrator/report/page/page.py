@@ -25,7 +25,7 @@ def render_view(view: object, template: str = "view.html") -> str:
     """Return a view as an HTML report. The same view gives the same bytes.
 
     template: "run.html" for the view of runs, "calculator.html" for that of
-    ``report.calculator.page_view``, "sweeps.html" for a folder's pages and sweeps as
+    ``report.calculator.build_calculator_page``, "sweeps.html" for a folder's pages and sweeps as
     'perfctl serve' lists them.
     """
     text = _make_jinja_environment().get_template(template).render(page=view)

@@ -93,7 +93,7 @@ PARTIAL = "the trace does not show where the step begins, so some of its layers 
 _UNSAID = "the step names do not contain it"
 _NO_QUERIES = "no attention kernel has a name and grid that contain them, or its calls differ"
 _PEAKS = {("peak", "allocated"), ("peak", "reserved")}
-"""Memory figures that :func:`memory_use_table` has."""
+"""Memory figures that :func:`build_memory_use_table` has."""
 _NO_DEVICE = "the samples do not state it"
 
 
