@@ -240,6 +240,8 @@ class MemoryNeed:
     batch fits."""
     reserve: int = 0
     """Left free for the CUDA context and cuDNN's workspaces: :data:`RESERVE` of estimate.memory."""
+    is_bound: bool = False
+    """Whether the allocator may need more: ``needed`` is of the tensors alone, on a GPU."""
 
     @property
     def total(self) -> int:
@@ -248,8 +250,11 @@ class MemoryNeed:
 
     @property
     def fits(self) -> bool | None:
-        """None: the limit is not known."""
-        return None if self.limit is None else self.largest is None or self.batch <= self.largest
+        """None: the limit is not known, or the tensors fit and the allocator may need more."""
+        if self.limit is None:
+            return None
+        fits = self.largest is None or self.batch <= self.largest
+        return None if fits and self.is_bound else fits
 
     @property
     def lacking(self) -> float:

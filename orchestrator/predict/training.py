@@ -176,7 +176,8 @@ def _compute_memory_need_on(
     if subject.lines is None:
         return None
     if memory is None or machine.kind != "gpu":
-        return cost.compute_memory_need(subject.lines, batch, limit, reserve)
+        need = cost.compute_memory_need(subject.lines, batch, limit, reserve)
+        return replace(need, is_bound=machine.kind == "gpu")
     gpu = parse_capability(board.gpu.capability) if board is not None else None
     largest = memory.largest(limit, reserve, gpu).batch if limit is not None else None
     return cost.MemoryNeed(batch, memory.allocated(batch, gpu), limit, largest, reserve)

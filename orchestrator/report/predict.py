@@ -163,23 +163,18 @@ def add_memory_fact(
     times: Sequence[Fact],
     memory: MemoryNeed | GenerationMemory | None,
     parts: str,
-    *,
-    is_bound: bool = True,
 ) -> list[Fact]:
     """Return the times, then the memory; a memory that is too small comes first. ``parts``: what
-    the memory consists of. ``is_bound``: more may be needed."""
+    the memory consists of."""
     if memory is None:
         return [*times, ("memory", "unknown")]
     text = format_memory_bytes(memory.total)
     if memory.limit is None:
         text += f"; {NO_LIMIT}"
     else:
-        text += (
-            f" of {format_memory_bytes(memory.limit)}, "
-            f"{describe_memory_fit(memory.total, memory.limit, memory.fits)}"
-        )
+        text += f" of {format_memory_bytes(memory.limit)}, {describe_memory_fit(memory)}"
     if memory.largest is not None:
-        most = "at most " if is_bound else ""
+        most = "at most " if _is_bound(memory) else ""
         text += (
             f"; largest batch {most}{memory.largest:,}" if memory.largest else "; no sample fits"
         )
@@ -190,14 +185,17 @@ def add_memory_fact(
     return [fact, (name, f"{first}, if it fitted"), *other_times]
 
 
-def describe_memory_fit(total: float, limit: float, fits: bool | None) -> str:
-    """Return whether so many bytes fit, and how closely."""
-    if fits is None:
+def describe_memory_fit(memory: MemoryNeed | GenerationMemory) -> str:
+    """Return whether the memory fits into its limit, and how closely."""
+    limit = memory.limit or 0
+    if memory.fits is None and isinstance(memory, MemoryNeed):
+        return "may fit: PyTorch's allocator may need more"
+    if memory.fits is None:
         return "may fit: the activations of the prompt need more"
-    if fits:
-        return "fits, but little is left" if total > TIGHT_SHARE_MIN * limit else "fits"
-    if total > limit:
-        return f"does not fit: {format_memory_bytes(total - limit)} are missing"
+    if memory.fits:
+        return "fits, but little is left" if memory.total > TIGHT_SHARE_MIN * limit else "fits"
+    if memory.total > limit:
+        return f"does not fit: {format_memory_bytes(memory.total - limit)} are missing"
     return "does not fit: the allocator's free blocks are too small"
 
 
@@ -218,16 +216,16 @@ def _list_time_and_memory_facts(answer: Answer) -> list[Fact]:
             (name, f"{format_duration_range(training.total)}: {training.job.epochs} epochs")
         )
     facts += list_sentences_below_name("host", [limit])
-    parts, is_bound = _describe_reserved_memory(answer, training.room), _is_bound(answer)
+    parts = _describe_reserved_memory(answer, training.room)
     return [
-        *add_memory_fact(facts, training.room, parts, is_bound=is_bound),
+        *add_memory_fact(facts, training.room, parts),
         *_list_parallel_facts(training),
     ]
 
 
-def _is_bound(answer: Answer) -> bool:
-    """Return whether the memory is of the tensors only: the allocator may need more."""
-    return answer.subject.memory is None and answer.device.machine.kind == "gpu"
+def _is_bound(memory: MemoryNeed | GenerationMemory) -> bool:
+    """Return whether more may be needed."""
+    return not isinstance(memory, MemoryNeed) or memory.is_bound
 
 
 def _describe_reserved_memory(answer: Answer, room: MemoryNeed | None) -> str:
@@ -309,7 +307,7 @@ def _build_batches_table(answer: Answer) -> Table:
         if room is not None:
             is_tight = room.limit is not None and room.total > TIGHT_SHARE_MIN * room.limit
             fit_by_state = {
-                None: "",
+                None: ", may fit" if room.is_bound else "",
                 True: ", little left" if is_tight else ", fits",
                 False: ", over",
             }
@@ -346,7 +344,7 @@ def _list_notes_on_batches(answer: Answer) -> Iterator[str]:
     room = answer.training.room
     if room is not None and room.largest is not None:
         description = _describe_reserved_memory(answer, room)
-        most = "at most " if _is_bound(answer) else ""
+        most = "at most " if room.is_bound else ""
         yield f"the largest batch that fits is {most}{room.largest:,}; {description}"
     rentals = _select_single_instance_rentals(answer.training)
     if prices := [rental.price for rental in rentals if rental.on_demand]:

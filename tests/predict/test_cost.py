@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import find_boards
@@ -185,12 +187,14 @@ def test_memory_that_is_just_enough_fits_and_is_close_from_nine_tenths_of_the_li
         900: (True, 0.0),
         901: (False, 1.0),
     }
-    assert [describe_memory_fit(room.total, 1000.0, room.fits) for room in rooms.values()] == [
+    assert list(map(describe_memory_fit, rooms.values())) == [
         "fits",
         "fits, but little is left",
         "fits, but little is left",
         "does not fit: 1.00 B are missing",
     ]
+    tensors_alone = [replace(room, is_bound=True).fits for room in rooms.values()]
+    assert tensors_alone == [None, None, None, False], "the allocator may need more"
 
 
 def test_rates_count_the_samples_of_all_gpus_at_an_efficiency_that_was_given() -> None:
