@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -39,9 +40,11 @@ def bind_units_to_numbers(text: str) -> str:
 
 def format_significant(value: float, digits: int = 3) -> str:
     """Return three significant digits without exponent: 1.36, 24.7, 105; 0 is 0; integers below
-    1000 stay as they are."""
+    1000 stay as they are. Fractions have two decimals, unless these would be zeros."""
     if value == 0:
         return "0"
+    if abs(value) < 0.005:
+        return f"{Decimal(f'{value:.{digits}g}'):f}"
     if isinstance(value, int) and abs(value) < 1000:
         return str(value)
     for decimals in range(digits - 1, -1, -1):

@@ -15,6 +15,9 @@ from perfctl.orchestrator.report import numbers, tables
 @pytest.mark.parametrize(
     ("write", "value", "text"),
     [
+        (numbers.format_significant, 0.00078, "0.00078"),
+        (numbers.format_significant, 1e-9, "0.000000001"),
+        (numbers.format_significant, 0.0078, "0.01"),
         (numbers.format_si, 0, "0"),
         (numbers.format_si, 7, "7"),
         (numbers.format_si, 999, "999"),
