@@ -244,7 +244,7 @@ class ComparedQuantity(Generic[K, V]):
     devices."""
 
     key: K
-    """The quantity, and what it is of."""
+    """The quantity, and its layer, pass or kernel."""
     before: V | None
     after: V | None
     change: float | None = None

@@ -152,7 +152,7 @@ def _run_setting_if_needed(
             takewhile(is_run_complete, list_run_folders(request.folder.absolute(), setting))
         )
         paths = request.select_run(setting, len(complete) + 1).paths
-        if is_run_complete(paths.part):  # cut off after its last byte, before it was renamed
+        if is_run_complete(paths.part):  # killed between its last byte and its new name
             publish_run_folder(paths)
             complete.append(paths.folder)
         if len(complete) >= repeat and not request.again:

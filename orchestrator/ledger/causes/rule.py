@@ -242,9 +242,9 @@ def find_confidence(
 ) -> Confidence | None:
     """Return the confidence that the record allows; None if it contradicts the cause.
 
-    What is recorded is held against all that the cause implies: False contradicts it, None was not
-    recorded. With a None it is only plausible, or likely if no more than a tile is unknown. Of a
-    derived count, nothing was observed.
+    The cause implies facts, and the record answers each: False contradicts the cause, None means
+    not recorded. With a None the cause is plausible, or likely if only a tile is unknown. A derived
+    count observes nothing.
     """
     evidence, batches = case.evidence, implies.batches
     seen_batch = evidence.seen_batch

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 _NUMBERED = re.compile(r"(.*?)_?(\d{1,9})\Z")
 BLOCKS_MIN = 2
-"""Blocks from which a model is said to repeat one."""
+"""Blocks from which a model counts as repeating one."""
 LayerPath = tuple[tuple[str, int | None], ...]
 """(class, number) of the components of a layer's name; None for one without a number."""
 

@@ -195,7 +195,7 @@ def _is_mostly_one_gap(idle: DeviceIdleTime) -> bool:
 
 def _describe_idle_cause(idle: DeviceIdleTime, cause: str, on: str, after: str) -> str:
     """Return the sum of the idle gaps that a cause fills for at least half of their duration, and
-    the range in which the host loaded data. ``on``, ``after``: which GPU, and what it does else."""
+    the range in which the host loaded data. ``on``, ``after``: the GPU, and its other work."""
     length = idle.by_cause[cause]
     ranges = (gap.around for gap in idle.largest if gap.cause == cause == DATA and gap.around)
     place_text = next(

@@ -67,7 +67,7 @@ CAUSE_RATIO_MIN = 1.02
 EXPLAINED_MIN = 0.25
 """Share of a difference from which on the table names a cause; the reasons have all."""
 CONSTANT_MOVES = "constant moves"
-"""Rule that holds for most rows of a step, and is told once."""
+"""Rule that holds for most rows of a step; the table states it once."""
 LOCKED_CLOCKS = "under ncu at locked clocks: not a realistic time"
 
 

@@ -19,7 +19,7 @@ def shared_folder() -> Path:
 def parser_for(
     text: str | None, shared: str = "", traces: Path | None = None
 ) -> argparse.ArgumentParser:
-    """Return the parser of a script with this docstring. ``shared``: what it needs there;
+    """Return the parser of a script with this docstring. ``shared``: the data set that it reads;
     ``traces``: where traced operations are kept, for scripts that trace."""
     parser = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -13,8 +13,8 @@ of its rule and its fields. Of a row:
 
 A draw is what its worst row is. Exits 1 when more than 0.5 % of the draws have a false verdict.
 ``--effect conflict`` draws scenes in which something else has the factor of a cause
-(``conflicts.py``). What is told of these may be possible and false: it exits 1 when more than 0.2 %
-of the rows have a false verdict that is called certain.
+(``conflicts.py``). Their possible causes may be false. It exits 1 when more than 0.2 % of the rows
+have a false verdict that is called certain.
 """
 
 from __future__ import annotations
