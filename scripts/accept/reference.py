@@ -284,11 +284,16 @@ def _shared_options(users: Mapping[tuple[str, str], Sequence[str]]) -> str:
         if len(names) > 1:
             sets[tuple(names)].append(record)
     parts = ["\n## Shared options\n\n*Profilers* are `nsys`, `ncu`, `torch` and `dlprof`.\n"]
+    singles = []
     for names, records in sorted(sets.items(), key=lambda item: -len(item[1])):
         short = [f"`{name}`" for name in names]
         if set(PROFILERS) <= set(names):
             short = ["profilers", *(f"`{name}`" for name in names if name not in PROFILERS)]
-        parts.append(f"\n**{', '.join(short)}**\n{_table_of_options(records)}")
+        if len(records) > 1:
+            parts.append(f"\n**{', '.join(short)}**\n{_table_of_options(records)}")
+        else:
+            singles.append((f"`{records[0][0]}`", records[0][1], ", ".join(short)))
+    parts.append(f"\n**Others**\n\n{_table('option', 'meaning', 'commands', rows=singles)}")
     return "".join(parts)
 
 
