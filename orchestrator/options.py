@@ -56,9 +56,8 @@ class Option:
 Expect = Annotated[
     Sequence[str],
     Option(
-        "FLOPs and bytes of one launch of the kernels (or one of the NVTX ranges) that match a "
-        "pattern, from parameters: 'sgemm*: flops=2*N**3, bytes=3*4*N**2' (repeatable), or a "
-        "TOML file of them.",
+        "Formula for one launch of the kernels, or one of the NVTX ranges, that match a pattern: "
+        "'sgemm*: flops=2*N**3, bytes=3*4*N**2', or a TOML file (repeatable).",
         metavar="FORMULA",
     ),
 ]
@@ -67,8 +66,7 @@ Expect = Annotated[
 Formulas = Annotated[
     Path | None,
     Option(
-        'Python file with lines such as perfctl.register_flops("mylib::op", function). perfctl '
-        "executes it.",
+        "Python file that calls perfctl.register_flops. perfctl executes it.",
     ),
 ]
 

@@ -31,7 +31,7 @@ COMMON = "Common options"
 """Heading of the options that most users need."""
 HEADINGS = (
     *("Arguments", COMMON, "Input", "What to measure", "Memory", "Generation"),
-    *("Profiler", "Output", "Prices", "Cluster", "Options"),
+    *("Dimensions", "Profiler", "Output", "Prices", "Cluster", "Options"),
 )
 """Headings of options in ``--help``, in this order."""
 PROGRAM = "perfctl.program"

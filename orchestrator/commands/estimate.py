@@ -119,8 +119,8 @@ class EstimateOptions(Request):
     value: Annotated[
         str | None,
         Option(
-            'Check your value for the layer: "1.36 GFLOP", "1936 KiB", "18496 parameters"; '
-            "a bare number is the forward pass. Names the likely mistake if it is wrong.",
+            'Check your value for the layer, and name the likely mistake: "1.36 GFLOP", '
+            '"1936 KiB", "18496 parameters"; a bare number is the forward pass.',
             "Output",
             names=("--check",),
             metavar="VALUE",
@@ -130,7 +130,7 @@ class EstimateOptions(Request):
         tuple[str, ...],
         Option(
             "Compare the forward pass with other counters: torch, fvcore, thop, deepspeed, "
-            "torchinfo, and figures such as paper=4.1e9. Names the cause of each difference.",
+            "torchinfo, and values such as paper=4.1e9.",
             "Output",
             metavar="LIST",
             parse=split_at_commas,

@@ -43,8 +43,9 @@ STORE = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class NewSheetOptions:
-    """Write an exercise sheet: output shape, parameters, multiply-adds, FLOPs, bytes, intensity and
-    bound of a layer whose sizes follow from the student's name. The sheet holds no solution.
+    """Write an exercise sheet about a layer whose sizes follow from the student's name.
+
+    The questions go from the output shape to the bound on the GPU. The sheet has no solutions.
 
     Raises UsageError for another topic or GPU, and if the sheet exists; ToolMissing without torch.
     """
@@ -60,13 +61,12 @@ class NewSheetOptions:
 
 @dataclass(frozen=True, slots=True)
 class CheckSheetsOptions:
-    """Mark sheets that were filled in: right, right in another unit, or wrong and what was probably
-    forgotten.
+    """Mark sheets, and name the probable mistake of each wrong answer.
 
     Raises UsageError without a sheet, PerfctlError if none can be read, ToolMissing without torch.
     """
 
-    sheets: Annotated[Sequence[Path], Option("Sheets.", is_argument=True)] = ()
+    sheets: Annotated[Sequence[Path], Option("Sheets with answers.", is_argument=True)] = ()
     _: KW_ONLY
     store: STORE = None
     key: Annotated[bool, Option("Print the solutions instead of marks.")] = False

@@ -34,6 +34,9 @@ from perfctl.orchestrator.estimate.session import (
 )
 from perfctl.orchestrator.report.mfu import build_mfu_output, build_mfu_view
 
+DIMENSIONS = "Dimensions"
+"""Heading of the options that describe a model without its name."""
+
 if TYPE_CHECKING:
     from perfctl.orchestrator.estimate.step import Estimate
 
@@ -99,21 +102,21 @@ class MfuOptions:
         float | None,
         Option("Dense TFLOP/s of one device, if perfctl's table does not have it."),
     ] = None
-    layers: Annotated[int | None, Option("Dimensions instead of a model: layers.")] = None
-    hidden: Annotated[int | None, Option("Dimensions: width of the residual stream.")] = None
-    heads: Annotated[int | None, Option("Dimensions: attention heads.")] = None
-    ffn: Annotated[int | None, Option("Dimensions: width of the feed-forward.")] = None
-    vocab: Annotated[int | None, Option("Dimensions: tokens in the vocabulary.")] = None
+    layers: Annotated[int | None, Option("Layers, if you give no MODEL.", DIMENSIONS)] = None
+    hidden: Annotated[int | None, Option("Width of the residual stream.", DIMENSIONS)] = None
+    heads: Annotated[int | None, Option("Attention heads.", DIMENSIONS)] = None
+    ffn: Annotated[int | None, Option("Width of the feed-forward.", DIMENSIONS)] = None
+    vocab: Annotated[int | None, Option("Tokens in the vocabulary.", DIMENSIONS)] = None
     head_dim: Annotated[
-        int | None, Option("Dimensions: depth of a head. Default: hidden / heads.")
+        int | None, Option("Depth of a head. Default: hidden / heads.", DIMENSIONS)
     ] = None
     kv_heads: Annotated[
-        int | None, Option("Dimensions: heads of keys and values. Default: heads.")
+        int | None, Option("Heads of keys and values. Default: heads.", DIMENSIONS)
     ] = None
-    gated: Annotated[bool, Option("Dimensions: feed-forward of three matrices (SwiGLU).")] = False
-    tied: Annotated[bool, Option("Dimensions: LM head and token embedding share weights.")] = False
+    gated: Annotated[bool, Option("Feed-forward of three matrices (SwiGLU).", DIMENSIONS)] = False
+    tied: Annotated[bool, Option("LM head and token embedding share weights.", DIMENSIONS)] = False
     parameters: Annotated[
-        float | None, Option("Dimensions: published number of parameters, as in 540.35e9.")
+        float | None, Option("Published number of parameters, such as 540.35e9.", DIMENSIONS)
     ] = None
 
 

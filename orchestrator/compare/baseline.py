@@ -80,7 +80,8 @@ def read_baseline(path: Path) -> Baseline:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(
-            f"baseline {path} not found", "Create it with `update`, and commit it"
+            f"baseline {path} not found",
+            "Create it with `update` and `models` (or `runs`), and commit it",
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise PerfctlError(f"{path} cannot be read: {error}", _REMEDY) from error

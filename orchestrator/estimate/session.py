@@ -579,7 +579,10 @@ def _build_sheet_of(estimate_: Estimate, layer: str | None) -> Sheet:
     if not path and len(names) > 1 and (worked is None or worked.facts is None):
         return build_model_sheet(estimate_)
     if worked is None:
-        raise UsageError(f"`layer`: '{layer}' computes nothing", list_layer_names("Layers", names))
+        raise UsageError(
+            f"`layer`: no layer '{layer}' with an operation of its own",
+            list_layer_names("Available layers", names),
+        )
     return worked
 
 

@@ -74,9 +74,9 @@ class UserHints:
     capture: Annotated[
         Path | None,
         Option(
-            "Kineto trace of the graph capture (CUDA, HIP): the graph kernels get its modules. A "
-            "trace of the same steps without graphs also works; modules are then guessed. "
-            "Default: the trace that execution_details.json names."
+            "Kineto trace of the graph capture (or of the same steps without graphs, to guess), "
+            "which names the modules of graph kernels. Default: the trace that "
+            "execution_details.json names."
         ),
     ] = None
     source: Annotated[

@@ -167,7 +167,7 @@ class Question:
         ),
     ] = ()
     seq: Annotated[
-        int | None, Option("Sequence length of a library model, in tokens or samples.")
+        int | None, Option("Sequence length of a library model, in tokens or audio samples.")
     ] = None
     prompt: Annotated[
         int | None,

@@ -85,13 +85,11 @@ def _describe(formula: Formula) -> tuple[str, str]:
     name, number = formula.func.__name__.removeprefix("count_"), formula.keywords["factor"]
     unit = "FLOP" if number == 1 else "FLOPs"
     return name, {
-        "per_output": f"{number} {unit} for each output value",
-        "cubic": f"{number} n^3 / 3 FLOPs for each matrix, leading terms",
-        "substitution": f"{number} n^2 FLOPs for each right-hand side, leading terms",
-        "per_input": f"{number} {unit} for each value of the largest input",
-        "interpolation_backward": (
-            f"{2 * number} FLOPs for each value of the gradient that comes in"
-        ),
+        "per_output": f"{number} {unit} per output value",
+        "cubic": f"{number} n^3 / 3 FLOPs per matrix",
+        "substitution": f"{number} n^2 FLOPs per right-hand side",
+        "per_input": f"{number} {unit} per value of the largest input",
+        "interpolation_backward": f"{2 * number} FLOPs per value of the incoming gradient",
     }[name]
 
 

@@ -37,6 +37,18 @@ BEGIN, END = "<!-- Generated tables -->\n", "<!-- End of the generated tables --
 PROFILERS = ("nsys", "ncu", "torch", "dlprof")
 EVERYWHERE = ("--help", "--json", "--json-schema", "--format")
 """Options that the introduction explains."""
+OF_PERFCTL = ("store_info", "op_shape", "layer_time", "feature")
+"""Tables that perfctl writes for itself, such as those of perfctl bench."""
+INTERNAL = """\
+Views or commands show what these tables contain. `select sql from sqlite_schema` describes their
+columns.
+
+<details markdown>
+<summary>Columns</summary>
+
+"""
+NUMBERS = ("id", "rowid", "run_id")
+"""Columns that the introduction of the schema explains."""
 DEVICE_PEAKS = ("fp32", "tensor fp16")
 MODELS = (
     "Peaks are dense TFLOP/s at the boost clock. L2 is the last-level cache. Programs see the two "
@@ -101,7 +113,9 @@ or [`perfctl query`](../how-to/query-export.md). `PRAGMA user_version` is the sc
 here {version}. 1 multiply-add = 2 FLOPs.
 
 - **NULL is a missing value; 0 is a measured zero.** The table `gap` has the reason for a NULL.
+- Below the name of a table, this page states what one row is.
 - A column with an empty last cell is never NULL.
+- `id` and `rowid` number the rows of a table. `run_id`, in most tables, is the `id` of the run.
 - Times are integers in nanoseconds. perfctl stores impossible values, such as a negative
   duration, as NULL.
 - `kernel`, `counter`, `op_call` and `derived_count` are views. Query these instead of the
@@ -270,11 +284,16 @@ def _shared_options(users: Mapping[tuple[str, str], Sequence[str]]) -> str:
         if len(names) > 1:
             sets[tuple(names)].append(record)
     parts = ["\n## Shared options\n\n*Profilers* are `nsys`, `ncu`, `torch` and `dlprof`.\n"]
+    singles = []
     for names, records in sorted(sets.items(), key=lambda item: -len(item[1])):
         short = [f"`{name}`" for name in names]
         if set(PROFILERS) <= set(names):
             short = ["profilers", *(f"`{name}`" for name in names if name not in PROFILERS)]
-        parts.append(f"\n**{', '.join(short)}**\n{_table_of_options(records)}")
+        if len(records) > 1:
+            parts.append(f"\n**{', '.join(short)}**\n{_table_of_options(records)}")
+        else:
+            singles.append((f"`{records[0][0]}`", records[0][1], ", ".join(short)))
+    parts.append(f"\n**Others**\n\n{_table('option', 'meaning', 'commands', rows=singles)}")
     return "".join(parts)
 
 
@@ -310,8 +329,9 @@ def page_of_schema() -> str:
         if name not in internal:
             rows = _rows_of_columns(table.columns)
             head = ("column", "meaning", "unit", "NULL means")
-            parts.append(f"\n## {name}\n\nOne row: {table.row}.\n\n{_table(*head, rows=rows)}")
-    parts.append("\n## Internal tables\n\n<details markdown>\n<summary>Columns</summary>\n\n")
+            row = f"{table.row[0].upper()}{table.row[1:]}"
+            parts.append(f"\n## {name}\n\n{row}.\n\n{_table(*head, rows=rows)}")
+    parts.append(f"\n## Internal tables\n\n{INTERNAL}")
     for name, table in internal.items():
         columns = ", ".join(f"`{column.name}`" for column in table.columns)
         parts.append(f"- **{name}**: {columns}\n")
@@ -320,20 +340,21 @@ def page_of_schema() -> str:
 
 
 def _is_internal(name: str, table: schema.TableDescription) -> bool:
-    """Return whether a view shows the rows of a table, so that nobody needs to read it."""
-    return name == "store_info" or "read it through" in table.row
+    """Return whether no user needs to read a table, for example because a view shows its rows."""
+    return name in OF_PERFCTL or "read it through" in table.row
 
 
 def _rows_of_columns(columns: Sequence[schema.ColumnDescription]) -> Iterator[Sequence[str]]:
     """Yield a row for each column, or for three that differ by x, y and z."""
     for column in columns:
         names, meaning = f"`{column.name}`", column.meaning
-        if column.name.endswith(("_y", "_z")):
+        if column.name in NUMBERS or column.name.endswith(("_y", "_z")):
             continue
         if column.name.endswith("_x"):
             names = ", ".join(f"`{column.name[:-1]}{axis}`" for axis in "xyz")
             meaning = meaning.removesuffix(" in x")
-        yield names, meaning, column.unit.strip("-"), column.null.replace("never", "")
+        null = "" if column.null == "never" else column.null
+        yield names, meaning, column.unit.strip("-"), null
 
 
 def page_of_json() -> str:

@@ -680,7 +680,7 @@ def count_each_tensor(op: OpShape) -> Works:
 
 
 def count_pooling(op: OpShape) -> Works:
-    """Each output value takes one comparison or addition for each value of its window."""
+    """One comparison or addition per value of the window of each output value."""
     kernel = read_integers(op, "kernel_size") or (1,)
     rank = 3 if "3d" in op.op else 2 if "2d" in op.op else 1
     window = prod(kernel * rank if len(kernel) == 1 else kernel)

@@ -232,7 +232,8 @@ class SlurmSiteSettings:
     ] = None
     """False: load modules on top of what the submitting shell had loaded."""
     before: Annotated[
-        Texts, declare_site_option("Shell line to run before the profiler (repeatable).", "LINE")
+        Texts,
+        declare_site_option("Shell line to run before perfctl, in all jobs (repeatable).", "LINE"),
     ] = None
     after: Annotated[
         Texts,

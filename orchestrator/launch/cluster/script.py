@@ -168,6 +168,7 @@ def render_gather_script(
     context = {
         **_build_common_context(plan, site, setting),
         "modules": _require_single_lines("`module`", modules),
+        "before": _require_single_lines("`before`", site.before),
         "directives": [
             *_build_job_directives("gather-", plan, "gather.log"),
             *_format_sbatch_options(

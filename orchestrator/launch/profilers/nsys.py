@@ -200,7 +200,7 @@ class Nsys(ToolProfiler):
     after: Annotated[
         int | None,
         Option(
-            "Seconds from the start of your program to the recording that --for limits.",
+            "With --for: start the recording this many seconds after your program.",
             "Profiler",
             metavar="SECONDS",
             least=0,
@@ -209,8 +209,8 @@ class Nsys(ToolProfiler):
     duration: Annotated[
         int | None,
         Option(
-            "Seconds to record of a program that does not end, such as a server. It runs as with "
-            "--as-is, until its report is exported; perfctl then ends it.",
+            "Record a program that does not end, such as a server, for this many seconds (as with "
+            "--as-is), and stop it.",
             "Profiler",
             names=("--for",),
             metavar="SECONDS",

@@ -52,8 +52,7 @@ class StoredSweepOptions:
     no_store: Annotated[
         bool,
         Option(
-            "Do not write the results database (for parallel tasks of one sweep). Run 'perfctl "
-            "slurm gather' later to ingest the folders.",
+            "Do not write the results database; 'perfctl slurm gather' can do so later.",
             OUTPUT,
         ),
     ] = False
@@ -200,7 +199,7 @@ class SweepOptions(StoredSweepOptions):
     sample: Annotated[
         str,
         Option(
-            "Interval between two samples of device and processes, for example 50ms; off disables.",
+            "Sampling interval of devices and processes; off disables.",
             MEASURE,
             metavar="TIME",
         ),
