@@ -261,13 +261,10 @@ def count_integer_macs(ops: Iterable[OpShape]) -> int:
 
 def select_operations(ops: Iterable[OpShape]) -> Iterator[OpShape]:
     """Yield the operations that count: each autograd.Function that the user registered instead of
-    what ran in it, and no others. What perfctl could not read in another one has its name. Which
-    backend ran attention is left open: the device chooses it, not the model."""
+    what ran in it, and no others. What perfctl could not read in another one has its name."""
     for op in ops:
         attributes = dict(op.attributes)
         function = f"autograd.{attributes.pop('function', '')}"
-        if "backend" in attributes:
-            attributes["backend"] = "any"
         if (op.op == function) == (function in TABLE):
             is_unread = "function" in op.attributes and "missed" in attributes
             yield replace(op, op=function if is_unread else op.op, attributes=attributes)
