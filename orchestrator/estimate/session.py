@@ -143,13 +143,7 @@ def make_gpu_setting(capability: Gpu, attention: str, update: str) -> GpuChoices
 def estimate_from_trace(traced: TracedStep, gpu: Gpu = None) -> Estimate:
     """Return the estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``:
     compute capability, for memory."""
-    # which backend runs attention is left open: the device chooses it, not the model
-    ops = tuple(
-        replace(op, attributes={**op.attributes, "backend": "any"})
-        if "backend" in op.attributes
-        else op
-        for op in select_operations(traced.ops)
-    )
+    ops = tuple(select_operations(traced.ops))
     calls = work_out(ops)
     memory = summarize_memory(traced.memory, gpu) if traced.memory is not None else None
     return Estimate(
