@@ -14,11 +14,14 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.process.progress import StallRule
 from perfctl.orchestrator.options import Option
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 _SHORTEST = 4
 """``--ex`` is the shortest abbreviation that is taken for --export: both tools accept unique
@@ -48,6 +51,51 @@ ToolArgs = Annotated[
         write=shlex.join,
     ),
 ]
+
+
+@dataclass(frozen=True)
+class TimeWindow:
+    """Options of a profiler that can record a time window of a program that does not end."""
+
+    delay: Annotated[
+        int | None,
+        Option(
+            "Seconds from the start of your program to the recording that --for limits.",
+            "Profiler",
+            names=("--after",),
+            metavar="SECONDS",
+            least=0,
+        ),
+    ] = None
+    duration: Annotated[
+        int | None,
+        Option(
+            "Seconds to record of a program that does not end, such as a server. perfctl ends it "
+            "when its report is written.",
+            "Profiler",
+            names=("--for",),
+            metavar="SECONDS",
+            least=1,
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.delay is not None and self.duration is None:
+            raise UsageError("`delay` needs `duration`", "For example --after 60 --for 10")
+
+    def require_own_program(self, request: SweepRequest) -> None:
+        """Raise UsageError for a time window of a built-in workload, which ends by itself."""
+        if self.duration is not None and request.program is None:
+            raise UsageError(
+                "`duration` works only with your own program", "Put it after --: -- ./server"
+            )
+
+
+def describe_early_end(delay: int | None) -> str:
+    return (
+        f"the program ended before the recording began, {delay or 0} s after its start. Set a "
+        "smaller `delay`"
+    )
 
 
 def reject_reserved_options(
@@ -127,6 +175,8 @@ class Command:
     """What the user should know before it starts; None for nothing."""
     runs_on: bool = False
     """The tool ends before its program, whose processes then get SIGTERM."""
+    is_recorded: Callable[[float], bool] = lambda seconds: False
+    """Whether all is recorded so many seconds after the start, so that perfctl may end it."""
     stall: StallRule | None = None
     """When it counts as stuck, if the user does not say; None for never."""
 
