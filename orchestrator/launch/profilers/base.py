@@ -14,14 +14,11 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.process.progress import StallRule
 from perfctl.orchestrator.options import Option
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 _SHORTEST = 4
 """``--ex`` is the shortest abbreviation that is taken for --export: both tools accept unique
@@ -83,9 +80,9 @@ class TimeWindow:
         if self.delay is not None and self.duration is None:
             raise UsageError("`delay` needs `duration`", "For example --after 60 --for 10")
 
-    def require_own_program(self, request: SweepRequest) -> None:
+    def require_own_program(self, program: object | None) -> None:
         """Raise UsageError for a time window of a built-in workload, which ends by itself."""
-        if self.duration is not None and request.program is None:
+        if self.duration is not None and program is None:
             raise UsageError(
                 "`duration` works only with your own program", "Put it after --: -- ./server"
             )

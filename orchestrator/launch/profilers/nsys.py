@@ -219,7 +219,7 @@ class Nsys(base.TimeWindow, ToolProfiler):
                 f"nsys cannot write to {paths.part.parent}: the path contains a quotation mark",
                 "Choose another folder for `out`",
             )
-        self.require_own_program(request)
+        self.require_own_program(request.program)
         on_gpu = request.device == "cuda"
         metrics = self.gpu_metrics_devices
         # the name had no plural before 2024 (2022.4, 2023.4)

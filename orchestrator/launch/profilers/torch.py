@@ -31,7 +31,7 @@ class TorchProfiler(TimeWindow, ToolProfiler):
 
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         trace = self.artifact(request.paths)
-        self.require_own_program(request)
+        self.require_own_program(request.program)
         if self.duration is not None:
             return (self._build_timed_command(request, trace),)
         workload = request.build_workload_command(
@@ -44,10 +44,10 @@ class TorchProfiler(TimeWindow, ToolProfiler):
         processes learns what to record."""
         program = request.program
         assert program is not None
-        words = program.fill_command(request.setting.parameters)
+        argv = program.fill_command(request.setting.parameters)
         for module, launcher in LAUNCHERS.items() if program.python else ():
-            if words[: len(launcher)] == launcher:
-                words = ("-m", module, *words[len(launcher) :])
+            if argv[: len(launcher)] == launcher:
+                argv = ("-m", module, *argv[len(launcher) :])
         options = (
             *request.format_annotator_options("record_function", "torch", trace),
             *("--steps", "1", "--after", str(self.delay or 0), "--for", str(self.duration)),
@@ -55,7 +55,7 @@ class TorchProfiler(TimeWindow, ToolProfiler):
         )
         paths = filter(None, (str(request.annotator), os.environ.get("PYTHONPATH")))
         return Command(
-            (*((program.python, *program.flags) if program.python else ()), *words),
+            (*((program.python, *program.flags) if program.python else ()), *argv),
             "profile",
             {"PYTHONPATH": os.pathsep.join(paths), WATCH_VARIABLE: json.dumps(options)},
             is_recorded=partial(self._has_recorded, request.paths),

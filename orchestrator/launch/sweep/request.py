@@ -279,7 +279,6 @@ class SweepRequest(SweepOptions):
         program_words = program.fill_command(self.setting.parameters) if program else ()
         if self.is_uninstrumented:
             return (*under, *program_words)
-        words = self.format_annotator_options(annotate, window, trace)
         later = {
             "--under": json.dumps(in_ranks) if in_ranks else None,
             "--under-rank": only_rank if in_ranks else None,
@@ -290,7 +289,7 @@ class SweepRequest(SweepOptions):
             *(program.flags if program else ()),
             *(("-m", "perfctl.workloads") if self.annotator is None else (str(self.annotator),)),
             *(() if program else (self.workload,)),
-            *words,
+            *self.format_annotator_options(annotate, window, trace),
             *format_option_words(later),
             *(("--stop",) if self.stops_early else ()),
             *(("--", *program_words) if program else ()),
