@@ -97,10 +97,6 @@ class ScriptRecordWriter:
         if os.getpid() != self.process or self._ended:
             return
         self._ended = True
-        if self.options.duration is not None:  # the record is complete when the window closes
-            if self.before_end is not None:
-                self.before_end()
-            return
         lack = f"{self.name} ended without importing torch, so nothing was measured"
         if self.before_end is not None:
             try:
@@ -111,6 +107,8 @@ class ScriptRecordWriter:
                     f"({type(own_error).__name__}: "
                     f"{get_first_error_line(own_error)})"
                 )
+        if self.options.duration is not None:  # written when the window closed
+            return
         self.judge(error, lack)
         try:
             self.write()

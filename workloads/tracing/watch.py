@@ -295,9 +295,7 @@ class Recorder(OperationNotes):
         A program may have stored ``NAME.apply``, so perfctl waits for the node that this makes
         before it looks up ``forward``."""
         node = torch.autograd.function.BackwardCFunction
-        backward = node.__dict__.get("apply")
-        if backward is None:  # another version of torch
-            return
+        backward = node.apply
 
         def expect_forward(context: Any) -> None:
             owner = type(context)._forward_cls

@@ -200,7 +200,7 @@ def _find_program(
 def _is_run_unannotated(profiler: Profiler, options: SweepOptions) -> bool | None:
     """Return whether the program runs as it is; None if that depends on the program. Raises
     UsageError."""
-    is_timed = getattr(profiler, "duration", None) is not None
+    is_timed = getattr(profiler, "duration", None)
     if profiler.name in ANY_PROGRAM:
         return True if is_timed else options.as_is
     if is_timed:
