@@ -571,6 +571,7 @@ RENDER = Command(
     # the scripts set them for each task, or they make no sense in an array
     without=(
         *("again", "grace", "no_store", "sweep_name", "scratch", "devices", "container_runtime"),
+        "delay",
     ),
 )
 GROUP = Group(

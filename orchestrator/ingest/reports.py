@@ -192,7 +192,8 @@ def write_run_and_derive(
         collectives = list(report.collectives)
         if collectives and isinstance(report.kernels, Sequence):
             collectives = add_exposed_time(collectives, report.kernels)
-        report = replace(report, collectives=collectives)
+        ops = tuple(engine.select_operations(report.ops, has_run=True))
+        report = replace(report, collectives=collectives, ops=ops)
         calls = _estimate_layer_calls(path, report)
         if facts.origin == "ingested":
             # A trace knows no parameters, and bytes only with its tensors' types.

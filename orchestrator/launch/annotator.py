@@ -60,6 +60,23 @@ from perfctl.workloads.__main__ import main
 
 sys.exit(main(sys.argv[1:]))
 """
+_SITE = """import sys
+
+own, file = sys.modules.pop(__name__), __file__.rpartition("/")[0]
+sys.path.remove(file)
+try:
+    import sitecustomize
+except ImportError:
+    pass
+sys.modules.setdefault(__name__, own)
+sys.path.append(file)
+
+from perfctl.workloads.script.run import watch_this_process
+
+watch_this_process()
+"""
+"""Python imports it at the start of each process that has the file in PYTHONPATH. The
+sitecustomize of the user's own, if any, comes first; so does an installed perfctl."""
 _SLOTS = re.compile(r", slots=True\b|\bslots=True(?:, )?")
 """Of dataclasses: from Python 3.10, and only to save memory."""
 
@@ -81,7 +98,7 @@ def read_annotator_sources(version: str) -> dict[str, str]:
     packages = {module.rpartition(".")[0] for module in MODULES} | {"perfctl"}
     texts = {f"{name.replace('.', '/')}/__init__.py": "" for name in sorted(packages)}
     texts["perfctl/__init__.py"] = f'__version__ = "{version}"\n'
-    texts["__main__.py"] = _MAIN
+    texts["__main__.py"], texts["sitecustomize.py"] = _MAIN, _SITE
     for module in MODULES:
         package, _, name = module.rpartition(".")
         text = files(package).joinpath(f"{name}.py").read_text(encoding="utf-8")

@@ -46,11 +46,13 @@ def check_sweep_can_start(request: SweepRequest) -> SweepRequest:
             interpreter.check_program_interpreter(
                 program, __version__, image.prefix(request.folders_to_bind, Path.cwd())
             )
-        return replace(request, profiler=profiler, sweep_name=request.name)
-    elsewhere = program is not None and program.python != sys.executable
-    require_profiler_tools(request.profiler, request.device, but=("torch",) if elsewhere else ())
-    if program is not None and program.python is not None:
-        interpreter.check_program_interpreter(program, __version__)
+        request = replace(request, profiler=profiler, sweep_name=request.name)
+    else:
+        elsewhere = program is not None and program.python != sys.executable
+        excepted = ("torch",) if elsewhere else ()
+        require_profiler_tools(request.profiler, request.device, but=excepted)
+        if program is not None and program.python is not None:
+            interpreter.check_program_interpreter(program, __version__)
     if request.annotator is not None:
         request.folder.mkdir(parents=True, exist_ok=True)
         annotator.write_annotator_archive(request.annotator, __version__)

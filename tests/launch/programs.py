@@ -48,10 +48,16 @@ def assert_verdict(verdict: RunStatus, status: str, *reasons: str) -> None:
     assert all(text in reason for text in reasons), reason
 
 
-def run(folder: Path, *argv: str, processes=None, environment=None, **options) -> ProcessOutcome:
-    command = Command(
-        argv, "profile", {**(environment or {}), **(processes.environment if processes else {})}
-    )
+def run(
+    folder: Path,
+    *argv: str,
+    processes=None,
+    environment=None,
+    is_recorded=lambda seconds: False,
+    **options,
+) -> ProcessOutcome:
+    variables = {**(environment or {}), **(processes.environment if processes else {})}
+    command = Command(argv, "profile", variables, is_recorded=is_recorded)
     logs = {"stdout": folder / "out.log", "stderr": folder / "err.log"}
     return process_run.run_command(command, cwd=folder, scratch=folder / "tmp", **logs, **options)
 

@@ -15,6 +15,7 @@ import pytest
 
 from perfctl import __version__
 from perfctl.orchestrator.launch import annotator
+from perfctl.workloads.spec import WATCH_VARIABLE
 from tests.workloads.started import start
 
 NEWER = {
@@ -174,3 +175,16 @@ def test_python_3_8_runs_it_without_perfctl(file, tmp_path):
     assert json.loads((tmp_path / "r.json").read_text())["reason"].startswith(
         "plain.py ended without importing torch"
     )
+
+
+def test_each_process_below_is_watched_and_the_users_own_sitecustomize_runs(file, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("print('mine')\n")
+    code = "import sys; print('perfctl.workloads.script.run' in sys.modules, sys.path[1] == PATH)"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])"
+    done = start(
+        tmp_path,
+        *(sys.executable, "-c", child.replace("PATH", repr(str(tmp_path)))),
+        PYTHONPATH=f"{file}{os.pathsep}{tmp_path}",
+        **{WATCH_VARIABLE: json.dumps(["--for", "1", "--", "-m", "x"])},
+    )
+    assert (done.stdout, done.stderr) == ("mine\nmine\nTrue True\n", "")

@@ -92,6 +92,10 @@ class ScriptOptions:
     """The only rank that starts ``under`` the profiler; None for every rank."""
     stop: bool = declare_option(False, action="store_true")
     """End the script after its measured steps."""
+    after: int = declare_number_option(0, 0)
+    """Seconds from the start of the program to the time window."""
+    duration: int | None = declare_number_option(1, None, flag="--for")
+    """Seconds of the time window; None: ``steps`` limit the recording."""
     variant: str | None = declare_option(None)
     """Distinguishes this command from others of the same script; None: derived from
     its arguments."""

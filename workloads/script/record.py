@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 from perfctl.records.report import Gap
@@ -67,7 +68,7 @@ class ScriptRecordWriter:
         self.record = WorkloadRecord(
             self.name, options.batch_size, None, None, None, variant=variant, options=values
         )
-        self._process = os.getpid()
+        self.process = os.getpid()
         self._ended = False
         self.before_end: Callable[[], str] | None = None
         """Ends watching and returns why there are too few steps; None until torch is imported."""
@@ -76,9 +77,24 @@ class ScriptRecordWriter:
         """Raise WorkloadError when the record cannot be written."""
         self.record.write(self.options.record)
 
+    def claim_files(self) -> ScriptOptions:
+        """Take the first names that no process of the program has for its record and trace, and
+        write the record. Raises WorkloadError."""
+        rank = os.environ.get("RANK", "")
+        for number in count(int(rank) if rank.isdecimal() else 0):
+            options = self.options.separate_rank_files(number)
+            assert options.record is not None
+            with suppress(FileExistsError):
+                options.record.open("x").close()
+                break
+        self.options = options
+        self.record.options["process"] = self.process
+        self.write()
+        return options
+
     def end(self, error: BaseException | None) -> None:
         """Note the end of the script, and its exception, once. Does nothing in a forked child."""
-        if os.getpid() != self._process or self._ended:
+        if os.getpid() != self.process or self._ended:
             return
         self._ended = True
         lack = f"{self.name} ended without importing torch, so nothing was measured"
@@ -91,6 +107,8 @@ class ScriptRecordWriter:
                     f"({type(own_error).__name__}: "
                     f"{get_first_error_line(own_error)})"
                 )
+        if self.options.duration is not None:  # written when the window closed
+            return
         self.judge(error, lack)
         try:
             self.write()

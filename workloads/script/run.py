@@ -10,10 +10,12 @@ from __future__ import annotations
 import atexit
 import builtins
 import functools
+import json
 import os
 import runpy
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -25,12 +27,15 @@ from zipfile import is_zipfile
 from perfctl.workloads.run.options import replace_fields_by_flags
 from perfctl.workloads.script.options import (
     ScriptCommand,
+    ScriptOptions,
     launch_ranks,
     parse_script_options,
     replace_process_by_profiler,
 )
 from perfctl.workloads.script.record import ScriptRecordWriter
 from perfctl.workloads.spec import (
+    START_VARIABLE,
+    WATCH_VARIABLE,
     SpecError,
     WorkloadError,
     build_self_start_words,
@@ -188,6 +193,33 @@ def run_script(arguments: Sequence[str]) -> int:
         return 2
     if options.batch_env is not None and options.batch_size is not None:
         os.environ[options.batch_env] = str(options.batch_size)
+    _watch_from_import_on(options, keeper)
+    # before the script registers handlers, so that those run first
+    atexit.register(end_process_by_sigint)
+    prepare_main_module(options.command)
+    try:
+        execute_as_main(options.command)
+    except BaseException as error:
+        keeper.end(error)
+        if isinstance(error, KeyboardInterrupt):
+            _interrupted.append(True)
+        _hide_perfctl_frames()
+        raise
+    keeper.end(None)
+    return 0
+
+
+def watch_this_process() -> None:
+    """Watch the program of this process, one of those that WATCH_VARIABLE reaches."""
+    os.environ.setdefault(START_VARIABLE, str(time.monotonic()))
+    options = parse_script_options(json.loads(os.environ[WATCH_VARIABLE]))
+    keeper = ScriptRecordWriter(options)
+    _watch_from_import_on(options, keeper)
+    atexit.register(keeper.end, None)
+
+
+def _watch_from_import_on(options: ScriptOptions, keeper: ScriptRecordWriter) -> None:
+    """Watch the script from its import of torch on."""
 
     def watch_script() -> None:
         try:
@@ -206,19 +238,6 @@ def run_script(arguments: Sequence[str]) -> int:
 
     call_after_import("torch", watch_script)
     _record_before_os_exit(keeper)
-    # before the script registers handlers, so that those run first
-    atexit.register(end_process_by_sigint)
-    prepare_main_module(options.command)
-    try:
-        execute_as_main(options.command)
-    except BaseException as error:
-        keeper.end(error)
-        if isinstance(error, KeyboardInterrupt):
-            _interrupted.append(True)
-        _hide_perfctl_frames()
-        raise
-    keeper.end(None)
-    return 0
 
 
 def _record_before_os_exit(keeper: ScriptRecordWriter) -> None:

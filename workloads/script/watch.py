@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial, wraps
@@ -43,7 +44,12 @@ from perfctl.workloads.script.options import ScriptOptions
 from perfctl.workloads.script.phases import OptimizerWatch, PhaseRanges
 from perfctl.workloads.script.record import ScriptRecordWriter, explain_fewer_steps, print_to_stderr
 from perfctl.workloads.script.shapes import StepShapeRecorder, list_tensor_shapes
-from perfctl.workloads.spec import STOPPED_AFTER, WorkloadError, get_first_error_line
+from perfctl.workloads.spec import (
+    START_VARIABLE,
+    STOPPED_AFTER,
+    WorkloadError,
+    get_first_error_line,
+)
 from perfctl.workloads.tracing.composites import (
     CompiledRegion,
     GlobalModuleHooks,
@@ -75,7 +81,11 @@ class MeasuredSteps:
     ) -> None:
         self._ranges, self._lead, self._device = OwnRanges(ranges), lead, device
         self._make_window = partial(
-            make_measured_window, options.window, device, options.trace, lead.is_one_of_several
+            make_measured_window,
+            options.window,
+            device,
+            options.trace,
+            lead.is_one_of_several or options.duration is not None,
         )
         self._gaps = list_window_gaps(options.window, device)
         self._memory = MemoryWatch(device)
@@ -168,6 +178,7 @@ class MeasuredSteps:
 
 
 _WINDOW = f"{RANGE_PREFIX}window"
+NO_STEP = "no step ended in the time window. Use a longer --for"
 UNRECORDED = 8
 """Steps after the warm-up until the window opens even though no complete step could be recorded."""
 
@@ -212,6 +223,11 @@ class ScriptWatch:
         """Ends the watching, in this order; empty before the start and after the end."""
         self._lead = LeadThread(self._taken_over)
         self._window: MeasuredSteps | None = None
+        self._times: tuple[float, float] | None = None
+        """Start and end of the time window, on the monotonic clock; None: steps are measured."""
+        if options.duration is not None:
+            begin = float(os.environ[START_VARIABLE]) + options.after
+            self._times = begin, begin + options.duration
         self._measured = False
         self._filled = False
         self._broken: str | None = None
@@ -228,6 +244,8 @@ class ScriptWatch:
             self._ranges = make_range_backend(self._options.annotate)
         except WorkloadError as error:
             self._note_gap("layer ranges", error)
+        if self._times is not None:
+            hasattr(torch, "_inductor")  # torch.profiler imports it at its start, for seconds
         hooks = ScriptWatch._before_call, ScriptWatch._after_call
         exclude_hooks_from_compilation(*hooks, *(hook.__wrapped__ for hook in hooks))  # type: ignore[attr-defined]
         self._optimizers.start(*optimizers)
@@ -259,6 +277,8 @@ class ScriptWatch:
         if self._window is not None:
             self._close_window(is_complete=False)
         self._stop()
+        if self._times is not None:
+            return ""
         if not self._filled:
             self._fill()
         if self._broken is not None:
@@ -285,7 +305,7 @@ class ScriptWatch:
         if len(calls) > 1:
             return
         if self._window is None:
-            if self._options.warmup == 0 and not self._measured:
+            if self._opens_before_call(module):
                 self._open()
                 if self._window is not None and self._window.annotator is not None:
                     # torch collected this call's hooks before
@@ -299,6 +319,15 @@ class ScriptWatch:
                 self._recorder.start(module, arguments)
         if self._window is not None:
             self._window.phases.begin("forward" if torch.is_grad_enabled() else "inference")
+
+    def _opens_before_call(self, module: nn.Module) -> bool:
+        if self._measured or self._times is None:
+            return self._options.warmup == 0 and not self._measured
+        trains = self._marker.optimizers.order or self._marker.ends_with_backward
+        return self._is_time_to_record() and not trains and _counts_as_model(module)
+
+    def _is_time_to_record(self) -> bool:
+        return self._times is not None and self._times[0] <= time.monotonic() < self._times[1]
 
     @_never_fail_script
     def _after_call(self, module: nn.Module, arguments: Any, *hook_arguments: Any) -> None:
@@ -400,13 +429,16 @@ class ScriptWatch:
                 self._finish_measuring()
                 return
             late = self._marker.steps - self._options.warmup
-            if late >= UNRECORDED or (late >= 0 and not self._recorder.is_empty):
+            is_warm = late >= UNRECORDED or (late >= 0 and not self._recorder.is_empty)
+            if self._is_time_to_record() or (is_warm and self._times is None):
                 self._open()
             elif self._recorder.is_empty and not self._marker.calls:
                 # a script without modules: nothing else shows the start of a step
                 self._marker.listen()
                 self._recorder.start()
-        elif self._window.done + 1 < self._options.steps:
+        elif self._is_time_to_record() or (
+            self._window.done + 1 < self._options.steps and self._times is None
+        ):
             self._window.begin_next_step()
         else:
             self._close_window(is_complete=True)
@@ -419,6 +451,13 @@ class ScriptWatch:
         self._marker.freeze()
         device = "cuda" if self._facts.device_kind == "cuda" else "cpu"
         try:
+            if self._times is not None:
+                self._options = self._keeper.claim_files()
+                # an idle program has no step whose end could close the window
+                seconds = 2 * self._times[1] - self._times[0] - time.monotonic()
+                closing = threading.Timer(seconds, self._close_late)
+                closing.daemon = True
+                closing.start()
             window = MeasuredSteps(self._options, self._ranges, self._names, self._lead, device)
             with self._others.ours():
                 window.open()
@@ -426,6 +465,11 @@ class ScriptWatch:
         except (RuntimeError, OSError) as error:
             self._measured = True
             self._note_gap(f"window:{self._options.window}", error)
+
+    @_never_fail_script
+    def _close_late(self) -> None:
+        if self._window is not None:
+            self._close_window(is_complete=False)
 
     def _close_window(self, is_complete: bool) -> None:
         window, self._window = self._window, None
@@ -437,20 +481,21 @@ class ScriptWatch:
                 window.close(self._record, is_complete)
         except (RuntimeError, OSError) as error:
             self._note_gap(f"window:{self._options.window}", error)
-        if is_complete:
+        if is_complete or self._times is not None:
             self._finish_measuring()
 
     def _finish_measuring(self) -> None:
-        if not self._filled and not self._recorder.has_unrecorded_shapes():
+        is_timed, name = self._times is not None, self._keeper.name
+        if not self._filled and (is_timed or not self._recorder.has_unrecorded_shapes()):
             self._stop()
             self._fill()
-            self._keeper.judge(None, "")
+            lacks_step = is_timed and not self._record.steps
+            self._keeper.judge(None, f"{name}: {NO_STEP}" if lacks_step else "")
             is_last = self._options.stop and can_stop_script_here()
             if is_last:
                 self._record.environment[STOPPED_AFTER] = str(self._marker.steps)
             self._keeper.write()
             if is_last:
-                name = self._keeper.name
                 print_to_stderr(
                     f"{name} stopped after {self._marker.steps} steps; --to-end runs on"
                 )
@@ -487,7 +532,11 @@ class ScriptWatch:
         self._stop()
 
     def _stop_in_forked_child(self) -> None:
-        """Do not watch a forked child (a DataLoader's worker)."""
+        """Do not watch a forked child (a DataLoader's worker), unless a time window is to come."""
+        if self._times is not None and self._window is None and not self._measured:
+            self._keeper.process = os.getpid()
+            self._recorder.stop()
+            return
         if self._window is not None:
             self._window.phases.unwrap_torch()
         self._window, self._measured = None, True

@@ -343,7 +343,6 @@ def _record_step(
             as_cuda.allow_fused_optimizers_on_meta(),
             as_gpu,
             recorder,
-            recorder.mark_functions(),
             autocast or nullcontext(),
         ):
             step()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any
 
@@ -272,6 +272,7 @@ class Recorder(OperationNotes):
             self._undo.callback(
                 replace_attribute(owner, name, update_wrapper(wrap(function), function))
             )
+        self._mark_functions()
         self._dispatch.__enter__()  # type: ignore[no-untyped-call]
         self._thread.entered = True
         return self
@@ -287,31 +288,41 @@ class Recorder(OperationNotes):
         self.names.remove_listener(self._learn)
         del self.places.stack[1:]
 
-    @contextmanager
-    def mark_functions(self) -> Iterator[None]:
-        """In the block, also record each torch.autograd.Function as one operation, "autograd.NAME",
-        and its backward, "autograd.NAMEBackward". What runs in it has the attribute
-        ``function``."""
-        function, node = torch.autograd.Function, torch.autograd.function.BackwardCFunction
-        forward, backward = function.__dict__.get("apply"), node.__dict__.get("apply")
-        if forward is None or backward is None:  # another version of torch
-            yield
-            return
+    def _mark_functions(self) -> None:
+        """Also record each torch.autograd.Function as one operation, "autograd.NAME", and its
+        backward, "autograd.NAMEBackward". What runs in it has the attribute ``function``.
 
-        def run(owner: Any, *args: Any, **kwargs: Any) -> Any:
-            return self._run_function(forward.__get__(None, owner), owner.__name__, args, kwargs)
+        A program may have stored ``NAME.apply``, so perfctl waits for the node that this makes
+        before it looks up ``forward``."""
+        node = torch.autograd.function.BackwardCFunction
+        backward = node.apply
+
+        def expect_forward(context: Any) -> None:
+            owner = type(context)._forward_cls
+            forward = owner.forward
+
+            def run(*args: Any, **kwargs: Any) -> Any:
+                undo()
+                has_context = bool(args) and args[0] is context
+                call = partial(forward, context) if has_context else forward
+                return self._run_function(call, owner.__name__, args[has_context:], kwargs)
+
+            undo = replace_attribute(owner, "forward", staticmethod(run))
 
         def run_node(owner: Any, *args: Any) -> Any:
-            name = type(owner).__name__
-            return self._run_function(partial(backward, owner), name, args, {})
+            edges = [edge for edge, _ in owner.next_functions if edge is not None]
+            weights = {isinstance(getattr(edge, "variable", None), nn.Parameter) for edge in edges}
+            role = "grad_weight" if True in weights else "grad_input"
+            role = "backward" if len(weights) > 1 else role
+            call, name = partial(backward, owner), type(owner).__name__
+            return self._run_function(call, name, args, {}, role)
 
-        function.apply, node.apply = classmethod(run), run_node  # type: ignore[method-assign]
-        try:
-            yield
-        finally:
-            function.apply, node.apply = forward, backward  # type: ignore[method-assign]
+        for name, wrapper in (("__init__", expect_forward), ("apply", run_node)):
+            self._undo.callback(replace_attribute(node, name, wrapper))
 
-    def _run_function(self, call: Any, name: str, args: Any, kwargs: Any) -> Any:
+    def _run_function(
+        self, call: Any, name: str, args: Any, kwargs: Any, role: str | None = None
+    ) -> Any:
         if self._function is not None or is_compiling() or not self._is_recorded_here():
             return call(*args, **kwargs)
         self._function = name
@@ -335,6 +346,7 @@ class Recorder(OperationNotes):
                 tuple(types),
                 (),
                 functional=functional,
+                role=role,
             )
         finally:
             self._function = None

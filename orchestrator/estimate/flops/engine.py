@@ -259,14 +259,14 @@ def count_integer_macs(ops: Iterable[OpShape]) -> int:
     return macs
 
 
-def select_operations(ops: Iterable[OpShape]) -> Iterator[OpShape]:
+def select_operations(ops: Iterable[OpShape], *, has_run: bool = False) -> Iterator[OpShape]:
     """Yield the operations that count: each autograd.Function that the user registered instead of
     what ran in it, and no others. What perfctl could not read in another one has its name. Which
-    backend ran attention is left open: the device chooses it, not the model."""
+    backend ran attention is left open unless the step ``has_run``: the device chooses it."""
     for op in ops:
         attributes = dict(op.attributes)
         function = f"autograd.{attributes.pop('function', '')}"
-        if "backend" in attributes:
+        if "backend" in attributes and not has_run:
             attributes["backend"] = "any"
         if (op.op == function) == (function in TABLE):
             is_unread = "function" in op.attributes and "missed" in attributes

@@ -30,6 +30,7 @@ from perfctl.orchestrator.launch.process.progress import FileActivity, StallRule
 from perfctl.orchestrator.launch.profilers.base import Command, ProcessOutcome
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sampling.sampler import SamplingSettings
+from perfctl.workloads.spec import START_VARIABLE
 
 LINGER_S = 2.0
 """Time for a run's other processes to end after the first: nsys's agent needs it."""
@@ -106,7 +107,9 @@ def run_command(
             tell_watchdog(child.pid)
             stuck = _make_stall_check(stall, FileActivity(places, samples), (stdout, stderr))
             with sampler.sample_in_background(sampling, mark, child.pid):
-                end = _wait_for_end(child, signals, timeout_s, tell_watchdog, stuck)
+                end = _wait_for_end(
+                    child, signals, timeout_s, tell_watchdog, stuck, command.is_recorded
+                )
             ended = child.returncode
             duration_ns = time.monotonic_ns() - started
             reports = FileActivity(places, (stdout, stderr, *samples), by_date=False)
@@ -177,7 +180,11 @@ def _start_process(
 def _build_environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
     """perfctl's environment with the command's additions, the mark, and TMPDIR."""
     outer = os.environ.get(watchdog.VARIABLE)
-    variables = {watchdog.VARIABLE: f"{outer}:{mark}" if outer else mark, "TMPDIR": str(folder)}
+    variables = {
+        watchdog.VARIABLE: f"{outer}:{mark}" if outer else mark,
+        START_VARIABLE: str(time.monotonic()),
+        "TMPDIR": str(folder),
+    }
     if command.in_image:
         variables = (
             images_run.collect_passed_variables()
@@ -187,7 +194,7 @@ def _build_environment(command: Command, mark: str, folder: Path) -> dict[str, s
     return {**os.environ, **command.environment, **variables}
 
 
-_TIME_IS_UP, _STUCK = "the time limit was reached", "stuck"
+_TIME_IS_UP, _STUCK, _RECORDED = "the time limit was reached", "stuck", "recorded"
 
 
 def _make_stall_check(
@@ -233,8 +240,10 @@ def _wait_for_end(
     timeout_s: float | None,
     tell_watchdog: Callable[[], None],
     stuck: Callable[[], bool],
+    is_recorded: Callable[[float], bool],
 ) -> str | None:
-    """Wait until it ends or a signal arrives (None), its time is up, or nothing moves."""
+    """Wait until it ends or a signal arrives (None), its time is up, nothing moves, or all is
+    recorded."""
     started = time.monotonic()
     next_tick = started + _TICK_S
     while True:
@@ -252,6 +261,8 @@ def _wait_for_end(
             next_tick = now + _TICK_S
             if stuck():
                 return _STUCK
+            if is_recorded(now - started):
+                return _RECORDED
 
 
 def _end_processes(

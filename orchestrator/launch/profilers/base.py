@@ -50,6 +50,51 @@ ToolArgs = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class TimeWindow:
+    """Options of a profiler that can record a time window of a program that does not end."""
+
+    delay: Annotated[
+        int | None,
+        Option(
+            "Seconds from the start of your program to the recording that --for limits.",
+            "Profiler",
+            names=("--after",),
+            metavar="SECONDS",
+            least=0,
+        ),
+    ] = None
+    duration: Annotated[
+        int | None,
+        Option(
+            "Seconds to record of a program that does not end, such as a server. perfctl ends it "
+            "when its report is written.",
+            "Profiler",
+            names=("--for",),
+            metavar="SECONDS",
+            least=1,
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.delay is not None and self.duration is None:
+            raise UsageError("`delay` needs `duration`", "For example --after 60 --for 10")
+
+    def require_own_program(self, program: object | None) -> None:
+        """Raise UsageError for a time window of a built-in workload, which ends by itself."""
+        if self.duration is not None and program is None:
+            raise UsageError(
+                "`duration` works only with your own program", "Put it after --: -- ./server"
+            )
+
+
+def describe_early_end(delay: int | None) -> str:
+    return (
+        f"the program ended before the recording began, {delay or 0} s after its start. Set a "
+        "smaller `delay`"
+    )
+
+
 def reject_reserved_options(
     tool: str, arguments: tuple[str, ...], reserved: Mapping[str, tuple[str, ...]]
 ) -> None:
@@ -127,6 +172,8 @@ class Command:
     """What the user should know before it starts; None for nothing."""
     runs_on: bool = False
     """The tool ends before its program, whose processes then get SIGTERM."""
+    is_recorded: Callable[[float], bool] = lambda seconds: False
+    """Whether all is recorded so many seconds after the start, so that perfctl may end it."""
     stall: StallRule | None = None
     """When it counts as stuck, if the user does not say; None for never."""
 

@@ -164,7 +164,7 @@ def _is_recording_nsys(process: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Nsys(ToolProfiler):
+class Nsys(base.TimeWindow, ToolProfiler):
     """Nsight Systems: time of every range, kernel and copy."""
 
     name: ClassVar[str] = "nsys"
@@ -197,31 +197,10 @@ class Nsys(ToolProfiler):
     ] = None
     """Needs the permission to read counters."""
     stats: Annotated[bool, Option("Write the tables of nsys to stdout.log.", "Profiler")] = False
-    after: Annotated[
-        int | None,
-        Option(
-            "With --for: start the recording this many seconds after your program.",
-            "Profiler",
-            metavar="SECONDS",
-            least=0,
-        ),
-    ] = None
-    duration: Annotated[
-        int | None,
-        Option(
-            "Record a program that does not end, such as a server, for this many seconds (as with "
-            "--as-is), and stop it.",
-            "Profiler",
-            names=("--for",),
-            metavar="SECONDS",
-            least=1,
-        ),
-    ] = None
     extra: base.ToolArgs = ()
 
     def __post_init__(self) -> None:
-        if self.after is not None and self.duration is None:
-            raise UsageError("`after` needs `duration`", "For example --after 60 --for 10")
+        super().__post_init__()
         if self.cuda_graph_trace is not None and not re.fullmatch(
             r"(?:graph|node)(?::[a-z-]+)?", self.cuda_graph_trace
         ):
@@ -240,10 +219,7 @@ class Nsys(ToolProfiler):
                 f"nsys cannot write to {paths.part.parent}: the path contains a quotation mark",
                 "Choose another folder for `out`",
             )
-        if self.duration is not None and not request.is_uninstrumented:
-            raise UsageError(
-                "`duration` works only with your own program", "Put it after --: -- ./server"
-            )
+        self.require_own_program(request.program)
         on_gpu = request.device == "cuda"
         metrics = self.gpu_metrics_devices
         # the name had no plural before 2024 (2022.4, 2023.4)
@@ -292,7 +268,7 @@ class Nsys(ToolProfiler):
             unit = "node" if is_known else None
         graphs = () if unit is None else (f"--cuda-graph-trace={unit}",)
         if self.duration is not None:
-            limits = f"--delay={self.after or 0}", f"--duration={self.duration}"
+            limits = f"--delay={self.delay or 0}", f"--duration={self.duration}"
             return (*graphs, *limits, "--kill=none")
         if self.whole or request.is_uninstrumented:
             return graphs
@@ -415,11 +391,7 @@ def _explain_no_report(request: SweepRequest, outcome: ProcessOutcome) -> Report
             "CUDA builds of torch have. perfctl torch needs neither"
         )
     if outcome.exit_code == 0 and request.profiler_options.get("duration"):
-        after = request.profiler_options.get("after") or 0
-        return ReportProblem(
-            f"the program ended before the recording began, {after} s after its start. Set a "
-            "smaller `after`"
-        )
+        return ReportProblem(base.describe_early_end(request.profiler_options.get("delay")))
     message = evidence.read_last_output_line(outcome) or "no message"
     ending = f"nsys ended with exit code {outcome.exit_code}"
     return ReportProblem(f"{ending} and left no profiler report: {message}")

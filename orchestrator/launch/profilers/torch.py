@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from perfctl.orchestrator.launch.profilers import outcome
-from perfctl.orchestrator.launch.profilers.base import Command, ProcessOutcome
+from perfctl.orchestrator.launch.profilers.base import (
+    Command,
+    ProcessOutcome,
+    TimeWindow,
+    describe_early_end,
+)
 from perfctl.orchestrator.launch.profilers.outcome import ReportProblem, ToolProfiler
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json_object
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from perfctl.workloads.spec import LAUNCHERS, UNFINISHED, WATCH_VARIABLE
 
 
 @dataclass(frozen=True)
-class TorchProfiler(ToolProfiler):
+class TorchProfiler(TimeWindow, ToolProfiler):
     """The PyTorch profiler: operators and layers on the CPU, kernels if there is a GPU."""
 
     name: ClassVar[str] = "torch"
@@ -22,10 +31,45 @@ class TorchProfiler(ToolProfiler):
 
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         trace = self.artifact(request.paths)
+        self.require_own_program(request.program)
+        if self.duration is not None:
+            return (self._build_timed_command(request, trace),)
         workload = request.build_workload_command(
             annotate="record_function", window="torch", trace=trace
         )
         return (Command(workload, "profile"),)
+
+    def _build_timed_command(self, request: SweepRequest, trace: Path) -> Command:
+        """Return the program as it was typed, with variables from which each of its Python
+        processes learns what to record."""
+        program = request.program
+        assert program is not None
+        argv = program.fill_command(request.setting.parameters)
+        for module, launcher in LAUNCHERS.items() if program.python else ():
+            if argv[: len(launcher)] == launcher:
+                argv = ("-m", module, *argv[len(launcher) :])
+        options = (
+            *request.format_annotator_options("record_function", "torch", trace),
+            *("--steps", "1", "--after", str(self.delay or 0), "--for", str(self.duration)),
+            *("--", "-m", request.workload),
+        )
+        paths = filter(None, (str(request.annotator), os.environ.get("PYTHONPATH")))
+        return Command(
+            (*((program.python, *program.flags) if program.python else ()), *argv),
+            "profile",
+            {"PYTHONPATH": os.pathsep.join(paths), WATCH_VARIABLE: json.dumps(options)},
+            is_recorded=partial(self._has_recorded, request.paths),
+        )
+
+    def _has_recorded(self, paths: RunPaths, seconds: float) -> bool:
+        """Return whether the window is over, and each process that recorded has its trace or has
+        ended."""
+        records = [read_json_object(path) or {} for path in paths.part.glob("workload*.json")]
+        return seconds > (self.delay or 0) + (self.duration or 0) and all(
+            record.get("reason") != UNFINISHED
+            or not Path(f"/proc/{record.get('options', {}).get('process')}").exists()
+            for record in records
+        )
 
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".pt.trace.json.gz")
@@ -34,6 +78,15 @@ class TorchProfiler(ToolProfiler):
         self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
     ) -> ReportProblem | None:
         trace = self.artifact(request.paths)
+        if not trace.exists() and self.duration is not None:
+            begin, (run, *_) = self.delay or 0, outcomes
+            reason = describe_early_end(begin)
+            if run.duration_ns > begin * 1e9:
+                reason = (
+                    f"the program called no model from {begin} s to {begin + self.duration} s "
+                    "after its start. Send requests in this time, or change `delay` and `duration`"
+                )
+            return ReportProblem(reason, is_of_tool=not run.exit_code)
         if not trace.exists():
             log = outcomes[0].stderr.name
             return ReportProblem(f"the program succeeded, but wrote no trace. See {log}")

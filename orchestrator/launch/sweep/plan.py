@@ -200,8 +200,11 @@ def _find_program(
 def _is_run_unannotated(profiler: Profiler, options: SweepOptions) -> bool | None:
     """Return whether the program runs as it is; None if that depends on the program. Raises
     UsageError."""
+    is_timed = getattr(profiler, "duration", None)
     if profiler.name in ANY_PROGRAM:
-        return True if getattr(profiler, "duration", None) is not None else options.as_is
+        return True if is_timed else options.as_is
+    if is_timed:
+        return options.as_is
     if options.as_is:
         raise UsageError(
             f"`as_is` does not work with {profiler.name}, which sees only PyTorch",

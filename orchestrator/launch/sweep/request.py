@@ -146,7 +146,11 @@ class SweepRequest(SweepOptions):
 
     @property
     def profiler_options(self) -> dict[str, Any]:
-        return asdict(self.profiler) if is_dataclass(self.profiler) else {}
+        """Return its options. Those of a time window are there only if set: releases before 2.0,
+        whose sweeps continue under the same name, had none."""
+        options: dict[str, Any] = asdict(self.profiler) if is_dataclass(self.profiler) else {}
+        unset = {name for name in ("delay", "duration") if options.get(name) is None}
+        return {name: value for name, value in options.items() if name not in unset}
 
     @property
     def folder(self) -> Path:
@@ -190,14 +194,20 @@ class SweepRequest(SweepOptions):
         return self.python if self.container is None else images_run.PYTHON
 
     @property
+    def is_timed(self) -> bool:
+        """Whether a time window of the program is recorded, instead of steps."""
+        return "duration" in self.profiler_options
+
+    @property
     def annotator(self) -> Path | None:
         """The file that runs inside a process of an interpreter other than perfctl's own; None
         where none is needed."""
+        path = self.folder.absolute() / annotator.NAME
+        if self.profiler.name == "torch" and self.is_timed:
+            return path
         if self.program is None or self.container:
             return None
-        if self.program.python in (None, sys.executable):
-            return None
-        return self.folder.absolute() / annotator.NAME
+        return None if self.program.python in (None, sys.executable) else path
 
     @property
     def visible(self) -> str | None:
@@ -269,16 +279,7 @@ class SweepRequest(SweepOptions):
         program_words = program.fill_command(self.setting.parameters) if program else ()
         if self.is_uninstrumented:
             return (*under, *program_words)
-        other_parameters = dict(self.setting.others)
-        swept = {f"--{name.replace('_', '-')}": value for name, value in other_parameters.items()}
-        options = {
-            "--batch": self.setting.batch,
-            "--record": self.paths.workload_record,
-            "--annotate": annotate,
-            "--window": window,
-        }
         later = {
-            "--trace": trace,
             "--under": json.dumps(in_ranks) if in_ranks else None,
             "--under-rank": only_rank if in_ranks else None,
         }
@@ -288,12 +289,29 @@ class SweepRequest(SweepOptions):
             *(program.flags if program else ()),
             *(("-m", "perfctl.workloads") if self.annotator is None else (str(self.annotator),)),
             *(() if program else (self.workload,)),
-            *format_option_words(options),
-            *(fill_parameters(argument, other_parameters) for argument in self.workload_arguments),
-            *(() if program else format_option_words(swept)),
+            *self.format_annotator_options(annotate, window, trace),
             *format_option_words(later),
             *(("--stop",) if self.stops_early else ()),
             *(("--", *program_words) if program else ()),
+        )
+
+    def format_annotator_options(
+        self, annotate: str, window: str, trace: Path | None
+    ) -> tuple[str, ...]:
+        """Return the words that tell the code inside the process what to record."""
+        other_parameters = dict(self.setting.others)
+        swept = {f"--{name.replace('_', '-')}": value for name, value in other_parameters.items()}
+        options = {
+            "--batch": self.setting.batch,
+            "--record": self.paths.workload_record,
+            "--annotate": annotate,
+            "--window": window,
+        }
+        return (
+            *format_option_words(options),
+            *(fill_parameters(argument, other_parameters) for argument in self.workload_arguments),
+            *(() if self.program else format_option_words(swept)),
+            *format_option_words({"--trace": trace}),
         )
 
     def commands(self) -> tuple[Command, ...]:
@@ -303,7 +321,8 @@ class SweepRequest(SweepOptions):
         if program is not None:
             parameters = self.setting.parameters
             variables |= {name: parameters[parameter] for parameter, name in program.variables}
-            if self.is_uninstrumented and program.batch_env and self.setting.batch is not None:
+            is_as_typed = self.is_uninstrumented or self.is_timed
+            if is_as_typed and program.batch_env and self.setting.batch is not None:
                 variables[program.batch_env] = parameters["batch"]
         commands = tuple(
             replace(command, environment={**command.environment, **variables})

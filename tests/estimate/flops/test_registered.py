@@ -124,3 +124,35 @@ def test_what_an_autograd_function_does_outside_of_torch_has_its_name() -> None:
     assert {name for name, _ in found.forward.missing} == {"autograd.Outside"}
     register_flops("autograd::Outside", lambda inputs, outputs: 7)
     assert estimate(Net(), given, mode="infer", device="cpu").forward.missing == ()
+
+
+def test_a_stored_apply_and_each_gradient_of_a_function_count_too() -> None:
+    torch = pytest.importorskip("torch")
+    from perfctl.orchestrator.estimate.flops.engine import count_layer_calls, select_operations
+    from perfctl.workloads.tracing.watch import Recorder
+
+    class Scale(torch.autograd.Function):  # type: ignore[name-defined,misc]
+        @staticmethod
+        def forward(x: Any, w: Any) -> Any:
+            return x * w
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            x, w = ctx.saved_tensors
+            return grad * w, grad * x
+
+    scale, own = Scale.apply, dict(vars(Scale))
+    weight = torch.nn.Parameter(torch.ones(2, 8))
+    register_flops("Scale", lambda inputs, outputs: 100 * inputs[0][0])
+    register_flops("ScaleBackward", lambda inputs, outputs: 30 * inputs[0][0])
+    with Recorder(None) as recorder:
+        scale(torch.ones(2, 8), weight).backward(torch.ones(2, 8))
+        scale(torch.ones(2, 8, requires_grad=True), weight).backward(torch.ones(2, 8))
+    assert dict(vars(Scale)) == own
+    calls = count_layer_calls(select_operations(recorder.ops))
+    counted = {(call.direction, call.calls): call.flops for call in calls if call.flops}
+    assert counted == {("forward", 2): 400, ("grad_weight", 1): 60, ("backward", 1): 60}

@@ -295,6 +295,23 @@ def test_killing_perfctl_with_its_whole_group_spares_the_guardian_which_ends_eve
     wait_until(lambda: not link.parent.exists(), f"{link} to be removed", 60.0)
 
 
+def test_a_program_that_does_not_end_is_ended_when_all_is_recorded(tmp_path, processes):
+    code = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit('asked'))\n"
+        "open('trace', 'w').close(); os.fork(); time.sleep(600)"
+    )
+    ended = run_python(
+        tmp_path,
+        code,
+        processes=processes,
+        is_recorded=lambda seconds: seconds > 1 and (tmp_path / "trace").exists(),
+    )
+    assert (ended.exit_code, ended.timed_out) == (None, False)
+    assert ended.stderr.read_text() == "asked\nasked\n", "both of its processes, by SIGTERM"
+    assert 1e9 < ended.duration_ns < 60e9
+
+
 # When a run counts as stuck, and how long a tool may write after it was told to stop
 
 

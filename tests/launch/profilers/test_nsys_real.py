@@ -204,7 +204,7 @@ def test_a_time_window_of_any_program_is_recorded_and_no_process_stays(
     processes,
 ):
     words = ("bash", "-c", script.replace("SOLVER", str(solver)))
-    profiler = Nsys(after=2, duration=2)
+    profiler = Nsys(delay=2, duration=2)
     program = parse_program(words, None, {}, as_is=True)
     request = replace(make_request(), profiler=profiler, program=program, batches=())
     request.paths.scratch.mkdir(parents=True)

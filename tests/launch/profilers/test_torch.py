@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import sys
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +15,9 @@ from perfctl.orchestrator.launch.process.run import STARTED
 from perfctl.orchestrator.launch.profilers.base import RunStatus
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler, TorchProfiler
+from perfctl.orchestrator.launch.program import parse_program
+from perfctl.workloads.script.options import parse_script_options
+from perfctl.workloads.spec import UNFINISHED, WATCH_VARIABLE
 from tests.launch.programs import assert_verdict, workload_words
 
 
@@ -89,6 +94,81 @@ def test_the_time_limit_is_the_reason_when_it_was_reached(make_request, make_out
         verdict.reason
         == "the time limit was reached after 7 s. Allow more time, or run fewer steps"
     )
+
+
+@pytest.fixture
+def server(make_request, tmp_path):
+    """A request for 10 s of a server, from 60 s after its start."""
+    (tmp_path / "server.py").touch()
+    program = parse_program((sys.executable, "-u", str(tmp_path / "server.py"), "8000"), None, {})
+    profiler = TorchProfiler(delay=60, duration=10)
+    request = replace(make_request(), profiler=profiler, program=program, batches=())
+    request.paths.part.mkdir(parents=True)
+    return request
+
+
+def test_a_program_of_which_a_time_window_is_recorded_starts_as_typed(
+    server, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    (command,) = server.commands()
+    assert command.argv == (sys.executable, "-u", str(tmp_path / "server.py"), "8000")
+    assert command.environment["PYTHONPATH"] == f"{server.folder}/annotator.pyz:mine"
+    options = parse_script_options(json.loads(command.environment[WATCH_VARIABLE]))
+    assert (options.after, options.duration, options.window) == (60, 10, "torch")
+    assert options.trace == server.profiler.artifact(server.paths)
+    launcher = parse_program(("torchrun", str(tmp_path / "server.py")), None, {})
+    (command,) = replace(server, program=launcher).commands()
+    assert command.argv[1:] == ("-m", "torch.distributed.run", str(tmp_path / "server.py"))
+
+
+def test_a_built_in_workload_has_no_time_window(make_request):
+    request = replace(make_request(), profiler=TorchProfiler(duration=10))
+    with pytest.raises(UsageError, match="only with your own program"):
+        request.commands()
+    with pytest.raises(UsageError, match="`delay` needs `duration`"):
+        TorchProfiler(delay=60)
+
+
+def test_a_sweep_without_a_time_window_keeps_the_name_that_earlier_releases_gave_it(make_request):
+    request = replace(make_request(), sweep_name=None)
+    assert request.profiler_options == {}
+    assert request.name == "torch-mnist_cnn-de4cc3c4"
+
+
+def test_a_program_is_ended_when_each_process_that_recorded_is_done(server):
+    (command,) = server.commands()
+    record = server.paths.part / "workload.rank1.json"
+    assert (command.is_recorded(69.0), command.is_recorded(71.0)) == (False, True)
+    for process, is_done in ((os.getpid(), False), (2**22 + 1, True)):
+        record.write_text(json.dumps({"reason": UNFINISHED, "options": {"process": process}}))
+        assert command.is_recorded(71.0) == is_done, "a process that was killed never writes"
+    record.write_text(json.dumps({"reason": None, "options": {"process": os.getpid()}}))
+    assert command.is_recorded(71.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds", "has_trace", "status", "reason"),
+    [
+        (None, 71.0, True, "ok", ""),
+        (0, 65.0, True, "ok", ""),
+        (3, 65.0, True, "partial", "exit code 3"),
+        (0, 30.0, False, "failed", "ended before the recording began, 60 s after its start"),
+        (None, 71.0, False, "failed", "called no model from 60 s to 70 s after its start"),
+        (3, 65.0, False, "failed", "exit code 3"),
+    ],
+)
+def test_a_time_window_is_worth_what_it_recorded(
+    server, make_outcome, code, seconds, has_trace, status, reason
+):
+    if has_trace:
+        server.profiler.artifact(server.paths).write_bytes(gzip.compress(b"{}"))
+        record = {"status": "ok", "steps": [{"phase": "step"}], "options": {"steps": 1}}
+        server.paths.workload_record.write_text(json.dumps(record))
+    outcome = replace(make_outcome(code), duration_ns=round(seconds * 1e9))
+    verdict = server.profiler.judge(server, (outcome,))
+    assert verdict.status == status
+    assert reason in (verdict.reason or "")
 
 
 def test_the_workload_runs_alone(make_request):
