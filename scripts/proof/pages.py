@@ -1,9 +1,9 @@
 """Does each page keep what a reader relies on? Renders reports and looks at their pages.
 
-    python scripts/proof/pages.py [--keep FOLDER] REPORT...
+    python scripts/proof/pages.py [--keep FOLDER] [--perfctl PATH] REPORT...
 
-Each REPORT (a file, or a folder whose files belong together) becomes one page in headless Chromium,
-1440 pixels wide. A page fails if
+Each REPORT (a file, a folder whose files belong together, or a results database) becomes one page
+in headless Chromium, 1440 pixels wide. A page fails if
 
 - it is taller than 12,000 pixels, or has more than 300 tab stops;
 - a note is longer than 300 characters;
@@ -15,12 +15,17 @@ Each REPORT (a file, or a folder whose files belong together) becomes one page i
 
 Prints one line for each fault. Exit code 1 if there is any. ``make test`` holds ten reports of the
 repository against what can be seen without a browser.
+
+--keep also prints the height and the first finding of each page, and keeps a picture of its first
+screen and one of all of it. For pictures before and after a change, run it twice, with the perfctl
+of an older commit: ``--perfctl OLD/.venv/bin/perfctl``.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -52,6 +57,8 @@ LOOK = """() => {
     stops: [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex]")]
       .filter(node => visible(node) && !node.disabled && node.tabIndex >= 0).length,
     notes: [...document.querySelectorAll("p.note")].map(node => node.textContent.trim()),
+    first: (([...document.querySelectorAll(".findings li")].filter(visible)[0])?.innerText
+      ?? "no finding").trim().split("\\n")[0],
     findings: [...document.querySelectorAll(".findings ol > li")].map(text),
     cells: [...document.querySelectorAll("td, dl.facts dd")]
       .filter(node => !isStart(node)).map(node => `${text(node)}\t${node.title}`),
@@ -110,20 +117,22 @@ def main() -> int:
     )
     parser.add_argument("reports", nargs="+", type=Path)
     parser.add_argument("--keep", type=Path, help="folder for the pages and their screenshots")
+    parser.add_argument("--perfctl", type=Path, help="perfctl of another checkout")
     arguments = parser.parse_args()
     from playwright.sync_api import sync_playwright  # tests judge texts without it
 
+    perfctl = [str(arguments.perfctl)] if arguments.perfctl else [sys.executable, "-m", "perfctl"]
     count = 0
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
         kept = arguments.keep or Path(folder)
         kept.mkdir(parents=True, exist_ok=True)
         browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         for number, report in enumerate(arguments.reports):
-            page = render(report, kept / f"{number:03}-{report.name}")
+            page = render(perfctl, report, kept / f"{number:03}-{report.name}")
             if page is None:
                 print(f"{report}: not read", flush=True)
                 continue
-            for fault in look(browser, page):
+            for fault in look(browser, page, is_kept=arguments.keep is not None):
                 count += 1
                 print(f"{report}: {fault}", flush=True)
         browser.close()
@@ -131,13 +140,14 @@ def main() -> int:
     return int(count > 0)
 
 
-def render(report: Path, name: Path) -> Path | None:
+def render(perfctl: list[str], report: Path, name: Path) -> Path | None:
     """Return the page of a report; None if perfctl does not read it."""
     store, page = name.with_suffix(".db"), name.with_suffix(".html")
-    perfctl = [sys.executable, "-m", "perfctl"]
     read = subprocess.run(
         [*perfctl, "ingest", str(report), "--store", str(store)], capture_output=True
     )
+    if not store.exists() and report.suffix == ".db":
+        shutil.copyfile(report, store)  # a results database, which ingest refuses
     if not store.exists():
         return None
     subprocess.run(
@@ -148,12 +158,15 @@ def render(report: Path, name: Path) -> Path | None:
     return page if page.exists() else None
 
 
-def look(browser: Any, file: Path) -> Iterator[str]:
+def look(browser: Any, file: Path, *, is_kept: bool) -> Iterator[str]:
     """Yield the faults of a page."""
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.goto(file.as_uri())
-    page.screenshot(path=file.with_suffix(".png"))
     seen = page.evaluate(LOOK)
+    if is_kept:
+        page.screenshot(path=file.with_suffix(".png"))
+        page.screenshot(path=file.with_suffix(".whole.png"), full_page=True)
+        print(f"{file.name}: {seen['height']:,} pixels; {seen['first']}", flush=True)
     if seen["height"] > HEIGHT_MAX:
         yield f"{seen['height']:,} pixels tall"
     if seen["stops"] > TAB_STOPS_MAX:
