@@ -17,13 +17,14 @@ Prints one line for each fault. Exit code 1 if there is any. ``make test`` holds
 repository against what can be seen without a browser.
 
 --keep also prints the height and the first finding of each page, and keeps a picture of its first
-screen and one of all of it. For pictures before and after a change, run it twice, with the perfctl
-of an older commit: ``--perfctl OLD/.venv/bin/perfctl``.
+screen and one of its first 16,000 pixels. For pictures before and after a change, run it twice,
+once with the perfctl of an older commit: ``--perfctl OLD/.venv/bin/perfctl``.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import shutil
 import subprocess
@@ -33,7 +34,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-HEIGHT_MAX = 12_000
+HEIGHT_MAX, PICTURE_HEIGHT_MAX = 12_000, 16_000
 TAB_STOPS_MAX = 300
 NOTE_LENGTH_MAX = 300
 PREFIXES = {"n": 1e-9, "µ": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
@@ -164,9 +165,10 @@ def look(browser: Any, file: Path, *, is_kept: bool) -> Iterator[str]:
     page.goto(file.as_uri())
     seen = page.evaluate(LOOK)
     if is_kept:
-        page.screenshot(path=file.with_suffix(".png"))
-        page.screenshot(path=file.with_suffix(".whole.png"), full_page=True)
         print(f"{file.name}: {seen['height']:,} pixels; {seen['first']}", flush=True)
+        page.screenshot(path=file.with_suffix(".png"))
+        area = {"x": 0, "y": 0, "width": 1440, "height": min(seen["height"], PICTURE_HEIGHT_MAX)}
+        page.screenshot(path=file.with_suffix(".whole.png"), full_page=True, clip=area)
     if seen["height"] > HEIGHT_MAX:
         yield f"{seen['height']:,} pixels tall"
     if seen["stops"] > TAB_STOPS_MAX:
@@ -205,12 +207,12 @@ def compare_roundings(findings: list[str], cells: list[str]) -> Iterator[str]:
     """Yield the values of findings that a table has with another last digit: two roundings of one
     value. A cell is its text, a tab and its title, which has the value with all digits; of cells
     without it, values count that differ by one in the last digit."""
-    listed: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    listed: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     for cell in cells:
         shown, _, title = cell.partition("\t")
         exact = {unit: value for _, unit, value, _ in reversed(list(read_quantities(title)))}
         for text, unit, value, _ in read_quantities(shown):
-            near = (exact[unit], 0.501) if unit in exact else (value, 1.5)
+            near = (value, exact[unit], 0.501) if unit in exact else (value, value, 1.5)
             listed.setdefault((unit, text), []).append(near)
     for finding in findings:
         for text, unit, value, last in read_quantities(finding):
@@ -218,7 +220,10 @@ def compare_roundings(findings: list[str], cells: list[str]) -> Iterator[str]:
                 continue
             for (other_unit, other), values in listed.items():
                 if unit == other_unit and any(
-                    abs(close - value) < digits * last for close, digits in values
+                    abs(exact - value) < digits * last
+                    and not math.isclose(value, shown)  # 15 and 15.0
+                    and not math.isclose(value, exact)  # with all its digits
+                    for shown, exact, digits in values
                 ):
                     yield f"{text} in a finding ({finding[:70]}...), {other} in a table"
                     break
