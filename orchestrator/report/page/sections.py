@@ -17,10 +17,12 @@ from perfctl.orchestrator.ledger.prepared import (
 )
 from perfctl.orchestrator.report.charts.study import make_study_label
 from perfctl.orchestrator.report.ledger.ranks import list_job_communications
+from perfctl.orchestrator.report.numbers import format_step_times
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.chapters import RunGroup, make_report_sections
 from perfctl.orchestrator.report.page.section import build_group_view
-from perfctl.orchestrator.report.page.several import build_overview
+from perfctl.orchestrator.report.page.several import build_overview, find_busy_share
+from perfctl.orchestrator.report.page.usage import usage_share_cell
 from perfctl.orchestrator.report.studies.inference_findings import is_timed_inference
 from perfctl.orchestrator.report.view import View
 from perfctl.records.bench import WORKLOAD
@@ -78,8 +80,8 @@ def build_report_view(
         device = dict(view.properties).get("device")
         name = f"{view.title}, {device}" if often[view.title] > 1 and device else view.title
         if len(views) > 1 and study.is_foreign:
-            first = recordings.setdefault(_identify_recording(study), name)
-            name = name if first == name else f"{name}: the same recording as {first}"
+            recorded = recordings.setdefault(_identify_recording(study), name)
+            name = name if recorded == name else f"{name}: the same recording as {recorded}"
         views[index] = replace(view, title=name)
         if study in inference:  # below the part of all models
             is_profiled = any(run.profiler != "none" for run in study.runs)
@@ -167,7 +169,14 @@ def _build_study_view(group: RunGroup) -> View:
         stated = tuple(
             item if item.evidence in keys else replace(item, evidence="ledger") for item in stated
         )
-    facts = {**about.list_study_facts(group.study), "from": about.find_first_day(group.runs)}
+    study, points = group.study, group.analysis.points
+    facts = {**about.list_study_facts(study), "from": about.find_first_day(group.runs)}
+    if len(points) < 2:
+        timed = study.prepared_runs[0].step_time
+        step = points[0].step if points else timed and timed[0]
+        busy = find_busy_share(study, next(iter(study.batches), None))
+        facts["step"] = format_step_times(step) if step else None
+        facts["GPU busy"] = usage_share_cell(busy).text if busy.value is not None else None
     title, ranks = format_study_heading(group.study), sum(len(job.job.ranks) for job in group.jobs)
     if ranks:
         title = f"{title}, first of {ranks} ranks"

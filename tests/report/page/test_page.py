@@ -416,6 +416,15 @@ def test_reports_without_times_and_counts_stand_in_the_table_and_in_no_drawing()
     assert {row["GPU busy"] for row in rows(found)} == {"71.4%"}, "2,500 of 3,500 ns"
 
 
+def test_step_and_busy_share_of_a_single_batch_size_are_above_the_findings(both: list[Any]) -> None:
+    (existing,) = shown([synthetic.foreign_run(1)]).chapters
+    assert dict(existing.properties).get("GPU busy") == "71.4%", "2,500 of 3,500 ns"
+    assert "step" not in dict(existing.properties), "no step was timed"
+    measured = next(run for run in both if run.profiler == "torch")
+    (group,) = shown([measured]).chapters
+    assert re.fullmatch(r"\S+ µs \(\S+ µs to \S+ µs in \d steps\)", dict(group.properties)["step"])
+
+
 def test_of_many_groups_and_of_existing_reports_only_the_first_is_open(both: list[Any]) -> None:
     measured = [run for run in both if run.profiler == "torch"]
     few = [replace(run, workload=f"cnn{number}") for run in measured for number in range(3)]
