@@ -168,7 +168,8 @@ def look(browser: Any, file: Path, *, is_kept: bool) -> Iterator[str]:
         print(f"{file.name}: {seen['height']:,} pixels; {seen['first']}", flush=True)
         page.screenshot(path=file.with_suffix(".png"))
         area = {"x": 0, "y": 0, "width": 1440, "height": min(seen["height"], PICTURE_HEIGHT_MAX)}
-        page.screenshot(path=file.with_suffix(".whole.png"), full_page=True, clip=area)
+        name = file.with_suffix(".whole.png")
+        page.screenshot(path=name, full_page=True, clip=area, timeout=300_000)
     if seen["height"] > HEIGHT_MAX:
         yield f"{seen['height']:,} pixels tall"
     if seen["stops"] > TAB_STOPS_MAX:
