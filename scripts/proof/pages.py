@@ -1,9 +1,9 @@
 """Does each page keep what a reader relies on? Renders reports and looks at their pages.
 
-    python scripts/proof/pages.py [--keep FOLDER] REPORT...
+    python scripts/proof/pages.py [--keep FOLDER] [--perfctl PATH] REPORT...
 
-Each REPORT (a file, or a folder whose files belong together) becomes one page in headless Chromium,
-1440 pixels wide. A page fails if
+Each REPORT (a file, a folder whose files belong together, or a results database) becomes one page
+in headless Chromium, 1440 pixels wide. A page fails if
 
 - it is taller than 12,000 pixels, or has more than 300 tab stops;
 - a note is longer than 300 characters;
@@ -15,12 +15,18 @@ Each REPORT (a file, or a folder whose files belong together) becomes one page i
 
 Prints one line for each fault. Exit code 1 if there is any. ``make test`` holds ten reports of the
 repository against what can be seen without a browser.
+
+--keep also prints the height and the first finding of each page, and keeps a picture of its first
+screen and one of its first 16,000 pixels. For pictures before and after a change, run it twice,
+once with the perfctl of an older commit: ``--perfctl OLD/.venv/bin/perfctl``.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,7 +34,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-HEIGHT_MAX = 12_000
+HEIGHT_MAX, PICTURE_HEIGHT_MAX = 12_000, 16_000
 TAB_STOPS_MAX = 300
 NOTE_LENGTH_MAX = 300
 PREFIXES = {"n": 1e-9, "µ": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
@@ -52,6 +58,8 @@ LOOK = """() => {
     stops: [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex]")]
       .filter(node => visible(node) && !node.disabled && node.tabIndex >= 0).length,
     notes: [...document.querySelectorAll("p.note")].map(node => node.textContent.trim()),
+    first: (([...document.querySelectorAll(".findings li")].filter(visible)[0])?.innerText
+      ?? "no finding").trim().split("\\n")[0],
     findings: [...document.querySelectorAll(".findings ol > li")].map(text),
     cells: [...document.querySelectorAll("td, dl.facts dd")]
       .filter(node => !isStart(node)).map(node => `${text(node)}\t${node.title}`),
@@ -110,20 +118,22 @@ def main() -> int:
     )
     parser.add_argument("reports", nargs="+", type=Path)
     parser.add_argument("--keep", type=Path, help="folder for the pages and their screenshots")
+    parser.add_argument("--perfctl", type=Path, help="perfctl of another checkout")
     arguments = parser.parse_args()
     from playwright.sync_api import sync_playwright  # tests judge texts without it
 
+    perfctl = [str(arguments.perfctl)] if arguments.perfctl else [sys.executable, "-m", "perfctl"]
     count = 0
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
         kept = arguments.keep or Path(folder)
         kept.mkdir(parents=True, exist_ok=True)
         browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         for number, report in enumerate(arguments.reports):
-            page = render(report, kept / f"{number:03}-{report.name}")
+            page = render(perfctl, report, kept / f"{number:03}-{report.name}")
             if page is None:
                 print(f"{report}: not read", flush=True)
                 continue
-            for fault in look(browser, page):
+            for fault in look(browser, page, is_kept=arguments.keep is not None):
                 count += 1
                 print(f"{report}: {fault}", flush=True)
         browser.close()
@@ -131,13 +141,14 @@ def main() -> int:
     return int(count > 0)
 
 
-def render(report: Path, name: Path) -> Path | None:
+def render(perfctl: list[str], report: Path, name: Path) -> Path | None:
     """Return the page of a report; None if perfctl does not read it."""
     store, page = name.with_suffix(".db"), name.with_suffix(".html")
-    perfctl = [sys.executable, "-m", "perfctl"]
     read = subprocess.run(
         [*perfctl, "ingest", str(report), "--store", str(store)], capture_output=True
     )
+    if not store.exists() and report.suffix == ".db":
+        shutil.copyfile(report, store)  # a results database, which ingest refuses
     if not store.exists():
         return None
     subprocess.run(
@@ -148,12 +159,17 @@ def render(report: Path, name: Path) -> Path | None:
     return page if page.exists() else None
 
 
-def look(browser: Any, file: Path) -> Iterator[str]:
+def look(browser: Any, file: Path, *, is_kept: bool) -> Iterator[str]:
     """Yield the faults of a page."""
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.goto(file.as_uri())
-    page.screenshot(path=file.with_suffix(".png"))
     seen = page.evaluate(LOOK)
+    if is_kept:
+        print(f"{file.name}: {seen['height']:,} pixels; {seen['first']}", flush=True)
+        page.screenshot(path=file.with_suffix(".png"))
+        area = {"x": 0, "y": 0, "width": 1440, "height": min(seen["height"], PICTURE_HEIGHT_MAX)}
+        name = file.with_suffix(".whole.png")
+        page.screenshot(path=name, full_page=True, clip=area, timeout=300_000)
     if seen["height"] > HEIGHT_MAX:
         yield f"{seen['height']:,} pixels tall"
     if seen["stops"] > TAB_STOPS_MAX:
@@ -192,12 +208,12 @@ def compare_roundings(findings: list[str], cells: list[str]) -> Iterator[str]:
     """Yield the values of findings that a table has with another last digit: two roundings of one
     value. A cell is its text, a tab and its title, which has the value with all digits; of cells
     without it, values count that differ by one in the last digit."""
-    listed: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    listed: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     for cell in cells:
         shown, _, title = cell.partition("\t")
         exact = {unit: value for _, unit, value, _ in reversed(list(read_quantities(title)))}
         for text, unit, value, _ in read_quantities(shown):
-            near = (exact[unit], 0.501) if unit in exact else (value, 1.5)
+            near = (value, exact[unit], 0.501) if unit in exact else (value, value, 1.5)
             listed.setdefault((unit, text), []).append(near)
     for finding in findings:
         for text, unit, value, last in read_quantities(finding):
@@ -205,7 +221,10 @@ def compare_roundings(findings: list[str], cells: list[str]) -> Iterator[str]:
                 continue
             for (other_unit, other), values in listed.items():
                 if unit == other_unit and any(
-                    abs(close - value) < digits * last for close, digits in values
+                    abs(exact - value) < digits * last
+                    and not math.isclose(value, shown)  # 15 and 15.0
+                    and not math.isclose(value, exact)  # with all its digits
+                    for shown, exact, digits in values
                 ):
                     yield f"{text} in a finding ({finding[:70]}...), {other} in a table"
                     break

@@ -171,6 +171,16 @@ def test_a_range_is_named_by_the_gpu_time_it_launched_and_not_by_its_time_on_the
     assert text == "Range forward launched the most GPU time: 855 ns. The host spent 407 ns in it."
 
 
+def test_calls_of_one_operator_are_one_range_without_the_numbers_of_emit_nvtx() -> None:
+    names = ("aten::mm, op_id = 7", "aten::mm, seq = 5, op_id = 8, input_op_ids = ((1, 0))")
+    ranges = [
+        Range(number, name, None, 0, 407, 7, 0, None, gpu_ns=gpu_ns)
+        for number, (name, gpu_ns) in enumerate(zip((*names, "loss"), (40, 60, 70), strict=True))
+    ]
+    text = the_one("Range ", synthetic.foreign_run(1, ranges=ranges)).text
+    assert text.startswith("Range aten::mm launched the most GPU time: 100 ns in 2 times.")
+
+
 def test_a_foreign_report_sets_copies_beside_kernels() -> None:
     copies = [Copy("HtoD", 4096, 0, 500), Copy("memset", 4096, 600, 125)]
     text = (
@@ -283,6 +293,23 @@ def test_samples_that_show_a_course_are_a_finding(
     found = [item for item in said(sampled(field, values)) if not item.warning]
     assert len(found) == bool(parts)
     assert all(part in item.text for item in found for part in parts)
+
+
+def test_an_idle_gpu_comes_before_a_busy_one() -> None:
+    busy, idle = (
+        [
+            sample._replace(device_index=index)
+            for sample in sampled(field, [share] * 11).report.samples
+        ]
+        for field, index, share in (("gpu_utilisation", 0, 0.95), ("gpu_utilisation", 1, 0.0))
+    )
+    run = synthetic.make_run(
+        origin="ingested", workload=None, batch_size=None, samples=[*busy, *idle]
+    )
+    assert [item.text.partition(" (")[0] for item in said(run) if not item.warning] == [
+        "GPU 1 was idle",
+        "GPU 0 is busy: its sampled utilization is 95.0% on average and at most 95.0%",
+    ]
 
 
 def test_power_and_memory_are_the_finding_of_samples_without_a_course() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,8 @@ def test_what_a_cpu_cannot_count_is_named_with_its_reason_and_never_0(both: View
 def test_the_clocks_table_has_the_layer_on_the_synchronised_clock(both: View) -> None:
     found = find_table(both, "Time of conv2")
     assert all(float(str(value)) > 0 for value in column(found, "forward, clock"))
+    (stated,) = (finding.text for finding in both.findings if " takes " in finding.text)
+    assert re.search(r"takes \S+ \S+ \(\S+ \S+ to \S+ \S+ in 2 steps\) on the synchron", stated)
 
 
 def test_memory_has_three_moments_and_the_last_is_after_the_epochs(both: View) -> None:

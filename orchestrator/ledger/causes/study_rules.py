@@ -211,7 +211,8 @@ def list_flat_time_causes(
             "layer": layer,
             "direction": direction,
             "also": window is not None,
-            "times": _format_times([points[batch] for batch in sorted(points)]),
+            "shortest_ns": min(points.values()),
+            "longest_ns": max(points.values()),
             "low_rate": rates[low] if rated else None,
             "high_rate": rates[high] if rated else None,
             "peak": peak if proven else None,
@@ -219,14 +220,6 @@ def list_flat_time_causes(
         confidence: Confidence = "observed" if proven else "plausible"
         causes.append(Cause("time does not follow", None, facts, (), confidence))
     return causes or (_list_flat_kernel_times(ledger) if window is not None else [])
-
-
-def _format_times(nanoseconds: Sequence[float]) -> str:
-    """Return up to three times in ms, or the shortest and the longest."""
-    texts = [f"{item / 1e6:.3g}" for item in nanoseconds]
-    if len(texts) <= 3:
-        return ", ".join(texts)
-    return f"{min(texts, key=float)} to {max(texts, key=float)}"
 
 
 def _list_flat_kernel_times(ledger: Ledger) -> list[Cause]:
@@ -242,8 +235,8 @@ def _list_flat_kernel_times(ledger: Ledger) -> list[Cause]:
         "low": low,
         "high": high,
         "growth": work[high] / work[low],
-        "low_ms": times[low] / 1e6,
-        "high_ms": times[high] / 1e6,
+        "low_ns": times[low],
+        "high_ns": times[high],
     }
     return [Cause("time does not follow", None, facts, (), "observed", "kernels")]
 

@@ -8,6 +8,7 @@ run is on the GPU and on the host, which are not the same.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,6 +56,8 @@ COPY, DATA, START, EXCHANGE, SYNCHRONISE, LAUNCH, HOST = (
     "host",
 )
 CAUSES = (DATA, COPY, START, EXCHANGE, SYNCHRONISE, LAUNCH, HOST)
+_CALL_NUMBERS = re.compile(r", (?:seq|op_id) = \d+|, input_op_ids = .*", re.DOTALL)
+"""What differs between calls of one operator in emit_nvtx's names of ranges."""
 _CAUSE_OF_NAME = {
     "memcpy": COPY,
     **dict.fromkeys(("dataloader", "data_loader", "__next__", "next_batch"), DATA),
@@ -408,10 +411,10 @@ class RangeTotal:
 
 
 def sum_ranges_by_name(run: Run) -> tuple[RangeTotal, ...]:
-    """Return every name once, in order of first appearance. Ranges without an end are left out;
-    nested ones overlap."""
+    """Return every name once, without emit_nvtx's numbers of the call, in order of first
+    appearance. Ranges without an end are left out; nested ones overlap."""
     ended = (item for item in run.report.ranges if item.duration_ns is not None)
-    groups = group_by(ended, lambda item: (item.name, item.domain))
+    groups = group_by(ended, lambda item: (_CALL_NUMBERS.sub("", item.name), item.domain))
     totals = []
     for (name, domain), ranges in groups.items():
         host = [item.duration_ns or 0 for item in ranges]

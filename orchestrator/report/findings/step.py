@@ -387,9 +387,13 @@ def _describe_sample_courses(run: Run) -> Iterator[Finding]:
         (sample for sample in run.report.samples if not is_host_sample(sample)),
         lambda sample: sample.device_index,
     )
-    for device, samples in gpus.items():
+    courses = [
+        (device, samples, list_sample_points(samples, "gpu_utilisation"))
+        for device, samples in gpus.items()
+    ]
+    courses.sort(key=lambda course: sum(share for _, share in course[2]))  # the idle GPU first
+    for device, samples, points in courses:
         gpu = "The GPU" if len(gpus) == 1 or device is None else f"GPU {device}"
-        points = list_sample_points(samples, "gpu_utilisation")
         if len(points) >= SAMPLES_MIN and (text := _describe_sampled_utilization(points)):
             yield Finding(f"{gpu} {text}", "utilization")
         for field, subject in _GROWING.items():

@@ -18,6 +18,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
     format_share,
     format_with_prefix,
 )
+from perfctl.orchestrator.report.numbers import format_time
 
 _OTHER_BATCH = "[ A batch of {other_batch:,} may have run instead: it needs the same blocks.]"
 
@@ -274,14 +275,14 @@ SENTENCES = {
     "algorithm switch: other FLOPs": _SWITCH + "; FLOPs per sample change from {less:flops} to "
     "{more:flops}.",
     "time does not follow": "The times of {layer} {direction} do not change with the batch "
-    "size[also? either]: {times} ms at batch {low} to {high}, although "
-    "the work grows {growth:g}-fold. The CPU timer "
+    "size[also? either]: {shortest_ns:time} to {longest_ns:time} at batch {low} to {high}, "
+    "although the work grows {growth:g}-fold. The CPU timer "
     "[possible?may have ]measured the "
     "asynchronous launch, not the kernel.[ If these were kernel times, "
     "batch {low} would run at {low_rate:flops}/s and batch {high} at "
     "{high_rate:flops}/s.][ The device's peak is {peak:flops}/s.]",
     "time does not follow: kernels": "The times do not change with the batch size either: the "
-    "layers' kernels take {low_ms:.3g} ms at batch {low} and {high_ms:.3g} ms at batch {high}, "
+    "layers' kernels take {low_ns:time} at batch {low} and {high_ns:time} at batch {high}, "
     "although the estimated work grows {growth:.3g}-fold.",
 }
 """Rule, or "rule: variant" -> the sentence."""
@@ -411,6 +412,7 @@ _WORDS = {"winograd": "Winograd", "fft": "FFT", "gemm": "GEMM"}
 _STYLES: Mapping[str, Callable[[Any], str]] = {
     "times": format_ratio,
     "percent": format_share,
+    "time": format_time,
     "flops": lambda flops: f"{format_with_prefix(flops)}FLOP",
     "number": lambda number: format_with_prefix(number).strip(),
     "gradient": _GRADIENTS.__getitem__,

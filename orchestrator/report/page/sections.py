@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.counts.hardware.peaks import DevicePeaks
@@ -17,10 +17,12 @@ from perfctl.orchestrator.ledger.prepared import (
 )
 from perfctl.orchestrator.report.charts.study import make_study_label
 from perfctl.orchestrator.report.ledger.ranks import list_job_communications
+from perfctl.orchestrator.report.numbers import format_step_times
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.chapters import RunGroup, make_report_sections
 from perfctl.orchestrator.report.page.section import build_group_view
-from perfctl.orchestrator.report.page.several import build_overview
+from perfctl.orchestrator.report.page.several import build_overview, find_busy_share
+from perfctl.orchestrator.report.page.usage import usage_share_cell
 from perfctl.orchestrator.report.studies.inference_findings import is_timed_inference
 from perfctl.orchestrator.report.view import View
 from perfctl.records.bench import WORKLOAD
@@ -30,7 +32,8 @@ WHOLE = 6
 """Networks of a bench that have a part each; more share one."""
 SOURCE = "Every number comes from a row of the database, which names its profiler report."
 OPEN_GROUPS = 3
-"""Run groups that are all open; of more only the first is, below the overview."""
+"""Run groups that are all open; of more, and of existing reports, only the first is, below the
+overview."""
 
 
 def build_report_view(
@@ -72,9 +75,13 @@ def build_report_view(
         jobs_of_first = tuple(job for job in jobs if id(job.job.ranks[0].run) in first)
         views.append(_build_study_view(RunGroup(analysis, f"s{number}", jobs_of_first)))
     often = Tally(view.title for view in views)
+    recordings: dict[Hashable, str] = {}
     for index, (view, study) in enumerate(zip(views, shown_studies, strict=True)):
         device = dict(view.properties).get("device")
         name = f"{view.title}, {device}" if often[view.title] > 1 and device else view.title
+        if len(views) > 1 and study.is_foreign:
+            recorded = recordings.setdefault(_identify_recording(study), name)
+            name = name if recorded == name else f"{name}: the same recording as {recorded}"
         views[index] = replace(view, title=name)
         if study in inference:  # below the part of all models
             is_profiled = any(run.profiler != "none" for run in study.runs)
@@ -96,7 +103,8 @@ def build_report_view(
             and len(group_studies_by_sweep(shown_studies)) == 1
         )
         title = _name_parts_of_study(shown_studies) if is_of_one else _choose_title(views)
-    if joint.tables and len(views) > OPEN_GROUPS:
+    is_existing = all(study.is_foreign for study in shown_studies)
+    if joint.tables and (is_existing or len(views) > OPEN_GROUPS):
         views[1:] = [replace(view, is_folded=True) for view in views[1:]]
     # "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is
     stamp = re.sub(
@@ -109,6 +117,18 @@ def build_report_view(
         notes=(f"perfctl, {stamp}. {SOURCE}",),
         chapters=tuple(views),
     )
+
+
+def _identify_recording(study: Study) -> Hashable:
+    """Return the times of all launches, which two reports have in common only if they are of one
+    recording; otherwise what no other report has."""
+    launches = frozenset(
+        (kernel.start_ns, kernel.duration_ns)
+        for run in study.runs
+        for kernel in run.report.kernels
+        if kernel.start_ns is not None
+    )
+    return launches or id(study)
 
 
 def _build_shared_views(
@@ -149,7 +169,14 @@ def _build_study_view(group: RunGroup) -> View:
         stated = tuple(
             item if item.evidence in keys else replace(item, evidence="ledger") for item in stated
         )
-    facts = {**about.list_study_facts(group.study), "from": about.find_first_day(group.runs)}
+    study, points = group.study, group.analysis.points
+    facts = {**about.list_study_facts(study), "from": about.find_first_day(group.runs)}
+    if len(points) < 2:
+        timed = study.prepared_runs[0].step_time
+        step = points[0].step if points else timed and timed[0]
+        busy = find_busy_share(study, next(iter(study.batches), None))
+        facts["step"] = format_step_times(step) if step else None
+        facts["GPU busy"] = usage_share_cell(busy).text if busy.value is not None else None
     title, ranks = format_study_heading(group.study), sum(len(job.job.ranks) for job in group.jobs)
     if ranks:
         title = f"{title}, first of {ranks} ranks"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.counts.figure import sum_figures
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.prepared import MODES, format_study_heading
+from perfctl.orchestrator.ledger.prepared import MODES, Study, format_study_heading
 from perfctl.orchestrator.ledger.usage.inference import (
     LIGHTEST_FIRST,
     list_latencies,
@@ -157,7 +157,7 @@ def _build_overview_row(entry: _OverviewEntry) -> list[Cell | str | None]:
         step,
         rate_cell(fastest, "samples/s", reason),
         _executed_ratio_cell(analysis, batch),
-        usage_share_cell(_find_busy_share(analysis, batch)),
+        usage_share_cell(find_busy_share(study, batch)),
     ]
 
 
@@ -185,12 +185,14 @@ def _executed_ratio_cell(analysis: Analysis, batch: int | None) -> Cell:
     )
 
 
-def _find_busy_share(analysis: Analysis, batch: int | None) -> UsageShare:
-    study = analysis.study
+def find_busy_share(study: Study, batch: int | None) -> UsageShare:
+    """Return how busy the GPUs were at a batch size, by the kernels of its least profiled run, else
+    by samples, else by DLProf's summary."""
     runs = study.recorded(batch) if study.batches else list(study.prepared_runs)
     runs.sort(key=lambda item: LIGHTEST_FIRST.get(item.run.profiler, len(LIGHTEST_FIRST)))
     ways = [item.usage.ways for item in runs]
-    shares = [*(way.kernels for way in ways), *(way.nvml for way in ways)]
+    shares = [way.kernels for way in ways]
+    shares += [share for way in ways for share in (way.nvml, way.dlprof)]
     shares.append(UsageShare(None, "no run at this batch size"))
     return next((share for share in shares if share.value is not None), shares[0])
 

@@ -37,6 +37,7 @@ from perfctl.orchestrator.report.numbers import (
     format_ratio,
     format_si,
     format_significant,
+    format_step_times,
     format_time,
 )
 from perfctl.orchestrator.report.page.about import ORIGINS
@@ -464,7 +465,7 @@ def _judge_layer_times(compared: ComparedNetworks) -> Iterator[str]:
         "on the synchronized clock": chosen.forward.synchronised,
         "under the profiler": chosen.forward.profiled,
     }
-    if times := [f"{format_time(spread.median)} {how}" for how, spread in both.items() if spread]:
+    if times := [f"{format_step_times(spread)} {how}" for how, spread in both.items() if spread]:
         factor = chosen.forward.factor if scatter < SCATTER_MIN else None
         times_text = ", ".join(times) + (f" (x {format_ratio(factor)})" if factor else "")
         yield f"{layer} forward at batch {chosen.batch} takes {times_text}."

@@ -40,7 +40,7 @@ def study(values, name=HOST, **more):
 
 
 STAY = (
-    "{} with the batch size{}: 2, 2.4 ms at batch 16 to 64, although the work grows 4-fold. "
+    "{} with the batch size{}: 2.00 ms to 2.40 ms at batch 16 to 64, although the work grows 4-fold. "
     "The CPU timer may have measured the asynchronous launch, not the kernel."
 )
 
@@ -115,11 +115,11 @@ def timed(batch, nanoseconds, layer="fc", **more):
                 timed(64, None, "b"),
                 timed(64, 9e9, "c", calls=()),
             ),
-            "2 ms at batch 16 and 2.1 ms at batch 64, although the estimated work grows 2-fold.",
+            "2.00 ms at batch 16 and 2.10 ms at batch 64, although the estimated work grows 2-fold.",
         ),
         (
             (timed(64, 2_400_000), timed(16, 2_000_000)),
-            "2 ms at batch 16 and 2.4 ms at batch 64, although the estimated work grows 4-fold.",
+            "2.00 ms at batch 16 and 2.40 ms at batch 64, although the estimated work grows 4-fold.",
         ),
         ((timed(64, 2_400_001), timed(16, 2_000_000)), None),
         ((timed(16, 2_000_000),), None),

@@ -416,15 +416,40 @@ def test_reports_without_times_and_counts_stand_in_the_table_and_in_no_drawing()
     assert {row["GPU busy"] for row in rows(found)} == {"71.4%"}, "2,500 of 3,500 ns"
 
 
-def test_of_many_groups_only_the_first_is_open() -> None:
-    few, many = (
-        build_report_view(
-            [synthetic.foreign_run(i) for i in range(1, number)], generated_at=WHEN, title=""
-        )
-        for number in (4, 6)
+def test_step_and_busy_share_of_a_single_batch_size_are_above_the_findings(both: list[Any]) -> None:
+    (existing,) = shown([synthetic.foreign_run(1)]).chapters
+    assert dict(existing.properties).get("GPU busy") == "71.4%", "2,500 of 3,500 ns"
+    assert "step" not in dict(existing.properties), "no step was timed"
+    measured = next(run for run in both if run.profiler == "torch")
+    (group,) = shown([measured]).chapters
+    assert re.fullmatch(r"\S+ µs \(\S+ µs to \S+ µs in \d steps\)", dict(group.properties)["step"])
+
+
+def test_of_many_groups_and_of_existing_reports_only_the_first_is_open(both: list[Any]) -> None:
+    measured = [run for run in both if run.profiler == "torch"]
+    few = [replace(run, workload=f"cnn{number}") for run in measured for number in range(3)]
+    many = [replace(run, workload=f"cnn{number}") for run in measured for number in range(4)]
+    existing = [synthetic.foreign_run(number) for number in (1, 2)]
+    folded = [[group.is_folded for group in shown(runs).chapters] for runs in (few, many, existing)]
+    assert folded == [[False] * 3, [False, True, True, True], [False, True]]
+
+
+def test_a_closed_report_states_its_first_finding_and_whose_recording_it_repeats() -> None:
+    first, second = synthetic.foreign_run(1), synthetic.foreign_run(2)
+    third = replace(synthetic.foreign_run(3), report=move_kernels(first.report, by_ns=10))
+    page = html(first, second, third)
+    closed = re.findall(r'<details class="single"><summary>(.*?)</summary>', page)
+    (finding, *_) = shown([first]).chapters[0].findings
+    assert re.sub("<.*?>", "", closed[0]).replace("\u00a0", " ") == (
+        f"foreign2.sqlite: the same recording as foreign1.sqlite {finding.first}"
     )
-    assert [study.is_folded for study in few.chapters] == [False] * 3
-    assert [study.is_folded for study in many.chapters] == [False, True, True, True, True]
+    assert closed[1].startswith("foreign3.sqlite <span")
+
+
+def move_kernels(report: Any, *, by_ns: int) -> Any:
+    """Return the report with kernels that start later."""
+    kernels = [kernel._replace(start_ns=kernel.start_ns + by_ns) for kernel in report.kernels]
+    return replace(report, kernels=kernels)
 
 
 def test_curves_name_what_differs_and_every_row_and_name_leads_to_its_study(

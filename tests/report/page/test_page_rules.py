@@ -59,6 +59,7 @@ def describe_cell(cell: str) -> str:
         ("466 ms\t465,912,000 ns", 0),
         ("466 ms\t", 1),
         ("465 ms\t465,400,000 ns", 0),
+        ("465.0 ms\t465,020,000 ns", 0),
     ],
 )
 def test_another_last_digit_is_a_fault_unless_the_full_value_is_another(cell, faults):
