@@ -326,6 +326,6 @@ class MonitorTextFile(ToolTextFile):
             gaps=(*gaps, *readings.find_gaps(), *unnamed, *_ONLY_SAMPLES),
             diagnostics=(*notes, *readings.make_diagnostics(), *self.make_diagnostics(), *unknown),
             started_at=readings.started_at,
-            duration_ns=span[1] - span[0] if span else None,
+            duration_ns=span[1] - span[0] or None if span else None,
             **fields,
         )
