@@ -252,7 +252,7 @@ def sampled(field: str, values: list[float], **fields: object) -> Run:
         pytest.param(
             "gpu_utilisation",
             [0.2, *[0.4] * 10],
-            ("never busy", f"{0.4:.1%} on average and at most {0.4:.1%}"),
+            ("never fully busy", f"{0.4:.1%} on average and at most {0.4:.1%}"),
             id="a low utilization has its mean, of the time before each sample",
         ),
         pytest.param("gpu_utilisation", [0.95] * 11, ("is busy", "11 samples"), id="busy"),
