@@ -174,9 +174,9 @@ def keep_newest_groups(
     if not older:
         return ids, None
     verb = "is" if len(older) == 1 else "are"
-    runs = pluralize_count(sum(map(len, older)), "run")
+    run_count = pluralize_count(sum(map(len, older)), "run")
     return ids, (
-        f"{pluralize_count(len(older), 'older run group')} ({runs}) of the database {verb} "
+        f"{pluralize_count(len(older), 'older run group')} ({run_count}) of the database {verb} "
         f"not in this report: 'perfctl runs' lists them, 'perfctl report --studies {len(groups)}' "
         "shows all"
     )
