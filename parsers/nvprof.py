@@ -33,6 +33,7 @@ from perfctl.records.report import (
     Operation,
     Report,
     Summary,
+    pluralize_count,
 )
 
 TOOL = "nvprof"
@@ -395,7 +396,8 @@ def _find_gaps(output: NvprofOutput) -> Iterator[Gap]:
         reason = f"perfctl does not read calls and page faults in a trace: {output.others:,} rows"
         yield Gap("api_call", "not_available", reason)
     if output.unread:
-        reason = f"{output.unread} lines inside tables are unreadable or truncated"
+        lines = pluralize_count(output.unread, "line", "is", "are")
+        reason = f"{lines} unreadable or truncated inside tables"
         yield Gap("nvprof row", "unreadable", reason)
     for quantity, count in output.ambiguous.items():
         reason = (

@@ -214,6 +214,8 @@ def _run_catching_errors(arguments: Sequence[str]) -> int:
     try:
         app = build_application(next(iter(read_typed_words(arguments)), ""))
         outcome = app(list(arguments), standalone_mode=False, prog_name="perfctl")
+        if outcome == 130:  # newer releases of typer turn Ctrl-C into this exit code
+            raise KeyboardInterrupt
         return outcome if isinstance(outcome, int) else 0
     except _BAD_CALL as error:
         return _print_usage_error(error)

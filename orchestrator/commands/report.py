@@ -37,6 +37,7 @@ from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import analyse_runs, load_outlines, load_readable_runs
 from perfctl.parsers import pause_garbage_collection
 from perfctl.records.bench import WORKLOAD
+from perfctl.records.report import pluralize_count
 from perfctl.redact import mask_command_line, mask_secrets
 
 if TYPE_CHECKING:
@@ -154,7 +155,8 @@ def _raise_nothing_to_report(store: Path, sweep: int | None, *, has_runs: bool) 
 
 def build_written_view(report: WrittenReport) -> View:
     """Return what was written."""
-    return View(f"Wrote {report.path} ({report.size / 1e6:.1f} MB, {len(report.runs)} runs)")
+    runs = pluralize_count(len(report.runs), "run")
+    return View(f"Wrote {report.path} ({report.size / 1e6:.1f} MB, {runs})")
 
 
 def keep_newest_groups(
@@ -171,9 +173,10 @@ def keep_newest_groups(
     ids = sorted(chain(points, *newest))
     if not older:
         return ids, None
-    name, verb = ("group", "is") if len(older) == 1 else ("groups", "are")
+    verb = "is" if len(older) == 1 else "are"
+    run_count = pluralize_count(sum(map(len, older)), "run")
     return ids, (
-        f"{len(older):,} older run {name} ({sum(map(len, older)):,} runs) of the database {verb} "
+        f"{pluralize_count(len(older), 'older run group')} ({run_count}) of the database {verb} "
         f"not in this report: 'perfctl runs' lists them, 'perfctl report --studies {len(groups)}' "
         "shows all"
     )

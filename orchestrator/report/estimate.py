@@ -23,6 +23,7 @@ from perfctl.orchestrator.report.tables import (
     build_complete_table,
     build_table,
     count_cell,
+    missing_cell,
     number_cell,
     share_cell,
     size_cell,
@@ -175,10 +176,11 @@ def build_flops_cell(
     """Return FLOPs in the unit that suits them, marked if they are a bound."""
     if value is None:
         return Cell("no formula", NO_FORMULA, "no")
-    if is_upper_bound and not is_lower_bound:
-        cell = amount_cell(value, "FLOP")
-        return replace(cell, text=f"≤ {cell.text}")
-    return build_lower_bound_cell(value) if is_lower_bound else amount_cell(value, "FLOP")
+    if is_lower_bound and not value:
+        return missing_cell("a part without a formula, or that perfctl did not reach")
+    cell = amount_cell(value, "FLOP")
+    mark = "≥ " if is_lower_bound else "≤ " if is_upper_bound else ""
+    return replace(cell, text=mark + cell.text, is_lower_bound=is_lower_bound)
 
 
 def build_lower_bound_cell(value: int) -> Cell:
@@ -241,6 +243,8 @@ def _build_layers_table(estimate: Estimate) -> Table:
 
 
 def _format_total_flops(total: WorkTotals) -> str:
+    if total.is_lower_bound and not total.flops:
+        return "unknown"
     return f"{'at least ' if total.is_lower_bound else ''}{format_si(total.flops, 'FLOP')}"
 
 
@@ -256,11 +260,15 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
     forward, backward, recompute = estimate.forward, estimate.backward, estimate.recompute
     is_bound = any(call.upper_bound for call in estimate.calls) and not forward.is_lower_bound
     most = "at most " if is_bound else ""
-    flops, macs = f"Forward {most}{_format_total_flops(forward)}", f"{forward.macs:,}"
+    totals = {"Forward": forward}
     if backward.macs or backward.is_lower_bound:
-        flops += f", backward {most}{_format_total_flops(backward)}"
-        macs += f" and {backward.macs:,}"
-    yield f"{flops} ({macs} MAC)."
+        totals["backward"] = backward
+    flops = ", ".join(
+        f"{name} {most}{_format_total_flops(total)}" for name, total in totals.items()
+    )
+    macs = " and ".join(f"{total.macs:,}" for total in totals.values())
+    is_known = all(total.macs or not total.is_lower_bound for total in totals.values())
+    yield f"{flops} ({macs} MAC)." if is_known else f"{flops}."
     if recompute.macs or recompute.is_lower_bound:
         yield (
             f"Computed again in backward: {_format_total_flops(recompute)} ({recompute.macs:,} "

@@ -153,6 +153,11 @@ def amount_cell(
     return number_cell(write(value), title, value)
 
 
+def unit_cell(value: float | None, unit: str, reason: str = "not collected") -> Cell:
+    """An amount with its unit, for columns whose head has none."""
+    return amount_cell(value, unit, reason, lambda number: format_si(number, unit))
+
+
 def rate_cell(value: float | None, unit: str, reason: str = "not collected") -> Cell:
     """So many a second (the unit stands in the column's head)."""
     return amount_cell(value, unit, reason, format_rate)

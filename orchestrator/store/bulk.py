@@ -230,12 +230,9 @@ def write_kernels(
     """
     if isinstance(kernels, SqlKernels):
         shared = SHARED["kernel_launch"]
-        first = {
-            **first,
-            **{group.table: find_next_id(connection, group.table) for group in shared},
-        }
+        first_shared = {group.table: find_next_id(connection, group.table) for group in shared}
         try:
-            rows = _copy_kernels(connection, run_id, kernels, first)
+            rows = _copy_kernels(connection, run_id, kernels, {**first, **first_shared})
         except sqlite3.Error:
             # it is not attached, a value is impossible or of another type, or the report is
             # damaged, which the records say
@@ -243,7 +240,7 @@ def write_kernels(
                 pass
         else:
             for group, texts in zip(shared, (kernels.names, kernels.layers), strict=True):
-                keys = ((number + first[group.table], *key) for number, key in texts.items())
+                keys = ((number + first_shared[group.table], *key) for number, key in texts.items())
                 _write_shared_rows(connection, group, run_id, keys)
             return rows, True
     return write_table(connection, "kernel_launch", Kernel, run_id, kernels, first), False

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from perfctl.parsers.common.pasted import Unwrap, find_unwrap_steps
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Diagnostic
+from perfctl.records.report import Diagnostic, pluralize_count
 
 LINE_LIMIT = 4 * 2**20
 """Longest line that is looked at, in characters; ncu's widest rows are below 100 thousand."""
@@ -72,7 +72,7 @@ class SurroundingLines:
         """What the lines with NUL bytes mean; None without any."""
         if not self.null_lines:
             return None
-        lines = "1 line holds" if self.null_lines == 1 else f"{self.null_lines:,} lines hold"
+        lines = pluralize_count(self.null_lines, "line", "holds", "hold")
         return f"{lines} NUL bytes, so a part of the file was never written, or was lost"
 
     def add(self, line: str) -> None:

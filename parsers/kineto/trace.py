@@ -49,7 +49,15 @@ from perfctl.parsers.kineto.shape_steps import infer_served_steps_from_shapes
 from perfctl.parsers.kineto.stream import TOOL, Int64, TraceStream, parse_int64
 from perfctl.parsers.kineto.xla import XlaTranslator
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Device, Diagnostic, Gap, Kernel, MemoryFigure, Report
+from perfctl.records.report import (
+    Device,
+    Diagnostic,
+    Gap,
+    Kernel,
+    MemoryFigure,
+    Report,
+    pluralize_count,
+)
 
 JAX = "jax"
 _FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
@@ -414,7 +422,8 @@ def _find_kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[G
         yield Gap("kernel.static_shared_bytes", "ambiguous", reason)
         yield Gap("kernel.dynamic_shared_bytes", "ambiguous", reason)
     if timeless := sum(kernel.duration_ns is None or kernel.start_ns is None for kernel in kernels):
-        reason = f"{timeless} launches have no start or duration in the trace"
+        launches = pluralize_count(timeless, "launch", "has", "have")
+        reason = f"{launches} no start or duration in the trace"
         yield Gap("kernel.duration_ns", "unreadable", reason)
 
 

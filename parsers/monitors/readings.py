@@ -27,7 +27,7 @@ from perfctl.parsers.common.numbers import (
     parse_quantity_in_base_units,
 )
 from perfctl.parsers.common.tables import FieldColumn
-from perfctl.records.report import Device, Diagnostic, Gap, Report, Sample, Summary
+from perfctl.records.report import Device, Diagnostic, Gap, Report, Sample, Summary, pluralize_count
 
 UTILIZATION, MEMORY_USED, MEMORY_TOTAL = (
     "gpu_utilisation",
@@ -271,7 +271,7 @@ def describe_missing_readings(times: list[int]) -> str:
     span = f"between {start:.1f} s and {end:.1f} s"
     if len(pauses) > 1:
         span = f"in {len(pauses)} pauses, the first {span}"
-    count = "1 sample is" if total == 1 else f"{total} samples are"
+    count = pluralize_count(total, "sample", "is", "are")
     return (
         f"{count} missing {span} (one is usual every {usual / 1e9:.3g} s): the tool was late or "
         "stopped, or lines were lost"
@@ -326,6 +326,6 @@ class MonitorTextFile(ToolTextFile):
             gaps=(*gaps, *readings.find_gaps(), *unnamed, *_ONLY_SAMPLES),
             diagnostics=(*notes, *readings.make_diagnostics(), *self.make_diagnostics(), *unknown),
             started_at=readings.started_at,
-            duration_ns=span[1] - span[0] if span else None,
+            duration_ns=span[1] - span[0] or None if span else None,
             **fields,
         )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from perfctl.parsers.common.lines import SurroundingLines
-from perfctl.records.report import Diagnostic, Gap
+from perfctl.records.report import Diagnostic, Gap, pluralize_count
 
 CONNECTED = "==PROF== Connected to process"
 """Begins the first line that ncu prints of a process it profiles; its tables come after the last
@@ -126,13 +126,13 @@ def find_gaps(log: SurroundingLines) -> Iterator[Gap]:
     """Yield kernels that ncu failed to profile, and rows that are cut off."""
     for (kind, text), count in log.tool_lines.items():
         if kind == "ERROR" and (match := _FAILED.match(text)):
-            reason = f"ncu failed to profile this kernel ({count} launches)"
+            reason = f"ncu failed to profile this kernel ({pluralize_count(count, 'launch')})"
             yield Gap("kernel", "not_collected", reason, scope=match[1] or match[2])
     if log.has_no_units:
         reason = "a table has no row of units below its header"
         yield Gap("counter.unit", "not_available", reason)
     if log.cut_rows:
-        reason = f"{log.cut_rows} rows are truncated or broken"
+        reason = f"{pluralize_count(log.cut_rows, 'row', 'is', 'are')} truncated or broken"
         yield Gap("counter", "unreadable", reason)
     if holes := log.describe_nul_lines():
         yield Gap("counter", "unreadable", holes)

@@ -27,7 +27,7 @@ from perfctl.parsers.nsys.tables import (
     RUNTIME,
     STRINGS,
 )
-from perfctl.records.report import ApiCall, Diagnostic, Gap
+from perfctl.records.report import ApiCall, Diagnostic, Gap, pluralize_count
 
 NEWEST_SCHEMA = "3.24"
 """Of nsys 2026.1.1."""
@@ -269,5 +269,5 @@ def find_unread_tables(database: Database) -> Iterator[Gap]:
             or not (count := database.count_rows(table))
         ):
             continue
-        rows = "1 row is" if count == 1 else f"{count:,} rows are"
+        rows = pluralize_count(count, "row", "is", "are")
         yield Gap(f"table:{table}", "not_available", f"{table}: {rows} not read")

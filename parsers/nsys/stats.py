@@ -71,6 +71,7 @@ from perfctl.records.report import (
     Range,
     Report,
     Summary,
+    pluralize_count,
 )
 
 NEWEST = "2025.1"
@@ -400,7 +401,8 @@ def _find_gaps(survey: StatsSurvey, summaries: Sequence[Summary]) -> Iterator[Ga
             consequence = "so perfctl stores its values as summaries"
             yield Gap("operation", "not_available", f"{reason}, {consequence}")
     if broken := survey.log.broken_rows + survey.log.cut_rows:
-        yield Gap("operation", "unreadable", f"{broken} rows of the tables are truncated or broken")
+        rows = pluralize_count(broken, "truncated or broken row")
+        yield Gap("operation", "unreadable", f"{rows} in the tables")
     if holes := survey.log.describe_nul_lines():
         yield Gap("operation", "unreadable", holes)
     if survey.log.unended:
@@ -427,7 +429,8 @@ def _find_unread_figures(survey: StatsSurvey, summaries: Sequence[Summary]) -> I
     clipped = sum(text.endswith("…") for text in texts)
     rounded = sum(not text.strip("0.,") for text in texts)
     if rounded:
-        reason = f"{rounded} values are printed as 0 in a large unit and may not be 0"
+        values = pluralize_count(rounded, "value", "is", "are")
+        reason = f"{values} printed as 0 in a large unit and may not be 0"
         remedy = "use '--format csv:mem=B,time=ns'"
         yield Gap("summary", "not_available", f"{reason}: {remedy}")
     unread_texts = len(texts) - clipped - rounded
@@ -436,9 +439,11 @@ def _find_unread_figures(survey: StatsSurvey, summaries: Sequence[Summary]) -> I
         if unread_texts:
             yield Gap("summary", "ambiguous", f"{reason}: print them again with LC_ALL=C")
     elif (unread := unread_texts - sum(text.startswith("0x") for text in texts)) > 0:
-        yield Gap("summary", "unreadable", f"{unread} values are not numbers")
+        values = pluralize_count(unread, "value")
+        yield Gap("summary", "unreadable", f"{values} without a number")
     if clipped:
-        reason = f"{clipped} values are clipped to the width of their column: use '--format csv'"
+        values = pluralize_count(clipped, "value", "is", "are")
+        reason = f"{values} clipped to the width of the column: use '--format csv'"
         yield Gap("summary", "unreadable", reason)
 
 

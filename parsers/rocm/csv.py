@@ -57,6 +57,7 @@ from perfctl.records.report import (
     Operation,
     Report,
     Summary,
+    pluralize_count,
 )
 
 STATS = ("Name", "Calls", "TotalDurationNs", "AverageNs", "Percentage")
@@ -306,7 +307,8 @@ class _LaunchFiles:
             )
             yield Gap("kernel.grid_y", "not_available", reason)
         if unmatched := self._counters_of[None]:
-            reason = f"{unmatched} rows of counters belong to launches that the trace does not have"
+            rows = pluralize_count(unmatched, "row")
+            reason = f"{rows} of counters for launches that the trace does not have"
             yield Gap("counter", "not_available", reason)
 
     def find_missing_launches(self) -> Iterator[Diagnostic]:
@@ -319,9 +321,9 @@ class _LaunchFiles:
             usual, _ = Tally(self._counters_of.values()).most_common(1)[0]
             fewer = [launch for launch, count in self._counters_of.items() if count < usual]
             if fewer:
+                launches = pluralize_count(len(fewer), "launch", "has", "have")
                 text = (
-                    f"{len(fewer)} launches have fewer counters than the others ({usual}), first "
-                    f"launch {fewer[0]}"
+                    f"{launches} fewer counters than the others ({usual}), first launch {fewer[0]}"
                 )
                 yield Diagnostic("warning", SOURCE, text)
 

@@ -659,3 +659,9 @@ class Report:
     waiting_calls: tuple[OpCall, ...] = ()
     """Of the operators, those that may copy, convert or wait for the GPU; only in a run that was
     read from the store."""
+
+
+def pluralize_count(number: int, noun: str, singular: str = "", plural: str = "") -> str:
+    """Return "1 launch", "2,000 launches", with the verb in the form that suits."""
+    ending = "" if number == 1 else "es" if noun.endswith(("ch", "ss")) else "s"
+    return f"{number:,} {noun}{ending} {singular if number == 1 else plural}".rstrip()

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from perfctl.orchestrator.cli import main as command_line
 
@@ -68,6 +69,20 @@ def test_ctrl_c_while_a_module_makes_its_classes_is_no_traceback(
     )
     assert command_line.run_command_line(["runs"]) == 130
     assert capsys.readouterr().err == "perfctl: stopped\n"
+
+
+def test_ctrl_c_inside_a_command_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def runs() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "build_application", lambda only: app)
+    assert command_line.run_command_line([]) == 130
+    assert capsys.readouterr().err.strip() == "perfctl: stopped"
 
 
 def test_letters_that_the_encoding_lacks_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfctl.records.ranges import DIRECTIONS, RangeName, parse_range_name
+from perfctl.records.report import pluralize_count
 from perfctl.records.run import UnusedBatchSizes, find_unused_batch_sizes
 from perfctl.records.stats import compute_percentile, count_needed_values
 
@@ -129,3 +130,16 @@ def test_the_sentence_names_all_sizes():
     assert str(UnusedBatchSizes((16, 32), 64)) == f"did not use the batch sizes 16, 32: {end}"
     doubt = UnusedBatchSizes((16,), 64, is_proven=False)
     assert str(doubt) == f"may not have used the batch size 16: {end}"
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [
+        (1, "launch", "1 launch has"),
+        (2, "launch", "2 launches have"),
+        (1000, "row", "1,000 rows have"),
+    ],
+)
+def test_a_count_of_one_has_a_singular_noun_and_verb(count: int, noun: str, text: str) -> None:
+    assert pluralize_count(count, noun, "has", "have") == text
+    assert pluralize_count(count, noun) == text.rpartition(" ")[0]

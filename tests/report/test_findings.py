@@ -262,7 +262,7 @@ def sampled(field: str, values: list[float], **fields: object) -> Run:
         pytest.param(
             "gpu_utilisation",
             [0.2, *[0.4] * 10],
-            ("never busy", f"{0.4:.1%} on average and at most {0.4:.1%}"),
+            ("never fully busy", f"{0.4:.1%} on average and at most {0.4:.1%}"),
             id="a low utilization has its mean, of the time before each sample",
         ),
         pytest.param("gpu_utilisation", [0.95] * 11, ("is busy", "11 samples"), id="busy"),
@@ -558,6 +558,15 @@ def test_copies_next_to_migrations_are_counted_without_them_and_hardly_any_are_n
             ],
         ),
         (
+            [
+                summed("gemm", "cuda_gpu_kern_sum", 1, device_ns=30 * MS),
+                summed("gemm", "cuda_gpu_kern_sum", 1, device_ns=20 * MS),
+                summed("add<int…", "cuda_gpu_kern_sum", 1, device_ns=30 * MS),
+                summed("add<int…", "cuda_gpu_kern_sum", 1, device_ns=20 * MS),
+            ],
+            ["gemm takes 50.0% of the kernel time: 50.0 ms of 100 ms, 2 launches."],
+        ),
+        (
             [summed("poll", "osrt_sum", 9, cpu_ns=9 * MS)],
             [
                 "poll takes 100.0% of the time in operating system calls: 9.00 ms of 9.00 ms, "
@@ -565,7 +574,7 @@ def test_copies_next_to_migrations_are_counted_without_them_and_hardly_any_are_n
             ],
         ),
     ],
-    ids=["largest of each", "mixed sums", "FLOPs", "rules", "system calls"],
+    ids=["largest of each", "mixed sums", "FLOPs", "rules", "equal names", "system calls"],
 )
 def test_sums_of_each_tool_state_what_dominates(
     operations: list[Operation], texts: list[str]

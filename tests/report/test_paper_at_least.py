@@ -155,3 +155,12 @@ def test_json_and_data_frame_carry_the_bound_and_the_names(found: Analysis) -> N
         assert (one["ratio_at_most"], pd.isna(one["ratio"])) == (0.5, True)
         (plain,) = [row for row in rows if (row["layer"], row["direction"]) == ("fc1", "forward")]
         assert (plain["estimated_is_lower_bound"], plain["ratio"]) == (False, 1)
+
+
+@pytest.mark.parametrize("batch", [None, BATCH])
+def test_the_terminal_shows_the_estimate_with_or_without_a_batch_size(batch: int | None) -> None:
+    timed = replace(runs()[0], batch_size=batch)
+    view = View(chapters=build_ledger_row_views(analysed(timed), LedgerViewOptions()))
+    text = printed(draw_view(view, 150), 150)
+    (line,) = [line for line in text.splitlines() if re.match("conv2 +forward", line)]
+    assert "1.36 G" in line and "batch" not in text

@@ -324,10 +324,13 @@ def test_an_export_that_turns_out_damaged_while_it_is_copied_leaves_the_store_as
 
 def test_a_value_that_the_store_does_not_take_is_null_and_said(writing, tmp_path):
     builder = training_step(NsysBuilder())
-    builder.kernel(90, gridX=-2, registersPerThread="many")
-    run_id = write(writing, parse(builder.write(tmp_path / "r.sqlite"))).run_id
+    builder.kernel(90, gridX=-2, registersPerThread="many", name="other(int)")
+    report = parse(builder.write(tmp_path / "r.sqlite"))
+    run_id = write(writing, report).run_id
     kernels = stored(writing, run_id)
     assert (kernels[5].grid_x, kernels[5].registers, kernels[5].grid_y) == (None, None, 3)
+    expected = [(kernel.name, kernel.layer) for kernel in report.kernels]
+    assert [(kernel.name, kernel.layer) for kernel in kernels] == expected
     query = "SELECT quantity FROM gap WHERE run_id = ? AND state = 'unreadable'"
     assert ("kernel.grid_x",) in writing.execute(query, (run_id,)).fetchall()
 

@@ -110,7 +110,7 @@ def build_model(
             remedy = "Do not download weights in the factory (weights=None): they are not needed"
         raise ModelError(f"{name} raised {text}", remedy, True) from error
     if not isinstance(model, torch.nn.Module):
-        text = f"{name} returned a {type(model).__name__}, not a torch.nn.Module"
+        text = f"{name} returned {type(model).__name__}, not a torch.nn.Module"
         raise ModelError(text, "Use a factory or class of a model")
     if device == "meta":
         _move_lazy_tensors_to_meta(model)

@@ -301,12 +301,6 @@ def compute_explained_share(ratio: float | None, factor: float | None) -> float 
     return min(max(1 - abs(log(ratio / factor)) / abs(log(ratio)), 0.0), 1.0) if factor > 0 else 0.0
 
 
-def pluralize_count(number: int, noun: str) -> str:
-    """Return "1 launch", "2,000 launches"."""
-    ending = "" if number == 1 else "es" if noun.endswith(("ch", "ss")) else "s"
-    return f"{number:,} {noun}{ending}"
-
-
 def format_ratio(factor: float) -> str:
     """Return a factor as text: 0.444 -> "0.444", 3.5556 -> "3.56", 1.0156 -> "1.016", 20480 ->
     "20,480", 0.0000488 -> "4.88e-05"."""

@@ -116,11 +116,14 @@ def describe_largest_sums(run: Run) -> Iterator[Finding]:
     """Yield what takes the most time among the kernels, copies and calls of a report that has only
     sums, what copies take next to kernels, and the kernel with the most FLOPs."""
     groups = group_summed_operations([run])
-    times: dict[SumGroup, dict[str, tuple[int, int]]] = defaultdict(dict)
+    times: dict[SumGroup, dict[tuple[str, int], tuple[int, int]]] = defaultdict(dict)
     for group, pairs in groups.items():
-        for _, operation in pairs if group.quantity else ():
+        for number, (_, operation) in enumerate(pairs if group.quantity else ()):
             if (length := get_measured_time(operation)) is not None:
-                times[group][operation.name] = length, operation.calls
+                # several kernels may have one truncated name
+                key = operation.name, number if operation.name.endswith("…") else 0
+                earlier_ns, earlier_calls = times[group].get(key, (0, 0))
+                times[group][key] = earlier_ns + length, earlier_calls + operation.calls
     totals = {group: sum(ns for ns, _ in sums.values()) for group, sums in times.items()}
     kernels_ns, copies_ns = totals.get(KERNELS, 0), totals.get(COPIES, 0)
     share = format_percent(copies_ns / (kernels_ns + copies_ns)) if kernels_ns and copies_ns else ""
@@ -134,7 +137,7 @@ def describe_largest_sums(run: Run) -> Iterator[Finding]:
     for group, total in totals.items():
         # most of them wait in threads beside the program's work
         if total and (group is not SYSTEM_CALLS or len(totals) == 1):
-            name, (length, calls) = max(times[group].items(), key=lambda item: item[1])
+            (name, _), (length, calls) = max(times[group].items(), key=lambda item: item[1])
             yield Finding(
                 f"{shorten_name_middle(name)} takes {format_percent(length / total)} of "
                 f"{group.quantity}: {format_time(length)} of {format_time(total)}, {calls:,} "

@@ -448,7 +448,7 @@ def _describe_sampled_utilization(points: Sequence[tuple[int, float]]) -> str | 
     mean = average_over_time(points)
     if mean is None:
         return None
-    often = "is" if mean >= BUSY else "is at times" if most >= BUSY else "is never"
+    often = "is" if mean >= BUSY else "is at times" if most >= BUSY else "is never fully"
     return (
         f"{often} busy: its sampled utilization is {format_percent(mean)} on average and at most "
         f"{format_percent(most)} ({len(points):,} samples)."

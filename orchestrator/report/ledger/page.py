@@ -123,6 +123,8 @@ class LedgerGroup:
 class LedgerView:
     """The complete table."""
 
+    axis: str
+    """Label of the column of batch sizes, which ``columns`` lacks if no batch size is known."""
     columns: tuple[Column, ...]
     groups: tuple[LedgerGroup, ...]
     basis: str
@@ -164,6 +166,7 @@ def build_ledger_view(analysis: Analysis) -> LedgerView | None:
         if any(cell.style != "no" for cell in cells):
             columns.append(mark_unit_in_cells(column, cells))
     return LedgerView(
+        analysis.study.axis,
         tuple(columns),
         tuple(groups),
         f"{basis}. {shares}1 multiply-add = 2 FLOPs.{mark}",

@@ -42,6 +42,7 @@ from perfctl.orchestrator.report.tables import (
     time_cell,
     time_column,
 )
+from perfctl.records.report import pluralize_count
 
 PADDING_FACTOR_MIN, PADDING_SHARE_MIN = 1.1, 0.01
 """Padding is a finding from this factor of executed / estimated multiply-adds on, in parts with
@@ -137,17 +138,15 @@ def _build_phase_columns(phase: PhaseParts) -> list[Column]:
 
 def _caption_phase(phase: PhaseParts) -> str:
     """Return "Decode by part of the model: 1 step, 32 tokens"."""
-    steps = _format_count(phase.steps, "step")
+    steps = pluralize_count(phase.steps, "step")
     if any(step.partial for step in phase.run.report.served_steps):
         steps = f"part of {steps}"
     tokens = (
-        "number of tokens unknown" if phase.tokens is None else _format_count(phase.tokens, "token")
+        "number of tokens unknown"
+        if phase.tokens is None
+        else pluralize_count(phase.tokens, "token")
     )
     return f"{phase.phase.capitalize()} by part of the model: {steps}, {tokens}"
-
-
-def _format_count(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _list_phase_notes(phase: PhaseParts) -> Iterator[str]:

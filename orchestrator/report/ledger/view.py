@@ -188,7 +188,8 @@ def build_ledger_table(view: LedgerView, shape: LedgerViewOptions) -> tuple[Tabl
     size. Otherwise a row is a layer and pass, with its time and share at each batch size.
     """
     groups = list(view.groups)
-    if not shape.is_document:
+    labels = {column.label for column in view.columns}
+    if not shape.is_document and labels & {"executed", "time"}:
         short = shorten_module_paths([group.layer for group in groups])
         groups = [
             replace(group, layer=_shorten_operator_name(short[group.layer].removeprefix("aten::")))
@@ -217,12 +218,11 @@ def build_ledger_table(view: LedgerView, shape: LedgerViewOptions) -> tuple[Tabl
     if shape.is_whole and not shape.has_all_batches and len(sizes) > 3:
         listed = [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
     chosen = [group for group in groups if group not in small]
-    labels = {column.label for column in view.columns}
     is_of_batches = len(sizes) > 1 and isinstance(sizes[0], int)
     if is_of_batches and "time" in labels and "executed" not in labels and not shape.is_document:
         table = _build_times_table(chosen, listed)
     else:
-        table = _build_rows_by_batch_table(view.columns, chosen, listed, shape)
+        table = _build_rows_by_batch_table(view, chosen, listed, shape)
     hints = []
     if small:
         hints.append(f"--all ({len(small)} rows below {MINOR_SHARE:.0%})")
@@ -241,7 +241,7 @@ def _shorten_operator_name(name: str) -> str:
 
 
 def _build_rows_by_batch_table(
-    columns: Iterable[Column],
+    view: LedgerView,
     groups: Sequence[LedgerGroup],
     sizes: Sequence[Point],
     shape: LedgerViewOptions,
@@ -249,16 +249,15 @@ def _build_rows_by_batch_table(
     """Return a row for each layer, pass and batch size: of ``sizes``, and where the difference is
     largest."""
     has_sizes = len({line.batch for group in groups for line in group.lines}) > 1
-    columns = list(columns)
     omitted = {"achieved"}
     if not has_sizes and not shape.is_document:
-        omitted.add(columns[0].label)
+        omitted.add(view.axis)
     heads = [
         name_column("layer"),
         text_column("pass"),
         *(
             replace(column, is_optional=column.label == "bound")
-            for column in columns
+            for column in view.columns
             if column.label not in omitted
         ),
         Column("cause", style="word"),

@@ -34,7 +34,6 @@ from perfctl.orchestrator.report.tables import (
     Column,
     ShortNames,
     Table,
-    amount_cell,
     build_compact_table,
     count_cell,
     mark_cell_estimated,
@@ -51,6 +50,7 @@ from perfctl.orchestrator.report.tables import (
     text_columns,
     time_cell,
     time_column,
+    unit_cell,
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel
@@ -266,11 +266,18 @@ def describe_module_coverage(run: Run) -> str | None:
 
 def explain_missing_busy_share(runs: Sequence[Run]) -> str | None:
     """Return why no share of time is known although kernels ran; None if none ran."""
-    counted = [run for run in runs if run.report.kernels]
-    kernels = [kernel for run in counted if run.profiler != "ncu" for kernel in run.report.kernels]
+    with_kernels = [run for run in runs if run.report.kernels]
+    kernels = [
+        kernel
+        for run in with_kernels
+        if run.profiler != "ncu" and not run.report.counters
+        for kernel in run.report.kernels
+    ]
     if not kernels:
-        text = "ncu runs kernels one by one, without start times; nsys and torch record them"
-        return text if counted else None
+        text = "kernels ran one by one, because counters were collected"
+        if any(run.profiler == "ncu" for run in with_kernels):
+            text = "ncu runs kernels one by one, without start times; nsys and torch record them"
+        return text if with_kernels else None
     without = sum(kernel.start_ns is None or kernel.duration_ns is None for kernel in kernels)
     return f"{without:,} of {len(kernels):,} kernels have no start or no duration"
 
@@ -287,9 +294,9 @@ def build_device_samples_table(runs: Sequence[RunUsage]) -> Table | None:
         ),
         size_column("memory used", "largest"),
         size_column("memory"),
-        Column("power", "W", note="mean over time, like utilization"),
-        Column("temperature", "°C", note="highest"),
-        Column("SM clock", "Hz", note="lowest"),
+        Column("power", base="W", note="mean over time, like utilization"),
+        Column("temperature", base="°C", note="highest"),
+        Column("SM clock", base="Hz", note="lowest"),
     ]
     none = "not sampled"
     rows = [
@@ -300,9 +307,9 @@ def build_device_samples_table(runs: Sequence[RunUsage]) -> Table | None:
             usage_share_cell(UsageShare(item.utilisation, item.span)),
             size_cell(item.memory_used, none),
             size_cell(item.memory_total, none),
-            amount_cell(item.power, "W", none),
-            amount_cell(item.temperature, "°C", none),
-            amount_cell(item.clock, "Hz", none),
+            unit_cell(item.power, "W", none),
+            unit_cell(item.temperature, "°C", none),
+            unit_cell(item.clock, "Hz", none),
         ]
         for run in runs
         for item in run.readings
@@ -379,16 +386,16 @@ def build_energy_table(runs: Sequence[RunUsage]) -> Table | None:
         Column("device"),
         Column(
             "energy",
-            "J",
+            base="J",
             note="of the GPU over the measured steps, or over all samples if there are no steps",
         ),
         time_column("over"),
-        Column("mean power", "W"),
+        Column("mean power", base="W"),
         Column("error", note="sampling error of the energy; excludes the sensor accuracy (5%)"),
-        Column("per step", "J", note="mean of all steps, including the time between them"),
-        Column("per sample", "J"),
-        Column("per token", "J"),
-        Column("energy-delay", "J·s", note="joules per step x mean step time"),
+        Column("per step", base="J", note="mean of all steps, including the time between them"),
+        Column("per sample", base="J"),
+        Column("per token", base="J"),
+        Column("energy-delay", base="J·s", note="joules per step x mean step time"),
         text_column("from"),
     ]
     rows = []
@@ -402,16 +409,16 @@ def build_energy_table(runs: Sequence[RunUsage]) -> Table | None:
             [
                 item.run,
                 count_cell(item.device, _NO_DEVICE),
-                amount_cell(item.joules, "J", none),
+                unit_cell(item.joules, "J", none),
                 time_cell(item.span_ns, none),
-                amount_cell(item.watts, "W", none),
+                unit_cell(item.watts, "W", none),
                 share_cell(item.error, item.reason or "the energy is 0"),
-                amount_cell(item.per_step, "J", no_step),
-                amount_cell(item.per_sample, "J", no_sample),
-                amount_cell(
+                unit_cell(item.per_step, "J", no_step),
+                unit_cell(item.per_sample, "J", no_sample),
+                unit_cell(
                     item.per_token, "J", (item.token_reason or none) if has_steps else no_step
                 ),
-                amount_cell(item.delay_product, "J·s", no_step),
+                unit_cell(item.delay_product, "J·s", no_step),
                 source if item.reason is None else item.reason,
             ]
         )

@@ -211,7 +211,7 @@ def test_the_table_says_where_the_joules_come_from_and_how_unsure_sampling_makes
     assert made is not None
     cells = dict(zip((column.label for column in made.columns), made.rows[0], strict=True))
     assert cells["from"].text == "power readings, every 50 ms"
-    assert cells["error"].style != "no"
+    assert cells["mean power"].unit == "W" and cells["error"].style != "no"
     assert "per token" not in cells, "the steps are no server's"
     assert {"per step", "per sample", "energy-delay"} <= cells.keys()
 

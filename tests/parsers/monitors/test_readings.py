@@ -3,8 +3,11 @@ of other columns."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from perfctl.parsers import parse
 from perfctl.parsers.common.numbers import (
     Timestamp,
     is_not_available_text,
@@ -146,3 +149,11 @@ def test_more_texts_than_are_kept_are_counted_together_and_known_ones_still_by_n
     counts = {figure.name: figure.value for figure in found.make_summaries()}
     assert len(counts) == TEXTS_KEPT + 1 == 51
     assert (counts["note: text aa"], counts["note: (others)"]) == (2.0, 2.0)
+
+
+@pytest.mark.parametrize(("samples", "duration"), [(1, None), (3, 2)])
+def test_one_sample_has_no_duration(tmp_path: Path, samples: int, duration: int | None) -> None:
+    path = tmp_path / "log.csv"
+    rows = [f"2024/01/01 00:00:0{n}.000, {n} %, 30.00 W\n" for n in range(samples)]
+    path.write_text("timestamp, utilization.gpu [%], power.draw [W]\n" + "".join(rows))
+    assert parse(path).duration_ns == (duration and duration * 10**9)

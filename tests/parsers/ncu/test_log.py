@@ -157,17 +157,17 @@ def test_kernels_that_ncu_could_not_profile_and_rows_that_are_cut_are_gaps():
         '==WARNING== Failed to profile "warned" in process 42',
         "==ERROR== Failed to load report",
     )
-    launches = "ncu failed to profile this kernel ({} launches)"
+    launches = "ncu failed to profile this kernel ({})"
     failed = [
-        Gap("kernel", "not_collected", launches.format(2), "gemm<a, b>"),
-        Gap("kernel", "not_collected", launches.format(1), "relu"),
-        Gap("kernel", "not_collected", launches.format(1), "pool"),
+        Gap("kernel", "not_collected", launches.format("2 launches"), "gemm<a, b>"),
+        Gap("kernel", "not_collected", launches.format("1 launch"), "relu"),
+        Gap("kernel", "not_collected", launches.format("1 launch"), "pool"),
     ]
     assert list(find_gaps(log)) == failed
     log.cut_rows = 1
     assert list(find_gaps(log)) == [
         *failed,
-        Gap("counter", "unreadable", "1 rows are truncated or broken"),
+        Gap("counter", "unreadable", "1 row is truncated or broken"),
     ]
 
 

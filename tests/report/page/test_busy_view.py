@@ -29,7 +29,7 @@ from perfctl.orchestrator.report.page.usage import (
     explain_missing_busy_share,
 )
 from perfctl.orchestrator.report.tables import Table
-from perfctl.records.report import Device, Kernel, MemoryFigure, Sample, Step, Summary
+from perfctl.records.report import Counter, Device, Kernel, MemoryFigure, Sample, Step, Summary
 from perfctl.records.run import Run
 from tests.make import synthetic
 
@@ -119,6 +119,11 @@ def test_where_no_share_can_be_said_the_reason_stands_there() -> None:
     assert said is not None and said.startswith("1 of 2 kernels have no start or no duration")
     assert "ncu runs kernels one by one" in (
         explain_missing_busy_share([synthetic.make_run(profiler="ncu", kernels=kernels)]) or ""
+    )
+    counters = [Counter(0, "SQ_WAVES", 1.0, None)]
+    serial = synthetic.make_run(profiler="rocprofv3", kernels=kernels[:1], counters=counters)
+    assert explain_missing_busy_share([serial]) == (
+        "kernels ran one by one, because counters were collected"
     )
     assert explain_missing_busy_share([synthetic.make_run()]) is None
 

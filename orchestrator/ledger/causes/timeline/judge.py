@@ -15,7 +15,6 @@ from perfctl.orchestrator.estimate.flops.engine import apply_formula
 from perfctl.orchestrator.ledger.causes.rule import (
     format_share,
     format_with_prefix,
-    pluralize_count,
 )
 from perfctl.orchestrator.ledger.causes.timeline.kernels import (
     detect_cast_storm,
@@ -38,7 +37,7 @@ from perfctl.orchestrator.ledger.usage.ranks import RankActivity
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.ledger.usage.served import select_graph_kernels
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.report import WAITS, Copy, OpCall
+from perfctl.records.report import WAITS, Copy, OpCall, pluralize_count
 from perfctl.records.run import Run
 
 RunVerdicts = Sequence[tuple[Run, Sequence[RunVerdict]]]

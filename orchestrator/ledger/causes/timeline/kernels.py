@@ -21,7 +21,6 @@ from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names
 from perfctl.orchestrator.ledger.causes.rule import (
     format_share,
     format_with_prefix,
-    pluralize_count,
 )
 from perfctl.orchestrator.ledger.causes.timeline.records import (
     RunVerdict,
@@ -31,7 +30,7 @@ from perfctl.orchestrator.ledger.causes.timeline.records import (
 )
 from perfctl.orchestrator.ledger.usage.intervals import get_end_ns, get_start_ns, sum_durations_ns
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.report import Kernel, OpCall
+from perfctl.records.report import Kernel, OpCall, pluralize_count
 from perfctl.records.run import Run
 
 CUDA_CORES_SHARE_MIN = 0.1
