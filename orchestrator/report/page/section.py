@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfctl.orchestrator.report.findings import SHOWN
-from perfctl.orchestrator.report.ledger.matrix import LedgerMatrix
-from perfctl.orchestrator.report.ledger.page import LedgerView
+from perfctl.orchestrator.report.ledger.page import LedgerMatrix, LedgerView
 from perfctl.orchestrator.report.page.about import CAUTIONED, ORIGINS
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import JsonObject, PackedTable

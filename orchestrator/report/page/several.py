@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.counts.figure import sum_figures
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.prepared import MODES, format_study_heading
 from perfctl.orchestrator.ledger.usage.inference import (
@@ -22,13 +21,12 @@ from perfctl.orchestrator.report.charts.charts import (
     draw_batch_chart,
 )
 from perfctl.orchestrator.report.charts.study import make_study_label
+from perfctl.orchestrator.report.ledger.page import build_total_ratio_cell
 from perfctl.orchestrator.report.numbers import (
     drop_trailing_zeros,
     format_all_digits,
     format_rate,
-    format_ratio,
     format_step_times,
-    round_to_six_digits,
 )
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.usage import usage_share_cell
@@ -36,9 +34,7 @@ from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     build_table,
-    choose_figure_style,
     count_cell,
-    format_state_sign,
     missing_cell,
     rate_cell,
     text_cell,
@@ -140,6 +136,7 @@ def _list_sample_rates(analysis: Analysis) -> dict[int, float]:
 
 def _build_overview_row(entry: _OverviewEntry) -> list[Cell | str | None]:
     analysis, batch, study = entry.analysis, entry.batch, entry.analysis.study
+    ledger_rows = [row for row in analysis.ledger.rows if row.batch == batch or not study.batches]
     point = next((point for point in analysis.points if point.batch == batch), None)
     problems = (text for point in analysis.points for text in point.problems)
     reason = next(problems, "no run timed complete steps")
@@ -156,33 +153,9 @@ def _build_overview_row(entry: _OverviewEntry) -> list[Cell | str | None]:
         count_cell(None if fastest is None else batch, reason),
         step,
         rate_cell(fastest, "samples/s", reason),
-        _executed_ratio_cell(analysis, batch),
+        build_total_ratio_cell(ledger_rows),
         usage_share_cell(_find_busy_share(analysis, batch)),
     ]
-
-
-def _executed_ratio_cell(analysis: Analysis, batch: int | None) -> Cell:
-    """Return executed over estimated FLOPs of all layers with both: at one batch size, or of a
-    complete report without one."""
-    has_sizes = bool(analysis.study.batches)
-    rows = [row for row in analysis.ledger.rows if row.batch == batch or not has_sizes]
-    compared = [row for row in rows if row.ratio is not None]
-    if not compared:
-        reasons = (row.executed.reason for row in rows if row.executed.reason)
-        return missing_cell(next(reasons, "no layer has executed FLOPs and a formula"))
-    executed = sum_figures(row.executed for row in compared)
-    estimate = sum(row.estimated.value or 0 for row in compared)
-    share = (executed.value or 0) / estimate
-    title = (
-        f"{format_all_digits(executed.value or 0)} / {format_all_digits(estimate)} FLOP in "
-        f"{len(compared)} ledger rows"
-    )
-    return Cell(
-        format_state_sign(executed) + format_ratio(share),
-        title,
-        choose_figure_style(executed),
-        round_to_six_digits(share),
-    )
 
 
 def _find_busy_share(analysis: Analysis, batch: int | None) -> UsageShare:
