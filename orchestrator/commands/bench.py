@@ -510,11 +510,11 @@ def load_points_and_correlations(options: BenchShowOptions, events: Events) -> M
 
 def build_points_view(measured: MeasuredPoints) -> View:
     """Return the points, and a table of correlations for each family."""
-    from perfctl.orchestrator.report.page import bench as page_bench
+    from perfctl.orchestrator.report.studies import cost
 
     by_family = group_by(measured.correlations, lambda row: row.family)
-    tables = [page_bench.build_points_table([row.point for row in measured.points])]
-    tables += [page_bench.build_correlation_table(*family) for family in by_family.items()]
+    tables = [cost.build_points_table([row.point for row in measured.points])]
+    tables += [cost.build_correlation_table(*family) for family in by_family.items()]
     chart = "Charts: perfctl plot bench-flops-forward; perfctl plot --list lists all"
     return View(
         "",

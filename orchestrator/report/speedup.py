@@ -16,7 +16,7 @@ from perfctl.orchestrator.compare.speedup import (
 )
 from perfctl.orchestrator.counts.kernels.categories import CATEGORIES
 from perfctl.orchestrator.ledger.arm_figures import ArmFigures
-from perfctl.orchestrator.report.charts import speedup as charts
+from perfctl.orchestrator.report.charts import comparison as charts
 from perfctl.orchestrator.report.numbers import format_percent, format_ratio, format_time
 from perfctl.orchestrator.report.page.records import Finding, shorten_sentence
 from perfctl.orchestrator.report.tables import (

@@ -46,14 +46,19 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
     DeviceIdleTime,
     RunUsage,
 )
-from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, StepTime, add_impact
 from perfctl.orchestrator.report.numbers import (
     format_bytes,
     format_percent,
     format_step_times,
     format_time,
 )
-from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.page.records import (
+    UNEXPLAINED,
+    Finding,
+    Steps,
+    StepTime,
+    add_impact,
+)
 from perfctl.orchestrator.report.page.study import is_unified_memory_migration
 from perfctl.orchestrator.report.tables import ShortNames, count_cell, run_label
 from perfctl.orchestrator.statistics import group_by

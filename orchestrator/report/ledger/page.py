@@ -511,7 +511,9 @@ def build_ledger_matrix(analysis: Analysis) -> LedgerMatrix | None:
     batches = [point for point in (None, *analysis.study.points) if point in used]
     totals = []
     for batch in batches:
-        ratio_cell = build_total_ratio_cell([row for row in rows if row.batch == batch])
+        ratio_cell = build_total_ratio_cell(
+            [row for row in rows if row.batch == batch], explains=True
+        )
         cells = {"ratio": ratio_cell, "share": _build_total_time_cell(analysis, batch)}
         totals.append(tuple(cells[name] for name in measures))
     return LedgerMatrix(
@@ -527,8 +529,9 @@ def _select_rows_with_work(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
     return [row for row in rows if row.estimated.value != 0 or row.estimated.lower_bound]
 
 
-def build_total_ratio_cell(rows: Sequence[LedgerRow]) -> Cell:
-    """Return executed / estimated over the rows that have both; a dash if there is none."""
+def build_total_ratio_cell(rows: Sequence[LedgerRow], *, explains: bool = False) -> Cell:
+    """Return executed / estimated over the rows that have both; a dash if there is none.
+    ``explains``: with the state of the sum in the title."""
     complete = [row for row in rows if row.ratio is not None]
     if not complete:
         reasons = (row.executed.reason for row in rows if row.executed.reason)
@@ -544,7 +547,7 @@ def build_total_ratio_cell(rows: Sequence[LedgerRow]) -> Cell:
         f"{format_all_digits(executed.value or 0)} / {format_all_digits(estimate)} over "
         f"{len(complete)} of {len(work)} layers and passes",
         missing and f"not included: {missing}",
-        "" if is_plain else explain_figure_state(executed),
+        explain_figure_state(executed) if explains and not is_plain else "",
     )
     title = "; ".join(filter(None, facts))
     return Cell(

@@ -23,7 +23,6 @@ from perfctl.orchestrator.report.charts.study import (
     list_sampled_counters,
 )
 from perfctl.orchestrator.report.findings import list_findings
-from perfctl.orchestrator.report.findings.rank import sort_findings
 from perfctl.orchestrator.report.ledger.page import build_ledger_matrix, build_ledger_view
 from perfctl.orchestrator.report.ledger.parts import (
     build_cpu_timer_table,
@@ -48,14 +47,12 @@ from perfctl.orchestrator.report.ledger.trail import build_trails, pack_trails
 from perfctl.orchestrator.report.mfu import audit_recorded_step
 from perfctl.orchestrator.report.mfu import build_mfu_view as show_mfu
 from perfctl.orchestrator.report.page import about, kernels, study, usage
-from perfctl.orchestrator.report.page.icicle import build_icicles
-from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.page.section import Section
-from perfctl.orchestrator.report.page.timeline import build_timelines
+from perfctl.orchestrator.report.page.records import Finding, sort_findings
+from perfctl.orchestrator.report.page.timeline import build_icicles, build_timelines
 from perfctl.orchestrator.report.studies.inference import build_inference_answer
-from perfctl.orchestrator.report.studies.inference_findings import is_timed_inference
+from perfctl.orchestrator.report.studies.inference_fields import is_timed_inference
 from perfctl.orchestrator.report.tables import JsonObject, ShortNames, Table
-from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.report.view import Section, View
 from perfctl.records.run import Run
 
 NOT_ON_TERMINAL = frozenset(

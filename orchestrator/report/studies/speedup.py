@@ -10,7 +10,7 @@ from functools import partial
 from perfctl.orchestrator.compare.speedup import Arm, NetworkSpeedup, TimeToQuality
 from perfctl.orchestrator.ledger.arm_figures import list_epochs
 from perfctl.orchestrator.report import speedup as parts
-from perfctl.orchestrator.report.charts import speedup as charts
+from perfctl.orchestrator.report.charts import comparison as charts
 from perfctl.orchestrator.report.numbers import (
     drop_trailing_zeros,
     format_percent,
