@@ -62,7 +62,12 @@ from perfctl.orchestrator.predict.bench import (
 )
 from perfctl.orchestrator.predict.step_parts import compute_call_features
 from perfctl.orchestrator.report.charts.files import Picture
-from perfctl.orchestrator.report.tables import Column, amount_cell, build_dense_table, text_columns
+from perfctl.orchestrator.report.tables import (
+    Column,
+    amount_cell,
+    build_complete_table,
+    text_columns,
+)
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import group_by
 from perfctl.orchestrator.store import database, read
@@ -446,7 +451,7 @@ def _build_design_view(request: BenchRequest) -> View:
     return View(
         f"{len(points)} points of {len(models)} networks, {len(request.skipped)} skipped",
         ("1 multiply-add is 2 FLOPs",),
-        (build_dense_table("Points", columns, rows),),
+        (build_complete_table("Points", columns, rows, is_dense=True),),
         notes=tuple(f"skipped: {reason}" for reason in list_skip_reasons(request)),
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfctl.orchestrator.compare.changes import LevelChange, count_points_needed
 from perfctl.orchestrator.compare.history import History, HistoryLine, HistoryRun, HistorySeries
-from perfctl.orchestrator.report.compare.figures import format_quantity
+from perfctl.orchestrator.report.compare.why import format_quantity
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,

@@ -48,7 +48,7 @@ from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    build_dense_table,
+    build_complete_table,
     build_table,
     missing_cell,
     name_column,
@@ -258,7 +258,7 @@ def _describe_attribution(analysis: Analysis) -> tuple[str, ...]:
 
 
 def build_phase_views(
-    analyses: Iterable[Analysis], phase: str, *, is_by_block: bool = False
+    analyses: Iterable[Analysis], phase: str, *, is_by_block: bool
 ) -> Iterator[View]:
     """Yield one phase (prefill, decode or mixed) of every run group that has it, by part of the
     model."""
@@ -378,7 +378,7 @@ def _build_rows_by_batch_table(
                     share = format_whole_percent(line.share)
                     cells["share"] = replace(line.cells["share"], text=share)
                 rows.append([cells[head.label] for head in heads])
-    return build_dense_table("Ledger" if shape.is_document else "", heads, rows)
+    return build_complete_table("Ledger" if shape.is_document else "", heads, rows, is_dense=True)
 
 
 def _build_times_table(groups: Sequence[LedgerGroup], sizes: Sequence[Point]) -> Table:

@@ -307,7 +307,7 @@ def draw_bars_chart(
     rows: Sequence[HorizontalBar],
     show: WriteNumber,
     axis: str,
-    note: str = "",
+    note: str,
     line_at: float | None = None,
 ) -> Chart:
     """Return horizontal bars from 0, each with its interval as a line; ``line_at`` draws the

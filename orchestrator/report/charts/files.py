@@ -268,7 +268,7 @@ def shorten_label(label: str, most: int = 28) -> str:
     return text if len(label) <= most else "…" + text[1:]
 
 
-def clean_svg(text: str, description: str, shapes: str = "") -> str:
+def clean_svg(text: str, description: str, shapes: str) -> str:
     """Only the drawing: no prologue, metadata or style of its own; stand-ins become
     CSS variables."""
     text = text[text.index("<svg") :]

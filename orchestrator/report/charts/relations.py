@@ -149,7 +149,7 @@ def draw_family_dots(
     dots: Sequence[FamilyDot],
     families: Iterable[str],
     ranked: Mapping[str, float | None],
-    note: str = "",
+    note: str,
     *,
     corner: str = "",
     has_diagonal: bool = False,

@@ -105,7 +105,7 @@ MEMORY_USES: Quantities = {
 }
 
 
-def draw_study_charts(key: str, analysis: Analysis, *, timed: bool = True) -> tuple[Chart, ...]:
+def draw_study_charts(key: str, analysis: Analysis, *, timed: bool) -> tuple[Chart, ...]:
     """Return the charts of one study, the ones that answer most first. ``key`` keeps the drawings'
     inner names apart.
 

@@ -19,16 +19,15 @@ from perfctl.orchestrator.compare.causes import (
 )
 from perfctl.orchestrator.compare.compare import ComparedPair, Comparison, ComparisonSide
 from perfctl.orchestrator.compare.quantities import MEANING, NOT_JUDGED, PER_REPORT
-from perfctl.orchestrator.report.compare.figures import ENERGY_UNITS, MINUS
 from perfctl.orchestrator.report.compare.quantity_table import (
     ROWS_SHOWN,
     STYLES,
     build_quantity_table,
     choose_result_style,
-    find_varying_columns,
+    list_equal_columns,
     select_quantity_rows,
 )
-from perfctl.orchestrator.report.compare.why import format_algorithm_name
+from perfctl.orchestrator.report.compare.why import ENERGY_UNITS, MINUS, format_algorithm_name
 from perfctl.orchestrator.report.compare.words import describe_comparison
 from perfctl.orchestrator.report.files import documents
 from perfctl.orchestrator.report.numbers import DASH, format_all_digits, format_ratio, format_time
@@ -141,14 +140,14 @@ def _build_cause_tables(pairs: Sequence[AlignedPair]) -> Iterator[Table]:
         time_column("change"),
         Column("FLOPs, B/A", note="executed; 1 multiply-add = 2"),
     )
-    used = find_varying_columns([match.pair for match in pairs]) + [True] * (len(columns) - 2)
     span = "per step" if all(match.per_step for match in pairs) else "in the complete report"
     by = "layer, pass" if any(match.by_layer for match in pairs) else "kernel family"
     aligned = build_table(
         f"Time {span}, both sides aligned by {by} and algorithm",
-        tuple(compress(columns, used)),
-        [tuple(compress(_build_aligned_cells(*item), used)) for item in every],
+        columns,
+        [_build_aligned_cells(*item) for item in every],
         limit=ROWS_SHOWN,
+        without=list_equal_columns([match.pair for match in pairs]),
     )
     if aligned is not None:
         notes = () if all(match.by_layer for match in pairs) else (NO_LAYERS,)
@@ -285,7 +284,8 @@ def _build_quantity_chapters(comparison: Comparison) -> Iterator[View]:
             caption = caption.replace("per step", "in the complete report")
         base = {"memory": "B", "flops": "FLOP"}.get(key, "ns")
         gate = 0.0 if key == "flops" else comparison.gate  # an exact count has none
-        yield View(title, tables=(build_quantity_table(caption, chosen, base, gate=gate),), key=key)
+        table = build_quantity_table(caption, chosen, base, gate=gate)
+        yield View(title, tables=(table,) if table else (), key=key)
 
 
 def describe_compared_sides(comparison: Comparison) -> tuple[tuple[str, str], ...]:
@@ -369,14 +369,14 @@ def build_comparison_summary(comparison: Comparison) -> View:
         rows += sorted(listed, key=lambda item: -item[1].weight)
     table = build_quantity_table("", rows, without=("95% interval", "reason"), limit=TERMINAL_ROWS)
     notes = [describe_gate(comparison)]
-    if table.hidden:
+    if table and table.hidden:
         notes.append(f"{table.hidden} more rows: --out FILE.html.")
     return replace(
         sentences,
         findings=sentences.findings[: sentences.open_findings],
         properties=view.properties,
         document=view.document,
-        tables=(replace(table, hidden=0, notes=()),) if rows else (),
+        tables=(replace(table, hidden=0, notes=()),) if table else (),
         notes=(" ".join(notes),),
     )
 
@@ -399,12 +399,16 @@ def write_pull_request_markdown(comparison: Comparison) -> str:
             findings=sentences.findings[:SENTENCES],
             properties=describe_compared_sides(comparison),
             folded=tuple(
-                build_quantity_table(caption, rows, without=("reason",), limit=MARKDOWN_ROWS)
+                table
                 for caption, rows in (
                     ("Changes", [*worse, *better, *news]),
                     ("Steps and memory", steps),
                 )
-                if rows
+                if (
+                    table := build_quantity_table(
+                        caption, rows, without=("reason",), limit=MARKDOWN_ROWS
+                    )
+                )
             ),
             notes=(f"perfctl compare --out FILE.html has {hidden} more findings.",)
             if hidden > 0

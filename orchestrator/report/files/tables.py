@@ -37,7 +37,7 @@ def format_csv_lines(
         yield ",".join([format_csv_cell(value, raw=raw) for value in row]) + "\n"
 
 
-def format_csv_cell(value: Any, *, raw: bool = False) -> str:
+def format_csv_cell(value: Any, *, raw: bool) -> str:
     """Return one cell. Lists and dictionaries are JSON text."""
     if value is None:
         return ""
@@ -126,7 +126,7 @@ def build_columns_table(tables: Iterable[ExportTable]) -> ExportTable:
     )
 
 
-def write_csv(path: Path, table: ExportTable, *, raw: bool = False) -> None:
+def write_csv(path: Path, table: ExportTable, *, raw: bool) -> None:
     """One table; ``raw`` leaves text as it is that a spreadsheet would run as a formula."""
     with path.open("w", encoding="utf-8", errors="replace", newline="") as file:
         file.writelines(format_csv_lines(table.names, table.rows, raw=raw))

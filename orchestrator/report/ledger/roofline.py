@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress, groupby, product
+from itertools import groupby, product
 from math import atan2, degrees, log10
 from typing import TYPE_CHECKING, Any
 
@@ -239,10 +239,9 @@ def _build_roofline_table(work: str, roofs: Roofline, names: Mapping[str, str]) 
     hidden = {"run": {"kernel"}, "kernel": {"batch", "parameters"}}.get(work, set())
     if all(len(point.levels) < 2 for point in points):
         hidden |= {"level", "bytes", "of bandwidth"}
-    used = [column.label not in hidden for column in columns]
     pairs = [(point, level) for point in points for level in point.levels or (None,)]
-    rows = (compress(_build_roofline_cells(*pair, roofs, names), used) for pair in pairs)
-    drawn = build_table(caption, list(compress(columns, used)), map(tuple, rows))
+    rows = (_build_roofline_cells(*pair, roofs, names) for pair in pairs)
+    drawn = build_table(caption, columns, rows, without=hidden)
     if drawn is None or work != "layer":
         return drawn
     marks = tuple((_name_layer(point.traffic), point.traffic.direction or "") for point, _ in pairs)

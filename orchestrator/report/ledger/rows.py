@@ -149,7 +149,7 @@ def list_ledger_rows(analyses: Sequence[Analysis]) -> Iterator[LedgerColumns]:
 
 
 def build_ledger_json(
-    analyses: Sequence[Analysis], phase: str | None = None, *, each: bool = False
+    analyses: Sequence[Analysis], phase: str | None, *, each: bool
 ) -> dict[str, Any]:
     """Return what ``perfctl ledger --json`` prints. ``phase``: only this one of a language model;
     ``each``: every block in a separate row."""

@@ -115,7 +115,7 @@ def build_cost_subject(
     fits: Sequence[LeftOutErrors],
     *,
     calculator: str | None = None,
-    missing: Sequence[tuple[str, str]] = (),
+    missing: Sequence[tuple[str, str]],
     problems: Sequence[str] = (),
 ) -> StudySubject:
     """Return what the chapters are made of; ``calculator``: name of the page next to this one."""

@@ -179,7 +179,7 @@ def collect_run_facts(runs: Sequence[Run]) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def write_study_markdown(study: View, charts: Sequence[str] = ()) -> str:
+def write_study_markdown(study: View, charts: Sequence[str]) -> str:
     """Return the study in short, without folded tables.
 
     charts: names of the files in the folder ``charts`` beside it, each starting with its
