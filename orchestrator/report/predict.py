@@ -173,7 +173,8 @@ def add_memory_fact(
     else:
         text += f" of {format_memory_bytes(memory.limit)}, {describe_memory_fit(memory)}"
     if memory.largest is not None:
-        most = "at most " if _is_bound(memory) else ""
+        is_bound = not isinstance(memory, MemoryNeed) or memory.is_bound
+        most = "at most " if is_bound else ""
         text += (
             f"; largest batch {most}{memory.largest:,}" if memory.largest else "; no sample fits"
         )
@@ -220,11 +221,6 @@ def _list_time_and_memory_facts(answer: Answer) -> list[Fact]:
         *add_memory_fact(facts, training.room, parts),
         *_list_parallel_facts(training),
     ]
-
-
-def _is_bound(memory: MemoryNeed | GenerationMemory) -> bool:
-    """Return whether more may be needed."""
-    return not isinstance(memory, MemoryNeed) or memory.is_bound
 
 
 def _describe_reserved_memory(answer: Answer, room: MemoryNeed | None) -> str:

@@ -5,7 +5,7 @@ full value or the reason, and the state of a figure.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
@@ -357,7 +357,12 @@ def build_table(
     columns_shown = every if is_complete else [pair for pair in every if not _is_empty(pair[1])]
     if columns[0] is RUN and not explains and len({row[0].text for row in cells}) == 1:
         del columns_shown[0]
-    reasons = explain_empty_columns(every) if explains and not is_complete else ()
+    empty: dict[tuple[str, ...], list[str]] = {}
+    for column, values in every if explains and not is_complete else ():
+        if _is_empty(values):
+            titles = dict.fromkeys(cell.title or "not collected" for cell in values)
+            empty.setdefault(tuple(titles)[:REASONS], []).append(column.label)
+    reasons = (f"{', '.join(labels)}: {'; '.join(titles)}." for titles, labels in empty.items())
     return Table(
         mark_sorted_column((mark_unit_in_cells(*pair), pair[1]) for pair in columns_shown),
         tuple(zip(*(values[:limit] for _, values in columns_shown), strict=True)),
@@ -406,18 +411,6 @@ def build_complete_table(
 
 def _is_empty(cells: Iterable[Cell]) -> bool:
     return all(cell.style == "no" for cell in cells)
-
-
-def explain_empty_columns(columns: Iterable[tuple[Column, Sequence[Cell]]]) -> Iterator[str]:
-    """Yield "counted, bound: not collected." for columns that are dashes throughout, those of the
-    same reasons together."""
-    empty: dict[tuple[str, ...], list[str]] = {}
-    for column, cells in columns:
-        if _is_empty(cells):
-            reasons = dict.fromkeys(cell.title or "not collected" for cell in cells)
-            empty.setdefault(tuple(reasons)[:REASONS], []).append(column.label)
-    for reasons_shown, labels in empty.items():
-        yield f"{', '.join(labels)}: {'; '.join(reasons_shown)}."
 
 
 def mark_unit_in_cells(column: Column, cells: Iterable[Cell]) -> Column:

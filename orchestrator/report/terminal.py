@@ -59,7 +59,7 @@ from perfctl.orchestrator.report.tables import (
     time_column,
 )
 from perfctl.orchestrator.report.view import View
-from perfctl.records.report import Report, SourceLine
+from perfctl.records.report import SourceLine
 from perfctl.records.run import Point, Run, format_point, get_sort_size
 
 ROWS, SOURCE_ROWS = 12, 20
@@ -128,23 +128,18 @@ def _build_findings_view(
     )
 
 
-def _describe_rank(report: Report) -> str | None:
-    """Return the rank of a process among several, and what shows the others; None for one alone."""
-    is_alone = report.world_size == 1 or (report.world_size is None and report.rank == 0)
-    if report.rank is None or is_alone:
-        return None
-    total = "" if report.world_size is None else f" of {report.world_size}"
-    return f"{report.rank}{total}; 'perfctl report' shows the ranks as one job"
-
-
 def _build_about_table(group: RunGroup, *, is_whole: bool) -> Table:
     (run,) = group.runs
-    share = find_last_test_accuracy([run])
+    report, share = run.report, find_last_test_accuracy([run])
+    is_alone = report.world_size == 1 or (report.world_size is None and report.rank == 0)
+    total = "" if report.world_size is None else f" of {report.world_size}"
     facts = {
         "heading": format_study_heading(group.study),
         **about.list_study_facts(group.study),
-        "report": run.report.form,
-        "rank": _describe_rank(run.report),
+        "report": report.form,
+        "rank": None
+        if report.rank is None or is_alone
+        else f"{report.rank}{total}; 'perfctl report' shows the ranks as one job",
         "accuracy": None if share is None else f"{share * 100:.2f}% in the last test",
         "status": f"{run.status}: {run.reason}" if run.reason else run.status,
         "origin": about.ORIGINS.get(run.origin, run.origin),

@@ -158,6 +158,12 @@ def _build_aligned_cells(match: AlignedPair, part: ComparedWork) -> tuple[Cell, 
     is_timed_only = part.kind == TIMED
     unknown = "the report has no kernels" if is_timed_only else "not known"
     sides = (part.a, part.b)
+    methods = [
+        " + ".join(map(format_algorithm_name, side.algorithms)) if side else "" for side in sides
+    ]
+    # the arithmetic where that changed
+    if methods[0] == methods[1] and part.a and part.b and part.a.arithmetic != part.b.arithmetic:
+        methods = [" + ".join(side.arithmetic) or methods[0] for side in (part.a, part.b)]
     launches = [
         f"{side.launches:,.6g}" if side and side.launches is not None else None for side in sides
     ]
@@ -165,6 +171,11 @@ def _build_aligned_cells(match: AlignedPair, part: ComparedWork) -> tuple[Cell, 
         time_cell(side.ns if side else None, f"not in {label}")
         for label, side in zip("AB", sides, strict=True)
     )
+    change, ns = missing_cell("not known on both sides"), part.change
+    if ns is not None:
+        mark = "" if not ns else "+" if ns > 0 else MINUS
+        title = f"{mark}{format_all_digits(abs(ns), 'ns')}"
+        change = number_cell(format_time(abs(ns)), title, ns, mark=mark)
     counted = missing_cell("not measured on both sides")
     if part.flops is not None:
         counted = Cell(format_ratio(part.flops), f"{part.flops:.6g}", value=part.flops)
@@ -175,41 +186,18 @@ def _build_aligned_cells(match: AlignedPair, part: ComparedWork) -> tuple[Cell, 
         missing_cell(unknown)
         if is_timed_only
         else Cell(part.kind, KINDS[part.kind], value=part.kind),
-        _build_algorithm_cell(part),
+        _join_sides_cell(methods, unknown if is_timed_only else "the kernels' names contain none"),
         _join_sides_cell(launches, unknown),
         *times,
-        _build_signed_time_cell(part.change),
+        change,
         counted,
     )
-
-
-def _build_algorithm_cell(part: ComparedWork) -> Cell:
-    """Return the method, with the arithmetic where that changed; both sides where they differ."""
-    sides = (part.a, part.b)
-    methods = [
-        " + ".join(map(format_algorithm_name, side.algorithms)) if side else "" for side in sides
-    ]
-    if methods[0] == methods[1] and part.a and part.b and part.a.arithmetic != part.b.arithmetic:
-        methods = [" + ".join(side.arithmetic) or methods[0] for side in (part.a, part.b)]
-    is_timed_only = part.kind == TIMED
-    unknown = "the report has no kernels" if is_timed_only else "the kernels' names contain none"
-    return _join_sides_cell(methods, unknown)
 
 
 def _join_sides_cell(texts: Sequence[str | None], reason: str) -> Cell:
     """Return "GEMM" if both sides have it, otherwise "GEMM → GEMV"."""
     distinct = dict.fromkeys(text or DASH for text in texts)
     return missing_cell(reason) if [*distinct] == [DASH] else text_cell(" → ".join(distinct))
-
-
-def _build_signed_time_cell(ns: float | None) -> Cell:
-    """Return "+0.48 ms"."""
-    if ns is None:
-        return missing_cell("not known on both sides")
-    mark = "" if not ns else "+" if ns > 0 else MINUS
-    return number_cell(
-        format_time(abs(ns)), f"{mark}{format_all_digits(abs(ns), 'ns')}", ns, mark=mark
-    )
 
 
 def _build_differences_chapter(comparison: Comparison, pairs: Sequence[AlignedPair]) -> View:
@@ -255,13 +243,11 @@ def _build_pairs_text_table(
     rows: Iterable[Iterable[str]],
 ) -> Table:
     """Return a table of texts about these pairs."""
-    titles = "; ".join(map(_title_pair, pairs))
+    titles = "; ".join(
+        f"{pair.heading}, {pair.axis}{pair.batch}" if pair.batch else pair.heading for pair in pairs
+    )
     cells = tuple(tuple(map(text_cell, row)) for row in rows)
     return Table(tuple(text_columns(*labels)), cells, f"{caption}: {titles}", tools=False)
-
-
-def _title_pair(pair: ComparedPair) -> str:
-    return f"{pair.heading}, {pair.axis}{pair.batch}" if pair.batch else pair.heading
 
 
 def _build_quantity_chapters(comparison: Comparison) -> Iterator[View]:

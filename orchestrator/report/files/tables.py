@@ -171,7 +171,12 @@ def write_parquet(path: Path, table: ExportTable) -> int:
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         while part := list(islice(rows, AT_ONCE)):
             arrays = [
-                arrow.array(_cast_values(column.kind, values), type=field.type)
+                arrow.array(
+                    [None if value is None else cast(value) for value in values]
+                    if (cast := _CASTS.get(column.kind))
+                    else values,
+                    type=field.type,
+                )
                 for column, field, values in zip(
                     table.columns, fields, zip(*part, strict=True), strict=True
                 )
@@ -179,11 +184,6 @@ def write_parquet(path: Path, table: ExportTable) -> int:
             writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
             total += len(part)
     return total
-
-
-def _cast_values(kind: str, values: Sequence[Any]) -> Sequence[Any]:
-    cast = _CASTS.get(kind)
-    return values if cast is None else [None if value is None else cast(value) for value in values]
 
 
 def write_xlsx(path: Path, tables: Sequence[ExportTable]) -> None:

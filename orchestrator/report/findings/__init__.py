@@ -6,19 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from perfctl.orchestrator.counts.counters.amd import TOOLS, is_amd_run
-from perfctl.orchestrator.counts.counters.work import KernelFlops, is_flop_counter
+from perfctl.orchestrator.counts.counters.work import is_flop_counter
 from perfctl.orchestrator.counts.derived.run import measure_rule_coverage
 from perfctl.orchestrator.counts.figure import sum_figures
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts
-from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.sweep import describe_unused_batch_sizes
 from perfctl.orchestrator.ledger.usage.sums import KERNELS, group_summed_operations
 from perfctl.orchestrator.report.findings import kernels, step
 from perfctl.orchestrator.report.findings.step import format_launch_count
 from perfctl.orchestrator.report.ledger import build_row_trail_key, build_sweep_trail_key
-from perfctl.orchestrator.report.ledger.causes import SWITCH, LedgerHeadline, build_ledger_headlines
+from perfctl.orchestrator.report.ledger.causes import SWITCH, build_ledger_headlines
 from perfctl.orchestrator.report.ledger.phases import (
     find_largest_parts,
     find_tile_padding,
@@ -163,11 +163,24 @@ def describe_flop_differences(analysis: Analysis, steps: Steps) -> list[Finding]
     Without any, return that all rows agree whose FLOPs are known completely.
     """
     ledger = analysis.ledger
-    rows = {row.key: row for row in ledger.rows}
+    rows_by_key = {row.key: row for row in ledger.rows}
     stated = []
     for headline in build_ledger_headlines(analysis.judgement, ledger):
-        row = rows[headline.place] if headline.place is not None else None
-        stated.append(_make_difference_finding(headline, row, steps))
+        rules, cause = headline.rules, ", ".join(headline.rules) or None
+        if headline.place is None:  # what is wrong with the sweep concerns each of its figures
+            evidence = next((EVIDENCE[rule] for rule in rules if rule in EVIDENCE), "ledger")
+            trail = build_sweep_trail_key(rules[0]) if rules else None
+            share, step = None if SWITCH in rules else 1.0, next(iter(steps.values()), None)
+        else:
+            row = rows_by_key[headline.place]
+            evidence, trail = "ledger", build_row_trail_key(row.place, row.direction, row.batch)
+            share, step = None, steps.get(row.batch)
+            # the part of the row's time in which executed and estimated FLOPs differ
+            if row.ratio is not None and row.time is not None and step and row.trusted:
+                part = 1 - min(row.ratio, 1 / row.ratio) if row.ratio else 1.0
+                share = row.time.median * part / step.median_ns
+        finding = Finding(headline.sentence, evidence, trail=trail, cause=cause)
+        stated.append(add_impact(finding, share, step))
     complete = [row for row in ledger.rows if row.ratio and not row.executed.lower_bound]
     if not stated and complete:
         derived = any(row.executed.state == "derived" for row in complete)
@@ -178,27 +191,6 @@ def describe_flop_differences(analysis: Analysis, steps: Steps) -> list[Finding]
         )
         return [Finding(text, "ledger")]
     return stated
-
-
-def _make_difference_finding(
-    headline: LedgerHeadline, row: LedgerRow | None, steps: Steps
-) -> Finding:
-    """Return a headline as a finding. At stake is the part of the row's time in which executed and
-    estimated FLOPs differ; what is wrong with the sweep concerns each of its figures."""
-    cause = ", ".join(headline.rules) or None
-    if row is None:
-        evidence = next((EVIDENCE[rule] for rule in headline.rules if rule in EVIDENCE), "ledger")
-        trail = build_sweep_trail_key(headline.rules[0]) if headline.rules else None
-        finding = Finding(headline.sentence, evidence, trail=trail, cause=cause)
-        share = None if SWITCH in headline.rules else 1.0
-        return add_impact(finding, share, next(iter(steps.values()), None))
-    trail = build_row_trail_key(row.place, row.direction, row.batch)
-    finding = Finding(headline.sentence, "ledger", trail=trail, cause=cause)
-    step = steps.get(row.batch)
-    if row.ratio is None or row.time is None or step is None or not row.trusted:
-        return finding
-    part = 1 - min(row.ratio, 1 / row.ratio) if row.ratio else 1.0
-    return add_impact(finding, row.time.median * part / step.median_ns, step)
 
 
 def describe_derived_flops(analysis: Analysis) -> Iterator[Finding]:
@@ -382,16 +374,11 @@ def explain_incomplete_flops(prepared: PreparedRun) -> tuple[str, str] | None:
         verb = "has" if without == 1 else "have"
         parts.append(f"{without} of {format_launch_count(total.of_launches)} {verb} no count")
     if total.missing:
-        parts.append(_describe_missing_paths(flops))
+        reasons: dict[str, str] = {}  # the first reason of each path that some total lacks
+        for item in flops:
+            for path in item.total.missing if item.total.value is not None else ():
+                reason = getattr(getattr(item, path, None), "reason", None)
+                reasons.setdefault(path, reason or "it was not collected")
+        texts = (f"without {path} FLOPs, because {reason}" for path, reason in reasons.items())
+        parts.append("; ".join(texts))
     return ("lower bound", "; ".join(parts)) if parts else None
-
-
-def _describe_missing_paths(flops: Sequence[KernelFlops]) -> str:
-    """Return "without tensor FLOPs, because tensor counters were not collected; ...": the first
-    reason of each path that some total lacks."""
-    reasons: dict[str, str] = {}
-    for item in flops:
-        for path in item.total.missing if item.total.value is not None else ():
-            reason = getattr(getattr(item, path, None), "reason", None)
-            reasons.setdefault(path, reason or "it was not collected")
-    return "; ".join(f"without {path} FLOPs, because {reasons[path]}" for path in reasons)

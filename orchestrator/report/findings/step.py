@@ -169,7 +169,12 @@ def describe_idle_gpu(
             f"{len(devices)} GPUs ran kernels for {part} of the {format_time(low.window_ns)} "
             f"{span}."
         )
-    text += _describe_communication(usage)
+    share = usage.breakdown.shares[COMMUNICATION] if usage.breakdown else 0.0
+    if share >= COMMUNICATION_SHARE_MIN:
+        text += f" For {format_percent(share)} of the time, only collectives ran."
+    window, copying = usage.window, Intervals.of(usage.run.report.copies)
+    if copying.length - copying.measure_within(window.start, window.end) > window.length:
+        text += " Copies outside of this time took even longer."
     idle = next((idle for idle in usage.idle if idle.device == low.device), None)
     if idle is not None and idle.by_cause and is_idle:
         cause = max(idle.by_cause, key=lambda cause: idle.by_cause[cause])
@@ -185,7 +190,15 @@ def describe_idle_gpu(
                 if steady
                 else ""
             )
-            text = f"{_describe_idle_cause(idle, cause, on, after)} {text} {gaps}".rstrip()
+            # the sum of the gaps that the cause fills for at least half of their duration
+            around = (gap.around for gap in idle.largest if gap.cause == cause == DATA)
+            longest = next(filter(None, around), None)
+            place = f" The longest gap is in {shorten_name_middle(longest)}." if longest else ""
+            text = (
+                f"No kernel runs for {format_percent(at_stake)} of the time{on} while "
+                f"{_DURING[cause]}: {format_time(idle.by_cause[cause])} of "
+                f"{format_time(idle.window_ns)}{after}.{place} {text} {gaps}"
+            ).rstrip()
         if cause == DATA:
             fix = LOAD_FIX
             text += f" {fix}."
@@ -196,35 +209,6 @@ def describe_idle_gpu(
 def _is_mostly_one_gap(idle: DeviceIdleTime) -> bool:
     """Return whether one gap is most of the idle time."""
     return idle.largest[0].length_ns >= ONE_GAP_SHARE_MIN * sum(idle.by_cause.values())
-
-
-def _describe_idle_cause(idle: DeviceIdleTime, cause: str, on: str, after: str) -> str:
-    """Return the sum of the idle gaps that a cause fills for at least half of their duration, and
-    the range in which the host loaded data. ``on``, ``after``: the GPU, and its other work."""
-    length = idle.by_cause[cause]
-    ranges = (gap.around for gap in idle.largest if gap.cause == cause == DATA and gap.around)
-    place_text = next(
-        (f" The longest gap is in {shorten_name_middle(name)}." for name in ranges), ""
-    )
-    return (
-        f"No kernel runs for {format_percent(length / idle.window_ns)} of the time{on} while "
-        f"{_DURING[cause]}: {format_time(length)} of "
-        f"{format_time(idle.window_ns)}{after}.{place_text}"
-    )
-
-
-def _describe_communication(usage: RunUsage) -> str:
-    """Return for how much of the time only collectives ran, if that is much, and whether copies
-    before and after it took longer than all of it."""
-    breakdown, copying = usage.breakdown, Intervals.of(usage.run.report.copies)
-    inside = copying.measure_within(usage.window.start, usage.window.end)
-    share = breakdown.shares[COMMUNICATION] if breakdown else 0.0
-    text = ""
-    if share >= COMMUNICATION_SHARE_MIN:
-        text = f" For {format_percent(share)} of the time, only collectives ran."
-    if copying.length - inside > usage.window.length:
-        text += " Copies outside of this time took even longer."
-    return text
 
 
 def _describe_largest_gap(

@@ -15,7 +15,6 @@ from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.judge import StudyCauses
 from perfctl.orchestrator.ledger.ledger import (
     LedgerRow,
-    UnattributedWork,
 )
 from perfctl.orchestrator.ledger.timing import (
     ALL_STEPS,
@@ -259,9 +258,14 @@ def _build_ledger_group(
         is_repeated = name != first.name and not cause.numbers
         if cause.rule == CONSTANT_MOVES and is_repeated:
             continue
-        if cause.rule == CONSTANT_MOVES and (count := _count_other_rows(first, analysis)):
-            rows_have = "row has" if count == 1 else "rows have"
-            also = f"{count} more {rows_have} such instructions"
+        names = {
+            row.name
+            for row in analysis.ledger.rows
+            if any(item.rule == CONSTANT_MOVES for item in analysis.judgement.at(*row.key).causes)
+        } - {first.name}
+        if cause.rule == CONSTANT_MOVES and names:
+            rows_have = "row has" if len(names) == 1 else "rows have"
+            also = f"{len(names)} more {rows_have} such instructions"
             cause = replace(cause, elsewhere="; ".join(filter(None, (cause.elsewhere, also))))
         causes.append(replace(cause, sentence=f"See {name}.", fix="") if is_repeated else cause)
     is_small = all(
@@ -278,17 +282,6 @@ def _build_ledger_group(
         describe_unexplained_share(rows, analysis.judgement),
         is_small and not causes,
     )
-
-
-def _count_other_rows(first: LedgerRow, analysis: Analysis) -> int:
-    """Return how many other layers and passes have instructions that move constants."""
-    names = {
-        row.name
-        for row in analysis.ledger.rows
-        for cause in analysis.judgement.at(*row.key).causes
-        if cause.rule == CONSTANT_MOVES
-    }
-    return len(names - {first.name})
 
 
 def _list_layer_notes(rows: Sequence[LedgerRow]) -> Iterator[str]:
@@ -337,7 +330,7 @@ def _select_explaining_rules(row: LedgerRow, judgement: StudyCauses) -> tuple[st
 
 def _build_unattributed_group(analysis: Analysis) -> LedgerGroup:
     items, axis = analysis.ledger.unattributed, analysis.study.axis
-    lines = []
+    lines, causes = [], ""
     for item in items:
         absent = missing_cell("not a layer")
         cells = dict.fromkeys(("estimate", "ratio", "achieved", "bound"), absent) | {
@@ -347,23 +340,17 @@ def _build_unattributed_group(analysis: Analysis) -> LedgerGroup:
             "share": share_cell(item.share),
         }
         lines.append(LedgerLine(item.batch, item.share, cells))
-    causes = "".join(_describe_unattributed_time(item, analysis) for item in items)
+        run = analysis.study.at(item.batch).timing_run
+        parts = []
+        for cause in explain_unattributed(run) if run else ():
+            part = f"{cause.text} {format_percent(cause.share * item.share)}"
+            if cause.launches is not None:
+                part += f" in {cause.launches:,} launch{'' if cause.launches == 1 else 'es'}"
+            parts.append(part)
+        batch = "" if item.batch is None else f"{format_point(item.batch)}: "
+        causes += f"; {batch}{', '.join(parts)}" if parts else ""
     note = f"the part of the {items[0].whole} that is not attributed to a layer{causes}"
     return LedgerGroup("not attributed", "", tuple(lines), note=note, is_unattributed=True)
-
-
-def _describe_unattributed_time(item: UnattributedWork, analysis: Analysis) -> str:
-    """Return "; batch 32: autograd 3.0%", with the shares that findings name; "" if no cause is
-    known."""
-    run = analysis.study.at(item.batch).timing_run
-    parts = []
-    for cause in explain_unattributed(run) if run else ():
-        part = f"{cause.text} {format_percent(cause.share * item.share)}"
-        if cause.launches is not None:
-            part += f" in {cause.launches:,} launch{'' if cause.launches == 1 else 'es'}"
-        parts.append(part)
-    batch = "" if item.batch is None else f"{format_point(item.batch)}: "
-    return f"; {batch}{', '.join(parts)}" if parts else ""
 
 
 def build_ledger_row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell]:
@@ -382,9 +369,14 @@ def build_ledger_row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell
                 mark_cell_estimated(share, SHARED_OUT),
             )
     point = analysis.roofline.of(row.batch, row.layer, row.direction)
+    estimate = figure_cell(row.estimated, "FLOP")
+    elementwise = sum(call.elementwise_flops or 0 for call in row.calls)
+    if row.estimated.value is not None and elementwise:
+        more = f"plus {format_all_digits(elementwise)} elementwise"
+        estimate = replace(estimate, title=f"{estimate.title}; {more}")
     return {
         analysis.study.axis: build_point_cell(row.batch, analysis.study.axis),
-        "estimate": _build_estimate_cell(row),
+        "estimate": estimate,
         "executed": _build_executed_cell(row),
         "ratio": _build_ratio_cell(row),
         "time": spent,
@@ -411,14 +403,6 @@ def describe_time_spread(spread: TimeSpread, total: str | None) -> str:
     if spread.count == 1:
         return "one step"
     return f"{format_time(spread.low)} to {format_time(spread.high)} over {spread.count} steps"
-
-
-def _build_estimate_cell(row: LedgerRow) -> Cell:
-    cell = figure_cell(row.estimated, "FLOP")
-    elementwise = sum(call.elementwise_flops or 0 for call in row.calls)
-    if row.estimated.value is None or not elementwise:
-        return cell
-    return replace(cell, title=f"{cell.title}; plus {format_all_digits(elementwise)} elementwise")
 
 
 def _build_executed_cell(row: LedgerRow) -> Cell:
@@ -514,7 +498,12 @@ def build_ledger_matrix(analysis: Analysis) -> LedgerMatrix | None:
         ratio_cell = build_total_ratio_cell(
             [row for row in rows if row.batch == batch], explains=True
         )
-        cells = {"ratio": ratio_cell, "share": _build_total_time_cell(analysis, batch)}
+        time, times = missing_cell("not timed"), analysis.study.at(batch).times
+        if times is not None:
+            note = f"{describe_time_spread(times.total, times.whole)}; {times.basis}"
+            time = time_cell(times.total.median, note=note)
+            time = time if times.trusted else replace(time, style="est")
+        cells = {"ratio": ratio_cell, "share": time}
         totals.append(tuple(cells[name] for name in measures))
     return LedgerMatrix(
         {batch: "as recorded" if batch is None else str(batch) for batch in batches},
@@ -556,16 +545,6 @@ def build_total_ratio_cell(rows: Sequence[LedgerRow], *, explains: bool = False)
         choose_figure_style(executed),
         round_to_six_digits(value),
     )
-
-
-def _build_total_time_cell(analysis: Analysis, batch: Point) -> Cell:
-    """Return the time that the shares of one batch size are of."""
-    times = analysis.study.at(batch).times
-    if times is None:
-        return missing_cell("not timed")
-    note = f"{describe_time_spread(times.total, times.whole)}; {times.basis}"
-    cell = time_cell(times.total.median, note=note)
-    return cell if times.trusted else replace(cell, style="est")
 
 
 def _describe_total_ratio(rows: Sequence[LedgerRow]) -> str:

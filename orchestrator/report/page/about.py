@@ -256,7 +256,15 @@ def _list_report_gaps(runs: Sequence[Run]) -> Iterator[Missing]:
 def _list_ledger_gaps(study: Study, ledger: Ledger) -> Iterator[Missing]:
     """Yield the figures that rows of the ledger lack, or have in part."""
     layers: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-    by_phase = _find_phase_estimated_layers(study.runs)
+    # attention, whose operator has no shapes of its keys: the steps of a server give its estimate
+    by_phase = {
+        part.part
+        for run in study.runs
+        if run.report.served_steps
+        for phase in split_phases_by_part(run, each=True)
+        for part in phase.parts
+        if part.flops is not None
+    }
     for row in ledger.rows:
         figures = [("executed FLOPs", row.executed)]
         if row.estimated.value is not None or row.layer not in by_phase:
@@ -307,19 +315,6 @@ def _list_missing_counts(study: Study) -> Iterator[Missing]:
                     concerns,
                     f"{counting.profiler} and {timing.profiler}",
                 )
-
-
-def _find_phase_estimated_layers(runs: Iterable[Run]) -> set[str]:
-    """Return the layers whose estimated FLOPs the steps of a server give: attention, whose operator
-    has no shapes of its keys."""
-    return {
-        part.part
-        for run in runs
-        if run.report.served_steps
-        for phase in split_phases_by_part(run, each=True)
-        for part in phase.parts
-        if part.flops is not None
-    }
 
 
 def build_tool_events_table(runs: Sequence[Run]) -> Table | None:

@@ -291,6 +291,11 @@ def _build_overview_row(entry: _OverviewEntry) -> list[Cell | str | None]:
         note = f"{format_all_digits(point.step.median, 'ns')}; {point.basis}"
         step = Cell(format_step_times(point.step), note, value=point.step.median)
     fastest = entry.rates.get(batch) if batch is not None else None
+    runs = study.recorded(batch) if study.batches else list(study.prepared_runs)
+    runs.sort(key=lambda item: LIGHTEST_FIRST.get(item.run.profiler, len(LIGHTEST_FIRST)))
+    ways = [item.usage.ways for item in runs]
+    shares = [*(way.kernels for way in ways), *(way.nvml for way in ways)]
+    shares.append(UsageShare(None, "no run at this batch size"))
     model, *names = entry.names
     return [
         replace(text_cell(model), href=entry.key),
@@ -300,18 +305,8 @@ def _build_overview_row(entry: _OverviewEntry) -> list[Cell | str | None]:
         step,
         rate_cell(fastest, "samples/s", reason),
         build_total_ratio_cell(ledger_rows),
-        usage_share_cell(_find_busy_share(analysis, batch)),
+        usage_share_cell(next((share for share in shares if share.value is not None), shares[0])),
     ]
-
-
-def _find_busy_share(analysis: Analysis, batch: int | None) -> UsageShare:
-    study = analysis.study
-    runs = study.recorded(batch) if study.batches else list(study.prepared_runs)
-    runs.sort(key=lambda item: LIGHTEST_FIRST.get(item.run.profiler, len(LIGHTEST_FIRST)))
-    ways = [item.usage.ways for item in runs]
-    shares = [*(way.kernels for way in ways), *(way.nvml for way in ways)]
-    shares.append(UsageShare(None, "no run at this batch size"))
-    return next((share for share in shares if share.value is not None), shares[0])
 
 
 def _draw_rate_chart(

@@ -155,9 +155,18 @@ def _build_timeline(
     of_range = {number: index for index, number in enumerate(ranges, 1)}
     packed = [_pack_track(track, begin, names, texts, places, of_range) for track in tracks]
     of_place = [
-        NO_LAYER if layer_pass is None else _choose_colour(layer_pass, colours)
+        NO_LAYER
+        if layer_pass is None
+        else colours.get(layer_pass[0] or "optimizer", OTHER if layer_pass[0] else NO_LAYER)
         for layer_pass in places
     ]
+    layers = {layer_pass[0] or "optimizer" for layer_pass in places if layer_pass}
+    legend = [(number, layer, layer) for layer, number in colours.items() if layer in layers]
+    others, has_others = "other layers", OTHER in of_place
+    if hues:
+        legend = [(number, name, None) for name, number in hues.items() if name in names]
+        has_others = len({kernel.name for kernel in run.report.kernels}) > len(legend)
+        others = "other kernels"
     return {
         "label": run_label(run),
         "length": end - begin,
@@ -170,26 +179,9 @@ def _build_timeline(
         "places": [list(layer_pass or ("", None)) for layer_pass in places],
         "colours": of_place,
         "hues": {names[name]: number for name, number in hues.items() if name in names},
-        "legend": _build_legend(run, colours, hues, names, places, OTHER in of_place),
+        "legend": [*legend, *[(OTHER, others, None)] * has_others],
         "whole": {brief: name for brief, name in complete.items() if brief in names},
     }
-
-
-def _build_legend(
-    run: Run,
-    colours: Colours,
-    hues: Colours,
-    names: Mapping[str, int],
-    places: Iterable[_Place | None],
-    has_others: bool,
-) -> list[tuple[int, str, str | None]]:
-    if hues:
-        legend = [(number, name, None) for name, number in hues.items() if name in names]
-        has_others = len({kernel.name for kernel in run.report.kernels}) > len(legend)
-        return [*legend, *[(OTHER, "other kernels", None)] * has_others]
-    layers = {layer_pass[0] or "optimizer" for layer_pass in places if layer_pass}
-    of_layers = [(number, layer, layer) for layer, number in colours.items() if layer in layers]
-    return [*of_layers, *[(OTHER, "other layers", None)] * has_others]
 
 
 def _limit_bars(tracks: Sequence[_TimelineTrack], room: int, begin: int) -> str | None:
@@ -376,11 +368,6 @@ def _find_layer_pass(item: Kernel | Range) -> _Place | None:
         isinstance(item, Range) and item.name == "perfctl:phase:optimizer"
     )
     return ("", "optimizer") if working else None
-
-
-def _choose_colour(layer_pass: _Place, colours: Colours) -> int:
-    layer, _ = layer_pass
-    return colours.get(layer, OTHER) if layer else colours.get("optimizer", NO_LAYER)
 
 
 def _assign_lanes(track: _TimelineTrack) -> str | None:

@@ -186,7 +186,13 @@ def build_quantity_chapter(measured: BenchResults, quantity: str) -> View:
     findings: list[Finding | str] = []
     ranked = [row for row in by_family.get(measured.pooled_family, ()) if row.ranked]
     if ranked:
-        findings.append(_describe_closest_size(title, ranked))
+        best = max(ranked, key=lambda row: abs(row.ranked.value) if row.ranked else 0.0)
+        size = SIZES[best.size].title.partition(" (")[0]
+        low, high = (best.ranked and best.ranked.interval) or (1.0, 1.0)
+        lead = f"Of the sizes, {size} is the closest to the {title}"
+        if low <= 0 <= high:
+            lead = f"No size goes clearly with the {title}; the closest is {size}"
+        findings.append(f"{lead}: {_describe_rank_correlation(best)}.")
     folded = []
     if quantity == bench.TIME:  # estimated values say more than sizes
         every = [row for row in correlate_all_features(measured.points) if row.family == ALL]
@@ -199,21 +205,6 @@ def build_quantity_chapter(measured: BenchResults, quantity: str) -> View:
     )
     return build_study_chapter(
         (*text, *([warning] if few else ())), charts.values(), tables, folded, findings
-    )
-
-
-def _describe_closest_size(quantity: str, rows: Sequence[SizeRelation]) -> str:
-    best = max(rows, key=lambda row: abs(row.ranked.value) if row.ranked else 0.0)
-    size = SIZES[best.size].title.partition(" (")[0]
-    low, high = (best.ranked and best.ranked.interval) or (1.0, 1.0)
-    if low <= 0 <= high:
-        return (
-            f"No size goes clearly with the {quantity}; the closest is {size}: "
-            f"{_describe_rank_correlation(best)}."
-        )
-    return (
-        f"Of the sizes, {size} is the closest to the {quantity}: "
-        f"{_describe_rank_correlation(best)}."
     )
 
 
@@ -432,6 +423,12 @@ def _build_bench_view(runs: Sequence[Run], key: str) -> View:
         Section("Correlations with time", tables=tuple(filter(None, related)), key="goes-with"),
         Section("Environment", key="runs", environment=about.list_common_facts(runs)),
     ]
+    findings = []
+    for best, *_ in families:
+        family = "over all families" if best.family == ALL else f"of {best.family}"
+        rank = f"Spearman {best.spearman or 0.0:.2f}, {best.points} points"
+        text = f"The step time {family} correlates best with {describe_feature(best.feature)}"
+        findings.append(Finding(f"{text}: {rank}.", "goes-with"))
     mode = MODES.get(runs[0].mode or "", runs[0].mode)
     return about.build_group_view(
         key,
@@ -443,18 +440,11 @@ def _build_bench_view(runs: Sequence[Run], key: str) -> View:
             "from": about.find_first_day(runs),
         },
         (
-            *(_describe_best_correlation(rows[0]) for rows in families),
+            *findings,
             *_warn_of_bad_points(points, runs, len(timed)),
         ),
         (part for part in sections if part.charts or part.tables or part.environment or part.facts),
     )
-
-
-def _describe_best_correlation(best: TimeCorrelation) -> Finding:
-    family = "over all families" if best.family == ALL else f"of {best.family}"
-    rank = f"Spearman {best.spearman or 0.0:.2f}, {best.points} points"
-    feature = describe_feature(best.feature)
-    return Finding(f"The step time {family} correlates best with {feature}: {rank}.", "goes-with")
 
 
 def _warn_of_bad_points(

@@ -186,16 +186,22 @@ def write_study_markdown(study: View, charts: Sequence[str]) -> str:
     chapter's key.
     """
     chapters = [
-        replace(chapter, tables=tuple(map(_limit_table_rows, chapter.tables)), folded=())
+        replace(
+            chapter,
+            tables=tuple(
+                replace(
+                    table,
+                    rows=table.rows[:ROWS_MAX],
+                    hidden=table.total - min(len(table.rows), ROWS_MAX),
+                )
+                for table in chapter.tables
+            ),
+            folded=(),
+        )
         for chapter in study.chapters
     ]
     facts = (*study.facts, "1 multiply-add = 2 FLOPs.")
     return documents.write_markdown(replace(study, facts=facts, chapters=chapters), 1, charts)
-
-
-def _limit_table_rows(table: Table) -> Table:
-    rows = table.rows[:ROWS_MAX]
-    return replace(table, rows=rows, hidden=table.total - len(rows))
 
 
 def list_csv_files(study: View) -> Iterator[tuple[str, Iterable[str]]]:
