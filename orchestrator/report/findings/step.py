@@ -154,8 +154,7 @@ def describe_idle_gpu(
         return
     low, high = (pick(devices, key=lambda busy: busy.running_ns) for pick in (min, max))
     usage, fix, at_stake = prepared.usage, None, 1 - share
-    at_batches = format_at_batch(prepared.run.batch_size) if len(runs) > 1 else ""
-    span = f"{low.window}{at_batches}"
+    span = low.window + (format_at_batch(prepared.run.batch_size) if len(runs) > 1 else "")
     if len(devices) == 1:
         text = (
             f"{name_gpu([prepared.run], low.device)[0]} ran kernels for {format_percent(share)} "
@@ -169,12 +168,7 @@ def describe_idle_gpu(
             f"{len(devices)} GPUs ran kernels for {part} of the {format_time(low.window_ns)} "
             f"{span}."
         )
-    share = usage.breakdown.shares[COMMUNICATION] if usage.breakdown else 0.0
-    if share >= COMMUNICATION_SHARE_MIN:
-        text += f" For {format_percent(share)} of the time, only collectives ran."
-    window, copying = usage.window, Intervals.of(usage.run.report.copies)
-    if copying.length - copying.measure_within(window.start, window.end) > window.length:
-        text += " Copies outside of this time took even longer."
+    text += _describe_communication(usage)
     idle = next((idle for idle in usage.idle if idle.device == low.device), None)
     if idle is not None and idle.by_cause and is_idle:
         cause = max(idle.by_cause, key=lambda cause: idle.by_cause[cause])
@@ -190,7 +184,6 @@ def describe_idle_gpu(
                 if steady
                 else ""
             )
-            # the sum of the gaps that the cause fills for at least half of their duration
             around = (gap.around for gap in idle.largest if gap.cause == cause == DATA)
             longest = next(filter(None, around), None)
             place = f" The longest gap is in {shorten_name_middle(longest)}." if longest else ""
@@ -209,6 +202,18 @@ def describe_idle_gpu(
 def _is_mostly_one_gap(idle: DeviceIdleTime) -> bool:
     """Return whether one gap is most of the idle time."""
     return idle.largest[0].length_ns >= ONE_GAP_SHARE_MIN * sum(idle.by_cause.values())
+
+
+def _describe_communication(usage: RunUsage) -> str:
+    """Return for how much of the time only collectives ran, if that is much, and whether copies
+    before and after it took longer than all of it."""
+    window, copying, text = usage.window, Intervals.of(usage.run.report.copies), ""
+    share = usage.breakdown.shares[COMMUNICATION] if usage.breakdown else 0.0
+    if share >= COMMUNICATION_SHARE_MIN:
+        text = f" For {format_percent(share)} of the time, only collectives ran."
+    if copying.length - copying.measure_within(window.start, window.end) > window.length:
+        text += " Copies outside of this time took even longer."
+    return text
 
 
 def _describe_largest_gap(
