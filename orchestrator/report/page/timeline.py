@@ -161,7 +161,9 @@ def _build_timeline(
         for layer_pass in places
     ]
     layers = {layer_pass[0] or "optimizer" for layer_pass in places if layer_pass}
-    legend = [(number, layer, layer) for layer, number in colours.items() if layer in layers]
+    legend: list[Any] = [
+        (number, layer, layer) for layer, number in colours.items() if layer in layers
+    ]
     others, has_others = "other layers", OTHER in of_place
     if hues:
         legend = [(number, name, None) for name, number in hues.items() if name in names]
