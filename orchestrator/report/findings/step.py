@@ -184,13 +184,13 @@ def describe_idle_gpu(
                 if steady
                 else ""
             )
-            around = (gap.around for gap in idle.largest if gap.cause == cause == DATA)
-            longest = next(filter(None, around), None)
-            place = f" The longest gap is in {shorten_name_middle(longest)}." if longest else ""
+            ranges = (gap.around for gap in idle.largest if gap.cause == cause == DATA)
+            longest = next(filter(None, ranges), None)
+            location = f" The longest gap is in {shorten_name_middle(longest)}." if longest else ""
             text = (
                 f"No kernel runs for {format_percent(at_stake)} of the time{on} while "
                 f"{_DURING[cause]}: {format_time(idle.by_cause[cause])} of "
-                f"{format_time(idle.window_ns)}{after}.{place} {text} {gaps}"
+                f"{format_time(idle.window_ns)}{after}.{location} {text} {gaps}"
             ).rstrip()
         if cause == DATA:
             fix = LOAD_FIX

@@ -129,14 +129,14 @@ def describe_causes_of_rows(
         for cause in judgement.at(*row.key).causes
     )
     described = []
-    for (_, first), *others in group_by(cases, lambda case: case[1].rule).values():
+    for (_, first), *other_cases in group_by(cases, lambda case: case[1].rule).values():
         cause = describe_cause_with_fix(first)
-        if others:
-            every = (first, *(other for _, other in others))
+        if other_cases:
+            every = (first, *(other for _, other in other_cases))
             factors = [item.factor for item in every if item.factor is not None]
             low, high = (format_ratio(limit(factors, default=0)) for limit in (min, max))
             predicted = f" (predicts {low} to {high})" if low != high else ""
-            points = format_points(sorted((point for point, _ in others), key=get_sort_size))
+            points = format_points(sorted((point for point, _ in other_cases), key=get_sort_size))
             cause = replace(cause, elsewhere=f"also at {points}{predicted}")
         described.append(cause)
     return tuple(described)

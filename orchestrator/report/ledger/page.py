@@ -372,8 +372,8 @@ def build_ledger_row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell
     estimate = figure_cell(row.estimated, "FLOP")
     elementwise = sum(call.elementwise_flops or 0 for call in row.calls)
     if row.estimated.value is not None and elementwise:
-        more = f"plus {format_all_digits(elementwise)} elementwise"
-        estimate = replace(estimate, title=f"{estimate.title}; {more}")
+        addition = f"plus {format_all_digits(elementwise)} elementwise"
+        estimate = replace(estimate, title=f"{estimate.title}; {addition}")
     return {
         analysis.study.axis: build_point_cell(row.batch, analysis.study.axis),
         "estimate": estimate,
@@ -520,7 +520,7 @@ def _select_rows_with_work(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
 
 def build_total_ratio_cell(rows: Sequence[LedgerRow], *, explains: bool = False) -> Cell:
     """Return executed / estimated over the rows that have both; a dash if there is none.
-    ``explains``: with the state of the sum in the title."""
+    ``explains``: with the rows that are missing, and the state of the sum, in the title."""
     complete = [row for row in rows if row.ratio is not None]
     if not complete:
         reasons = (row.executed.reason for row in rows if row.executed.reason)
@@ -535,7 +535,7 @@ def build_total_ratio_cell(rows: Sequence[LedgerRow], *, explains: bool = False)
     facts = (
         f"{format_all_digits(executed.value or 0)} / {format_all_digits(estimate)} over "
         f"{len(complete)} of {len(work)} layers and passes",
-        missing and f"not included: {missing}",
+        f"not included: {missing}" if missing and explains else "",
         explain_figure_state(executed) if explains and not is_plain else "",
     )
     title = "; ".join(filter(None, facts))

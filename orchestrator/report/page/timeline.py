@@ -164,11 +164,11 @@ def _build_timeline(
     legend: list[Any] = [
         (number, layer, layer) for layer, number in colours.items() if layer in layers
     ]
-    others, has_others = "other layers", OTHER in of_place
+    other_name, has_others = "other layers", OTHER in of_place
     if hues:
         legend = [(number, name, None) for name, number in hues.items() if name in names]
         has_others = len({kernel.name for kernel in run.report.kernels}) > len(legend)
-        others = "other kernels"
+        other_name = "other kernels"
     return {
         "label": run_label(run),
         "length": end - begin,
@@ -181,7 +181,7 @@ def _build_timeline(
         "places": [list(layer_pass or ("", None)) for layer_pass in places],
         "colours": of_place,
         "hues": {names[name]: number for name, number in hues.items() if name in names},
-        "legend": [*legend, *[(OTHER, others, None)] * has_others],
+        "legend": [*legend, *[(OTHER, other_name, None)] * has_others],
         "whole": {brief: name for brief, name in complete.items() if brief in names},
     }
 
