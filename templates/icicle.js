@@ -11,7 +11,7 @@ document.querySelectorAll("figure.icicle").forEach((figure) => {
   const enter = (n, focus) => { at = n; address.put(`icicle.${key}`, n ? `${views.indexOf(view)}:${path(n).slice(1).map((one) => view.name[one]).join("›")}` : null, n && key); draw(focus); };
   const part = (n, left, width, row) => {
     if (width < 0.12) return;
-    const node = make("button", { type: "button", class: `c${view.colour[n]}`, title: said(n), style: `left:${left}%;width:${width}%;top:${row * 1.6}rem` }, width > 2 ? view.name[n] : "");
+    const node = make("button", { type: "button", title: said(n), style: `--c:var(--s${view.colour[n]});left:${left}%;width:${width}%;top:${row * 1.6}rem` }, width > 2 ? view.name[n] : "");
     node.dataset.n = n;
     node.setAttribute("aria-label", said(n));
     belongs(node, n);

@@ -1,5 +1,5 @@
 // The trail: from a figure to kernels, counts, formula, rule and source. The panel shows what the page carries.
-const trailOf = (() => {
+(() => {
   const known = new Map();
   document.querySelectorAll("script.trails").forEach((script) => known.set(script.dataset.study, JSON.parse(script.textContent)));
   const read = (study, key) => { // numbers stand for texts, which the page carries once
@@ -8,7 +8,7 @@ const trailOf = (() => {
     const [title, steps] = trails[key];
     return { title: text[title], steps: steps.map(([name, lines, heads, rows, code]) => ({ title: text[name], lines: words(lines), heads: words(heads), rows: rows.map(words), code: words(code) })) };
   };
-  if (!known.size) return null;
+  if (!known.size) return;
   const panel = make("aside", { class: "trail", role: "dialog", "aria-label": "Where the figure comes from", tabindex: "-1", hidden: "" });
   document.body.append(panel);
   let opener = null, shown = "";
@@ -75,7 +75,6 @@ const trailOf = (() => {
   };
   window.addEventListener("hashchange", fromAddress);
   fromAddress();
-  return open;
 })();
 
 // Names of layers light up all that is of the layer: buttons, in one tab stop a table, with arrow keys from name to name.

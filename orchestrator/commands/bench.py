@@ -62,7 +62,12 @@ from perfctl.orchestrator.predict.bench import (
 )
 from perfctl.orchestrator.predict.step_parts import compute_call_features
 from perfctl.orchestrator.report.charts.files import Picture
-from perfctl.orchestrator.report.tables import Column, amount_cell, build_dense_table, text_columns
+from perfctl.orchestrator.report.tables import (
+    Column,
+    amount_cell,
+    build_complete_table,
+    text_columns,
+)
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import group_by
 from perfctl.orchestrator.store import database, read
@@ -446,7 +451,7 @@ def _build_design_view(request: BenchRequest) -> View:
     return View(
         f"{len(points)} points of {len(models)} networks, {len(request.skipped)} skipped",
         ("1 multiply-add is 2 FLOPs",),
-        (build_dense_table("Points", columns, rows),),
+        (build_complete_table("Points", columns, rows, is_dense=True),),
         notes=tuple(f"skipped: {reason}" for reason in list_skip_reasons(request)),
     )
 
@@ -510,11 +515,11 @@ def load_points_and_correlations(options: BenchShowOptions, events: Events) -> M
 
 def build_points_view(measured: MeasuredPoints) -> View:
     """Return the points, and a table of correlations for each family."""
-    from perfctl.orchestrator.report.page import bench as page_bench
+    from perfctl.orchestrator.report.studies import cost
 
     by_family = group_by(measured.correlations, lambda row: row.family)
-    tables = [page_bench.build_points_table([row.point for row in measured.points])]
-    tables += [page_bench.build_correlation_table(*family) for family in by_family.items()]
+    tables = [cost.build_points_table([row.point for row in measured.points])]
+    tables += [cost.build_correlation_table(*family) for family in by_family.items()]
     chart = "Charts: perfctl plot bench-flops-forward; perfctl plot --list lists all"
     return View(
         "",

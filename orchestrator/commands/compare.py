@@ -178,7 +178,7 @@ def build_compare_view(compared: CompareResult) -> View | RawLines:
 
 def raise_if_regressed(compared: CompareResult, events: Events) -> None:
     """Raise what gives the exit code; nothing when all is well."""
-    from perfctl.orchestrator.report.compare.figures import format_percent_change
+    from perfctl.orchestrator.report.compare.why import format_percent_change
 
     comparison = compared.comparison
     worse = comparison.regressions

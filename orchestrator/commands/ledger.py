@@ -52,7 +52,7 @@ from perfctl.records.run import Run
 if TYPE_CHECKING:
     from perfctl.orchestrator.ledger.analysis import Analysis
     from perfctl.orchestrator.ledger.ledger import LedgerRow, UnattributedWork
-    from perfctl.orchestrator.report.ledger.view import LedgerViewOptions
+    from perfctl.orchestrator.report.terminal import LedgerViewOptions
     from perfctl.records.run import Run
 
 R = TypeVar("R")
@@ -204,7 +204,7 @@ def stream_ledger_json(ledgers: RequestedLedgers) -> JsonLists[LedgerOutput]:
 
 def build_ledgers_view(ledgers: RequestedLedgers) -> View:
     """Return each ledger below its heading, after the findings if it is complete."""
-    from perfctl.orchestrator.report.ledger.view import DOCUMENT, LedgerViewOptions
+    from perfctl.orchestrator.report.terminal import DOCUMENT, LedgerViewOptions
 
     options = ledgers.options
     shape = LedgerViewOptions(
@@ -234,7 +234,7 @@ def _yield_ledger_chapters(ledgers: RequestedLedgers, shape: LedgerViewOptions) 
 def _yield_group_views(
     analyses: Sequence[Analysis], phase: str | None, shape: LedgerViewOptions
 ) -> Iterator[View]:
-    from perfctl.orchestrator.report.ledger.view import (
+    from perfctl.orchestrator.report.terminal import (
         build_job_views,
         build_phase_views,
         build_run_group_views,

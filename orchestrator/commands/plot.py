@@ -334,7 +334,7 @@ def _draw_speedups_of_arms(
 
 
 def _draw_speedup(speedup: NetworkSpeedup, prefix: str, *, pie: bool) -> dict[str, Picture]:
-    from perfctl.orchestrator.report.charts.speedup import draw_speedup_charts as draw_charts
+    from perfctl.orchestrator.report.charts.comparison import draw_speedup_charts as draw_charts
 
     with charts_files.collect_charts(later=True) as drawn:
         draw_charts(speedup, "s1", pie=pie)

@@ -46,7 +46,7 @@ from perfctl.orchestrator.launch.sweep.plan import plan_sweep, split_image_inter
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.launch.sweep.study import RUNS, SEEDS, read_study_definition
 from perfctl.orchestrator.options import Expect, extract_part, format_arguments, parse_numbers
-from perfctl.orchestrator.report.tables import Column, build_dense_table
+from perfctl.orchestrator.report.tables import Column, build_complete_table
 from perfctl.orchestrator.report.view import RawLines, View
 
 if TYPE_CHECKING:
@@ -465,7 +465,7 @@ def build_status_view(array: status.ArrayStatus) -> View:
         folder, numbers = shlex.quote(str(array.plan.folder)), ",".join(map(str, array.repeat))
         command = f"perfctl slurm submit {folder} --tasks {numbers}"
         lines.append(f"To repeat only incomplete tasks: {command}")
-    table = build_dense_table("", heads, rows)
+    table = build_complete_table("", heads, rows, is_dense=True)
     return View(array.summary, tables=(table,), lines=tuple(lines))
 
 

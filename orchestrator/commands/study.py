@@ -447,8 +447,11 @@ def _write_study(
     """
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.page.page import render_view
-    from perfctl.orchestrator.report.studies.records import assemble_study_view
-    from perfctl.orchestrator.report.studies.written import list_csv_files, write_study_markdown
+    from perfctl.orchestrator.report.studies.records import (
+        assemble_study_view,
+        list_csv_files,
+        write_study_markdown,
+    )
 
     request, links = material.request, list[tuple[str, str]]()
     content, folder_out = request.study.content, request.out

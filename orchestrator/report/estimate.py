@@ -40,7 +40,6 @@ LAYERS_NAMED_MAX = 8
 SHEET_WIDTH = 150
 """Characters per line of a sheet, whose numbers have all their digits."""
 NO_FORMULA = "it has no formula"
-SAME = CountDifference("same", 0, ())
 BLANK = text_cell("")
 RANK_ROWS: dict[str, Callable[[RankMemory], int | None]] = {
     "parameters": lambda rank: rank.parameters,
@@ -117,7 +116,7 @@ def build_flop_counters_view(output: CounterComparison) -> View:
         if peer.total is None:
             rows.append((peer.counter, BLANK, BLANK, peer.problem or "", ""))
             continue
-        for number, difference_ in enumerate(peer.differences or (SAME,)):
+        for number, difference_ in enumerate(peer.differences or (CountDifference("same", 0, ()),)):
             layers = (
                 f"{len(difference_.layers)}: {difference_.layers[0]}" if difference_.layers else ""
             )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from perfctl.orchestrator.compare.changes import LevelChange, count_points_needed
 from perfctl.orchestrator.compare.history import History, HistoryLine, HistoryRun, HistorySeries
-from perfctl.orchestrator.report.compare.figures import format_quantity
+from perfctl.orchestrator.report.compare.why import format_quantity
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -68,10 +68,14 @@ def _build_line_table(history: History, line: HistoryLine) -> Table:
     rows = sorted(
         line.series, key=lambda series: (series.what.quantity == "layer", not series.changes)
     )
-    notes = [
-        *_explain_line(line),
-        *(describe_level_change(history, line, *change) for change in changes[:ROWS]),
-    ]
+    points, runs, busy = len(line.points), sum(map(len, line.points)), line.busy
+    notes = []
+    if line.separation_reason:
+        notes.append(f"a separate line: {line.separation_reason}")
+    if busy:
+        part = f"of {len(busy)} of {points} points " if len(busy) < points else ""
+        notes.append(f"the times {part}are not judged: {next(iter(busy.values()))}")
+    notes += [describe_level_change(history, line, *change) for change in changes[:ROWS]]
     for series in rows:
         if series.what.quantity == "step":
             first, last = (value_with_range(series, index) for index in (0, -1))
@@ -100,7 +104,12 @@ def _build_line_table(history: History, line: HistoryLine) -> Table:
     ]
     heads = text_column("quantity"), text_column("trend")
     columns = (*heads, Column("first"), Column("last"), text_column("change"))
-    return build_complete_table(write_line_heading(line), columns, cells, notes)
+    batch = "" if line.batch is None else f", batch {line.batch}"
+    heading = (
+        f"{line.name}{batch}, {line.profiler}, {line.device or 'device unknown'}: "
+        f"{points} point{'s' if points > 1 else ''}, {runs} run{'s' if runs > 1 else ''}"
+    )
+    return build_complete_table(heading, columns, cells, notes)
 
 
 def _format_series_change(series: HistorySeries) -> str:
@@ -115,26 +124,6 @@ def _format_series_change(series: HistorySeries) -> str:
     if series.what.quantity == "throughput":
         return "like the step"
     return "none significant" if len(series.values) >= count_points_needed() else "too few points"
-
-
-def write_line_heading(line: HistoryLine) -> str:
-    """ "mnist_cnn, batch 16, torch, NVIDIA A100: 12 points, 36 runs"."""
-    batch = "" if line.batch is None else f", batch {line.batch}"
-    points, runs = len(line.points), sum(map(len, line.points))
-    return (
-        f"{line.name}{batch}, {line.profiler}, {line.device or 'device unknown'}: "
-        f"{points} point{'s' if points > 1 else ''}, {runs} run{'s' if runs > 1 else ''}"
-    )
-
-
-def _explain_line(line: HistoryLine) -> Iterator[str]:
-    """Why it is a line of its own, and why its times are not judged."""
-    if line.separation_reason:
-        yield f"a separate line: {line.separation_reason}"
-    if busy := line.busy:
-        points = f"of {len(busy)} of {len(line.points)} points "
-        points = points if len(busy) < len(line.points) else ""
-        yield f"the times {points}are not judged: {next(iter(busy.values()))}"
 
 
 def describe_level_change(

@@ -22,7 +22,7 @@ from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    build_dense_table,
+    build_complete_table,
     build_table,
     count_cell,
     missing_cell,
@@ -136,7 +136,9 @@ def build_cited_formulas_table(audit: MfuAudit) -> Table:
         for row in (audit.exact, audit.causal, *audit.rows)
     ]
     note = "N: parameters that a token meets; L layers, H heads of depth Q, T tokens, W window."
-    return build_dense_table("MFU with formulas and sources", CITED, rows, (note,))
+    return build_complete_table(
+        "MFU with formulas and sources", CITED, rows, (note,), is_dense=True
+    )
 
 
 def build_mfu_view(audit: MfuAudit) -> View:

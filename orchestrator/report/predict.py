@@ -33,7 +33,6 @@ from perfctl.orchestrator.report.tables import (
     Column,
     Table,
     build_complete_table,
-    build_dense_table,
     missing_cell,
     text_cell,
     text_columns,
@@ -174,7 +173,8 @@ def add_memory_fact(
     else:
         text += f" of {format_memory_bytes(memory.limit)}, {describe_memory_fit(memory)}"
     if memory.largest is not None:
-        most = "at most " if _is_bound(memory) else ""
+        is_bound = not isinstance(memory, MemoryNeed) or memory.is_bound
+        most = "at most " if is_bound else ""
         text += (
             f"; largest batch {most}{memory.largest:,}" if memory.largest else "; no sample fits"
         )
@@ -221,11 +221,6 @@ def _list_time_and_memory_facts(answer: Answer) -> list[Fact]:
         *add_memory_fact(facts, training.room, parts),
         *_list_parallel_facts(training),
     ]
-
-
-def _is_bound(memory: MemoryNeed | GenerationMemory) -> bool:
-    """Return whether more may be needed."""
-    return not isinstance(memory, MemoryNeed) or memory.is_bound
 
 
 def _describe_reserved_memory(answer: Answer, room: MemoryNeed | None) -> str:
@@ -332,7 +327,7 @@ def _build_batches_table(answer: Answer) -> Table:
     speed = "tokens/s" if tokens is not None else "samples/s"
     columns = list(map(Column, ("batch", "step", speed, "memory", billed, "cheapest")))
     notes = list(_list_notes_on_batches(answer))
-    return build_dense_table("Prediction by batch size", columns, rows, notes)
+    return build_complete_table("Prediction by batch size", columns, rows, notes, is_dense=True)
 
 
 def _list_notes_on_batches(answer: Answer) -> Iterator[str]:
@@ -396,7 +391,7 @@ def _build_offers_table(answer: Answer) -> Table:
         *map(Column, ("on demand", "spot")),
         *text_columns("price of"),
     ]
-    return build_dense_table(f"Cost of {billed}", columns, rows, notes)
+    return build_complete_table(f"Cost of {billed}", columns, rows, notes, is_dense=True)
 
 
 def _build_slowest_layers_table(step: StepTime) -> Table:
@@ -445,7 +440,7 @@ def _build_slowest_layers_table(step: StepTime) -> Table:
         f"Where the {_format_exact_duration(step.seconds)} of a step at batch {step.case.batch:,} "
         "go"
     )
-    return build_dense_table(title, columns, rows, notes)
+    return build_complete_table(title, columns, rows, notes, is_dense=True)
 
 
 def _build_frontier_table(answer: Answer, best: CostFrontier) -> Table:
@@ -488,7 +483,7 @@ def _build_frontier_table(answer: Answer, best: CostFrontier) -> Table:
         Column("batch"),
     ]
     caption = f"Time and cost: the best of {best.compared} offers and batch sizes"
-    return build_dense_table(caption, columns, rows, notes)
+    return build_complete_table(caption, columns, rows, notes, is_dense=True)
 
 
 def _format_exact_duration(value: float) -> str:

@@ -35,7 +35,7 @@ from perfctl.orchestrator.report.prices import NO_SOURCE, describe_price_origin,
 from perfctl.orchestrator.report.tables import (
     Column,
     Table,
-    build_dense_table,
+    build_complete_table,
     missing_cell,
     text_cell,
 )
@@ -160,7 +160,7 @@ def _build_batches_table(points: Sequence[GenerationPoint], prices: Sequence[Pri
     ]
     meaning = f"$/M: cost per million generated tokens; {describe_price_origin(prices)}"
     notes = [meaning] if prices else []
-    return build_dense_table("Prediction by batch size", columns, rows, notes)
+    return build_complete_table("Prediction by batch size", columns, rows, notes, is_dense=True)
 
 
 def _explain_missing_cost(point: GenerationPoint) -> str:

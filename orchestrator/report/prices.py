@@ -10,7 +10,7 @@ from perfctl.orchestrator.predict.prices import Price, PriceTable
 from perfctl.orchestrator.report.tables import (
     Column,
     Table,
-    build_dense_table,
+    build_complete_table,
     missing_cell,
     text_cell,
     text_columns,
@@ -119,7 +119,7 @@ def _build_offers_table(offers: Sequence[Price], publishers: Sequence[str]) -> T
         *text_columns("region"),
         Column("date", style="word"),
     ]
-    return build_dense_table("Offers", columns, rows)
+    return build_complete_table("Offers", columns, rows, is_dense=True)
 
 
 def _explain_offer_marks(offers: Sequence[Price]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from perfctl.orchestrator.compare.speedup import (
 )
 from perfctl.orchestrator.counts.kernels.categories import CATEGORIES
 from perfctl.orchestrator.ledger.arm_figures import ArmFigures
-from perfctl.orchestrator.report.charts import speedup as charts
+from perfctl.orchestrator.report.charts import comparison as charts
 from perfctl.orchestrator.report.numbers import format_percent, format_ratio, format_time
 from perfctl.orchestrator.report.page.records import Finding, shorten_sentence
 from perfctl.orchestrator.report.tables import (
@@ -69,6 +69,20 @@ def build_speedups_view(studies: Sequence[NetworkSpeedup], *, has_charts: bool =
     common = [note for note in notes_of[0] if all(note in other for other in notes_of)]
     several = len(studies) > 1
     factors = build_times_faster_table(studies) if several else None
+    chapters = []
+    for study, key, sentences in zip(studies, keys, notes_of, strict=True):
+        parts = build_speedup_tables(study)
+        chapters.append(
+            View(
+                f"Batch {study.batch}" if study.batch else "Batch size unknown",
+                tables=tuple(part for part in parts if part.caption in OPEN_ON_PAGE),
+                notes=tuple(note for note in sentences if note not in common),
+                rows_on_terminal=ROWS_ON_TERMINAL,
+                key=key,
+                charts=tuple(charts.draw_speedup_charts(study, key)) if has_charts else (),
+                folded=tuple(part for part in parts if part.caption not in OPEN_ON_PAGE),
+            )
+        )
     first = studies[0]
     batch = "" if several else f", batch {first.batch or 'unknown'}"
     return View(
@@ -85,27 +99,7 @@ def build_speedups_view(studies: Sequence[NetworkSpeedup], *, has_charts: bool =
         charts=tuple(filter(None, charts.draw_gains_by_batch(studies)))
         if several and has_charts
         else (),
-        chapters=[
-            _build_batch_chapter(
-                study, key, [note for note in sentences if note not in common], has_charts
-            )
-            for study, key, sentences in zip(studies, keys, notes_of, strict=True)
-        ],
-    )
-
-
-def _build_batch_chapter(
-    study: NetworkSpeedup, key: str, sentences: Sequence[str], has_charts: bool
-) -> View:
-    parts = build_speedup_tables(study)
-    return View(
-        f"Batch {study.batch}" if study.batch else "Batch size unknown",
-        tables=tuple(part for part in parts if part.caption in OPEN_ON_PAGE),
-        notes=tuple(sentences),
-        rows_on_terminal=ROWS_ON_TERMINAL,
-        key=key,
-        charts=tuple(charts.draw_speedup_charts(study, key)) if has_charts else (),
-        folded=tuple(part for part in parts if part.caption not in OPEN_ON_PAGE),
+        chapters=chapters,
     )
 
 

@@ -5,7 +5,7 @@ full value or the reason, and the state of a figure.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
@@ -346,21 +346,28 @@ def build_table(
     tools: bool = True,
     is_complete: bool = False,
     explains: bool = True,
+    without: Collection[str] = (),
 ) -> Table | None:
     """Return a table with ``notes`` above it; None when there are no rows. A value is a cell, or
     becomes one of the kind of its column.
 
     A column in which every cell is a dash is left out unless ``is_complete``. If ``explains``, a
-    note above the table gives the reason.
+    note above the table gives the reason. ``without``: labels of columns that are left out.
     """
     cells = [tuple(map(_convert_to_cell, columns, row)) for row in rows]
     if not cells:
         return None
-    every = list(zip(columns, zip(*cells, strict=True), strict=True))
+    pairs = zip(columns, zip(*cells, strict=True), strict=True)
+    every = [pair for pair in pairs if pair[0].label not in without]
     columns_shown = every if is_complete else [pair for pair in every if not _is_empty(pair[1])]
     if columns[0] is RUN and not explains and len({row[0].text for row in cells}) == 1:
         del columns_shown[0]
-    reasons = explain_empty_columns(every) if explains and not is_complete else ()
+    empty: dict[tuple[str, ...], list[str]] = {}
+    for column, values in every if explains and not is_complete else ():
+        if _is_empty(values):
+            titles = dict.fromkeys(cell.title or "not collected" for cell in values)
+            empty.setdefault(tuple(titles)[:REASONS], []).append(column.label)
+    reasons = (f"{', '.join(labels)}: {'; '.join(titles)}." for titles, labels in empty.items())
     return Table(
         mark_sorted_column((mark_unit_in_cells(*pair), pair[1]) for pair in columns_shown),
         tuple(zip(*(values[:limit] for _, values in columns_shown), strict=True)),
@@ -384,43 +391,31 @@ def build_compact_table(
     return build_table(caption, columns, rows, notes, tools=tools, explains=False)
 
 
-def build_dense_table(
-    caption: str,
-    columns: Sequence[Column],
-    rows: Sequence[Sequence[Any]],
-    notes: Sequence[str] = (),
-) -> Table:
-    """Return a table of every row, with ``notes``, whose columns stand close on a terminal."""
-    dense = build_table(caption, columns, rows, limit=len(rows), tools=False)
-    dense = dense or Table(tuple(columns), (), caption)
-    return replace(dense, notes=tuple(notes), is_dense=True)
-
-
 def build_complete_table(
     caption: str,
     columns: Sequence[Column],
     rows: Sequence[Sequence[Any]],
     notes: Sequence[str] = (),
+    *,
+    is_dense: bool = False,
 ) -> Table:
-    """Return a table of every row and column, each number in its own unit."""
-    cells = tuple(tuple(map(_convert_to_cell, columns, row)) for row in rows)
-    return Table(tuple(columns), cells, caption, tools=False, notes=tuple(notes))
+    """Return a table of every row and column. If it ``is_dense``, its columns stand close on a
+    terminal, and those of dashes are left out."""
+    table = build_table(
+        caption,
+        columns,
+        rows,
+        notes,
+        limit=len(rows),
+        tools=False,
+        is_complete=not is_dense,
+        explains=False,
+    ) or Table(tuple(columns), (), caption, tools=False, notes=tuple(notes))
+    return replace(table, is_dense=is_dense)
 
 
 def _is_empty(cells: Iterable[Cell]) -> bool:
     return all(cell.style == "no" for cell in cells)
-
-
-def explain_empty_columns(columns: Iterable[tuple[Column, Sequence[Cell]]]) -> Iterator[str]:
-    """Yield "counted, bound: not collected." for columns that are dashes throughout, those of the
-    same reasons together."""
-    empty: dict[tuple[str, ...], list[str]] = {}
-    for column, cells in columns:
-        if _is_empty(cells):
-            reasons = dict.fromkeys(cell.title or "not collected" for cell in cells)
-            empty.setdefault(tuple(reasons)[:REASONS], []).append(column.label)
-    for reasons_shown, labels in empty.items():
-        yield f"{', '.join(labels)}: {'; '.join(reasons_shown)}."
 
 
 def mark_unit_in_cells(column: Column, cells: Iterable[Cell]) -> Column:

@@ -1,34 +1,103 @@
-"""One run, and the runs of a sweep, as answers: the same findings and tables as in the report."""
+"""One run, the runs of a sweep, and the FLOPs ledger as answers: the same findings and tables as in
+the HTML report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import log
 
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse_study
 from perfctl.orchestrator.ledger.prepared import format_study_heading, group_into_studies
 from perfctl.orchestrator.report.findings import list_findings
-from perfctl.orchestrator.report.ledger.parts import find_last_test_accuracy
-from perfctl.orchestrator.report.ledger.phases import has_repeated_blocks
-from perfctl.orchestrator.report.ledger.view import (
-    DOCUMENT,
-    LedgerViewOptions,
-    build_ledger_row_views,
+from perfctl.orchestrator.report.ledger.causes import RATIO_MIN
+from perfctl.orchestrator.report.ledger.page import (
+    FOLD_FROM,
+    MINOR_SHARE,
+    LedgerGroup,
+    LedgerLine,
+    LedgerView,
+    build_ledger_view,
 )
-from perfctl.orchestrator.report.numbers import format_time
-from perfctl.orchestrator.report.page import about
+from perfctl.orchestrator.report.ledger.parts import (
+    build_cpu_timer_table,
+    build_variants_table,
+    find_last_test_accuracy,
+)
+from perfctl.orchestrator.report.ledger.phases import (
+    build_phase_tables,
+    has_repeated_blocks,
+    list_phases,
+    shorten_module_paths,
+)
+from perfctl.orchestrator.report.ledger.ranks import (
+    build_communication_tables,
+    find_communication_costs,
+    list_job_communications,
+)
+from perfctl.orchestrator.report.ledger.roofline import format_whole_percent
+from perfctl.orchestrator.report.numbers import format_all_digits, format_si, format_time
+from perfctl.orchestrator.report.page import about, usage
 from perfctl.orchestrator.report.page.chapters import RunGroup, list_terminal_tables
 from perfctl.orchestrator.report.page.kernels import build_source_table
 from perfctl.orchestrator.report.page.records import COMPLETE_FINDINGS, shorten_findings
 from perfctl.orchestrator.report.page.study import build_ranges_table, build_sweep_table
-from perfctl.orchestrator.report.studies.inference_findings import is_timed_inference
-from perfctl.orchestrator.report.tables import Table, build_table, text_columns
+from perfctl.orchestrator.report.studies.inference_fields import is_timed_inference
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Table,
+    build_complete_table,
+    build_table,
+    missing_cell,
+    name_column,
+    number_cell,
+    text_cell,
+    text_column,
+    text_columns,
+    time_column,
+)
 from perfctl.orchestrator.report.view import View
-from perfctl.records.report import Report, SourceLine
-from perfctl.records.run import Run
+from perfctl.records.report import SourceLine
+from perfctl.records.run import Point, Run, format_point, get_sort_size
 
 ROWS, SOURCE_ROWS = 12, 20
 """Of a table on a terminal, before "and N more"."""
+LONG_NAME = 16
+"""Characters of a layer's name from which on a terminal shows its last parts, which tell it from
+the others."""
+TOO_WIDE = "Collectives of all ranks"
+"""The table that no terminal has room for."""
+
+
+OPERATOR_NAME = 15
+"""Characters of an operator with shapes that 80 columns have room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerViewOptions:
+    """How much of a ledger is shown."""
+
+    is_whole: bool = True
+    """With findings and the tables next to it; False: one layer, with the causes of its rows."""
+    has_all_rows: bool = False
+    has_all_batches: bool = False
+    is_by_time: bool = True
+    """Rows with the largest share of the time come first; False: in the order of the network."""
+    is_explained: bool = False
+    is_by_block: bool = False
+    """Each repeated block of a language model has a separate row."""
+    hint: str = "More"
+    """Before the options of ``perfctl ledger`` that show more."""
+    is_document: bool = False
+    """For Markdown and LaTeX: every table, and a row for each batch size."""
+
+
 OF_RUN = LedgerViewOptions(hint="More in perfctl ledger")
+DOCUMENT = LedgerViewOptions(
+    has_all_rows=True, has_all_batches=True, is_explained=True, is_document=True
+)
 
 
 def build_run_views(
@@ -59,23 +128,18 @@ def _build_findings_view(
     )
 
 
-def _describe_rank(report: Report) -> str | None:
-    """Return the rank of a process among several, and what shows the others; None for one alone."""
-    is_alone = report.world_size == 1 or (report.world_size is None and report.rank == 0)
-    if report.rank is None or is_alone:
-        return None
-    total = "" if report.world_size is None else f" of {report.world_size}"
-    return f"{report.rank}{total}; 'perfctl report' shows the ranks as one job"
-
-
 def _build_about_table(group: RunGroup, *, is_whole: bool) -> Table:
     (run,) = group.runs
-    share = find_last_test_accuracy([run])
+    report, share = run.report, find_last_test_accuracy([run])
+    is_alone = report.world_size == 1 or (report.world_size is None and report.rank == 0)
+    total = "" if report.world_size is None else f" of {report.world_size}"
     facts = {
         "heading": format_study_heading(group.study),
         **about.list_study_facts(group.study),
-        "report": run.report.form,
-        "rank": _describe_rank(run.report),
+        "report": report.form,
+        "rank": None
+        if report.rank is None or is_alone
+        else f"{report.rank}{total}; 'perfctl report' shows the ranks as one job",
         "accuracy": None if share is None else f"{share * 100:.2f}% in the last test",
         "status": f"{run.status}: {run.reason}" if run.reason else run.status,
         "origin": about.ORIGINS.get(run.origin, run.origin),
@@ -112,3 +176,246 @@ def _build_sweep_view(analysis: Analysis) -> View:
     is_known = swept is not None and labels - {study.axis, "problems"}
     swept_table = swept if is_known else None if study.batches else build_ranges_table(study.runs)
     return _build_findings_view(analysis, [swept_table] if swept_table is not None else [])
+
+
+def build_run_group_views(analysis: Analysis, shape: LedgerViewOptions) -> Iterator[View]:
+    """Yield what a run group has: findings, phases and passes, the ledger, variants."""
+    study, runs = analysis.study, analysis.study.runs
+    points, noun = study.points, "batch sizes" if study.batches else f"values of {study.axis}"
+    batches = format_point(points[0]) if len(points) == 1 else f"{len(points)} {noun}"
+    batches = batches if points else ""
+    facts = (
+        format_study_heading(study),
+        batches,
+        about.describe_study_device(study),
+        about.describe_tools(runs),
+    )
+    title = " · ".join(filter(None, facts))
+    if not shape.is_whole:
+        yield View(title)
+        yield from build_ledger_row_views(analysis, shape)
+        return
+    stated = list_findings(analysis)
+    phases = list_phases(analysis, each=shape.is_by_block)
+    tables = (
+        usage.build_phases_table(runs),
+        usage.build_passes_table(runs),
+        *build_phase_tables(phases),
+    )
+    origins = dict.fromkeys(text for run in runs if (text := usage.explain_unknown_phases(run)))
+    yield View(
+        title,
+        facts=(
+            *(() if stated else ("No findings.",)),
+            *(f"{text[:1].upper()}{text[1:]}." for text in origins),
+        ),
+        findings=stated if shape.is_explained else shorten_findings(stated, COMPLETE_FINDINGS),
+        tables=tuple(filter(None, tables)),
+    )
+    if shape.is_document or not has_repeated_blocks(phases):
+        yield from build_ledger_row_views(analysis, shape)
+    elif shape.is_explained:
+        yield View("", notes=_describe_attribution(analysis))
+    yield View(
+        "",
+        tables=tuple(
+            filter(None, (build_variants_table(analysis), build_cpu_timer_table(analysis)))
+        ),
+    )
+
+
+def build_ledger_row_views(analysis: Analysis, shape: LedgerViewOptions) -> Iterator[View]:
+    """Yield the rows of a ledger; if these are asked for, then the causes of their differences,
+    those of the sweep first, and what is unexplained."""
+    view = build_ledger_view(analysis)
+    if view is None:
+        return
+    table, notes = build_ledger_table(view, shape)
+    yield View("", tables=(table,), notes=tuple(notes))
+    if shape.is_explained or not shape.is_whole:
+        causes = [cause.explain() for cause in view.sweep]
+        for group in view.groups:
+            causes += [cause.explain(group.name) for cause in group.causes]
+            if group.unexplained:
+                unexplained = f"{group.unexplained[0].lower()}{group.unexplained[1:]}"
+                causes.append(f"{group.name}: {unexplained}")
+        yield View(
+            "Why" if causes else "",
+            findings=tuple(causes),
+            notes=(*view.notes, *_describe_attribution(analysis)),
+        )
+
+
+def _describe_attribution(analysis: Analysis) -> tuple[str, ...]:
+    """Return how much of the kernel time has a module, and how perfctl attributed it."""
+    texts = map(usage.describe_module_coverage, analysis.study.runs)
+    return tuple(dict.fromkeys(f"{text}." for text in texts if text))
+
+
+def build_phase_views(
+    analyses: Iterable[Analysis], phase: str, *, is_by_block: bool
+) -> Iterator[View]:
+    """Yield one phase (prefill, decode or mixed) of every run group that has it, by part of the
+    model."""
+    for analysis in analyses:
+        phases = list_phases(analysis, each=is_by_block)
+        if tables := build_phase_tables([item for item in phases if item.phase == phase]):
+            yield View(format_study_heading(analysis.study), tables=tables)
+
+
+def build_job_views(analyses: Iterable[Analysis], shape: LedgerViewOptions) -> Iterator[View]:
+    """Yield the tables and findings of each job of several ranks."""
+    for job in list_job_communications(run for analysis in analyses for run in analysis.study.runs):
+        tables = build_communication_tables(job)
+        yield View(
+            "Ranks",
+            findings=find_communication_costs(job),
+            tables=tuple(t for t in tables if shape.is_document or t.caption != TOO_WIDE),
+        )
+
+
+def build_ledger_table(view: LedgerView, shape: LedgerViewOptions) -> tuple[Table, list[str]]:
+    """Return the rows of a ledger as one table, and at most two lines below it.
+
+    If FLOPs were executed or derived, or there is one batch size, a row is a layer, pass and batch
+    size. Otherwise a row is a layer and pass, with its time and share at each batch size.
+    """
+    groups = list(view.groups)
+    labels = {column.label for column in view.columns}
+    if not shape.is_document and labels & {"executed", "time"}:
+        short = shorten_module_paths([group.layer for group in groups])
+        groups = [
+            replace(group, layer=_shorten_operator_name(short[group.layer].removeprefix("aten::")))
+            if len(group.layer) > LONG_NAME
+            else group
+            for group in groups
+        ]
+    if shape.is_by_time:
+        groups.sort(
+            key=lambda group: (
+                group.is_unattributed,
+                -max(line.share or 0.0 for line in group.lines),
+            )
+        )
+    small = [
+        group
+        for group in groups
+        if group.is_minor
+        or all(line.share is not None and line.share < MINOR_SHARE for line in group.lines)
+    ]
+    if shape.has_all_rows or not shape.is_whole or not FOLD_FROM <= len(small) < len(groups):
+        small = []
+    points = dict.fromkeys(line.batch for group in groups for line in group.lines if line.batch)
+    sizes = sorted(points, key=get_sort_size)
+    listed = sizes
+    if shape.is_whole and not shape.has_all_batches and len(sizes) > 3:
+        listed = [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
+    chosen = [group for group in groups if group not in small]
+    is_of_batches = len(sizes) > 1 and isinstance(sizes[0], int)
+    if is_of_batches and "time" in labels and "executed" not in labels and not shape.is_document:
+        table = _build_times_table(chosen, listed)
+    else:
+        table = _build_rows_by_batch_table(view, chosen, listed, shape)
+    hints = []
+    if small:
+        hints.append(f"--all ({len(small)} rows below {MINOR_SHARE:.0%})")
+    if len(listed) < len(sizes):
+        hints.append("--wide (all batch sizes)")
+    if shape.is_whole and not shape.is_explained:
+        hints.append("--explain (causes)")
+    return table, [view.basis, *([f"{shape.hint}: {', '.join(hints)}."] if hints else [])]
+
+
+def _shorten_operator_name(name: str) -> str:
+    """Return the end of an operator with the shapes of its operands: only the end tells it from
+    the same operator of another layer."""
+    is_operator = len(name) > OPERATOR_NAME and re.search(r" \d", name)
+    return f"…{name[1 - OPERATOR_NAME :]}" if is_operator else name
+
+
+def _build_rows_by_batch_table(
+    view: LedgerView,
+    groups: Sequence[LedgerGroup],
+    sizes: Sequence[Point],
+    shape: LedgerViewOptions,
+) -> Table:
+    """Return a row for each layer, pass and batch size: of ``sizes``, and where the difference is
+    largest."""
+    has_sizes = len({line.batch for group in groups for line in group.lines}) > 1
+    omitted = {"achieved"}
+    if not has_sizes and not shape.is_document:
+        omitted.add(view.axis)
+    heads = [
+        name_column("layer"),
+        text_column("pass"),
+        *(
+            replace(column, is_optional=column.label == "bound")
+            for column in view.columns
+            if column.label not in omitted
+        ),
+        Column("cause", style="word"),
+    ]
+    rows: list[list[Cell]] = []
+    for group in groups:
+        largest = max(group.lines, key=lambda line: line.deviation)
+        for line in group.lines:
+            is_far = line.deviation >= log(RATIO_MIN)
+            if line.batch in sizes or not line.batch or (is_far and line is largest):
+                causes = ", ".join(line.causes) or ("unexplained" if is_far else "")
+                cells = {
+                    **line.cells,
+                    "layer": text_cell(group.layer),
+                    "pass": text_cell(group.direction),
+                    "cause": Cell(causes, style="" if causes else "no"),
+                }
+                if line.share is not None:
+                    share = format_whole_percent(line.share)
+                    cells["share"] = replace(line.cells["share"], text=share)
+                rows.append([cells[head.label] for head in heads])
+    return build_complete_table("Ledger" if shape.is_document else "", heads, rows, is_dense=True)
+
+
+def _build_times_table(groups: Sequence[LedgerGroup], sizes: Sequence[Point]) -> Table:
+    """Return a row for each layer and pass, with time and share at each of these batch sizes."""
+    columns = (
+        name_column("layer"),
+        text_column("pass"),
+        Column("FLOPs/sample", is_optional=True, note="estimated; 1 multiply-add = 2 FLOPs"),
+        *(time_column(format_point(size)) for size in sizes),
+    )
+    rows = []
+    for group in groups:
+        lines = {line.batch: line for line in group.lines}
+        names = text_cell(group.layer), text_cell(group.direction)
+        times = (_build_time_and_share_cell(lines.get(size)) for size in sizes)
+        rows.append((*names, _build_estimate_per_sample_cell(group), *times))
+    return Table(columns, tuple(rows), "")
+
+
+def _build_time_and_share_cell(line: LedgerLine | None) -> Cell:
+    """Return "12.1 ms  21%"."""
+    if line is None:
+        return missing_cell("not timed")
+    cell = line.cells["time"]
+    share = "" if line.share is None else format_whole_percent(line.share)
+    if cell.unit is None:
+        return cell
+    return replace(cell, text=f"{cell.text} {cell.unit:<2} {share:>3}", unit=None)
+
+
+def _build_estimate_per_sample_cell(group: LedgerGroup) -> Cell:
+    """Return the estimated FLOPs of one sample, by the smallest batch size that has them."""
+    for line in group.lines:
+        cell = line.cells["estimate"]
+        if isinstance(cell.value, int | float) and isinstance(line.batch, int):
+            value = cell.value / line.batch
+            bound = "≥ " if cell.is_lower_bound else ""
+            return number_cell(
+                format_si(value),
+                format_all_digits(value, "FLOP"),
+                value,
+                style=cell.style,
+                mark=bound,
+                is_lower_bound=cell.is_lower_bound,
+            )
+    return group.lines[0].cells["estimate"]

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.report.tables import Table
+from perfctl.orchestrator.report.tables import JsonObject, PackedTable, Table
 from perfctl.orchestrator.report.text_tables import (
     add_text_rows,
     draw_terminal_table,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from perfctl.orchestrator.report.charts.charts import Chart
+    from perfctl.orchestrator.report.ledger.page import LedgerMatrix, LedgerView
     from perfctl.orchestrator.report.page.records import Finding
 
 
@@ -80,6 +81,24 @@ class View:
             else:
                 (warnings if finding.warning else findings).append(finding.text)
         return findings, [*warnings, *self.warnings]
+
+
+@dataclass(frozen=True, slots=True)
+class Section(View):
+    """A chapter of a run group. Its key is unique in the group."""
+
+    ledger: LedgerView | None = None
+    matrix: LedgerMatrix | None = None
+    trails: Mapping[str, Any] = field(default_factory=dict)
+    """As ``trail.packed`` makes them; "names": short kernel name -> complete name."""
+    grids: tuple[PackedTable, ...] = ()
+    """Long tables that are drawn a screen at a time."""
+    timelines: tuple[JsonObject, ...] = ()
+    icicles: tuple[JsonObject, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    """Facts on which all runs agree."""
+    commands: tuple[tuple[str, str], ...] = ()
+    """(name, command line) to repeat the runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 from perfctl.orchestrator.ledger.usage.inference import PAYS
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.page.section import Section
 from perfctl.orchestrator.report.tables import Cell, Column, Table
-from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.report.view import Section, View
 
 SCALE = {
     "": 1.0,

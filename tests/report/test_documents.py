@@ -16,8 +16,8 @@ from perfctl.orchestrator.report.files.documents import (
     write_latex,
     write_markdown,
 )
-from perfctl.orchestrator.report.ledger.view import DOCUMENT, build_run_group_views
 from perfctl.orchestrator.report.tables import Column, Table, text_cell
+from perfctl.orchestrator.report.terminal import DOCUMENT, build_run_group_views
 from perfctl.orchestrator.report.view import View
 from tests.make import synthetic
 

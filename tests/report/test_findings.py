@@ -9,14 +9,14 @@ import pytest
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.findings import list_findings
-from perfctl.orchestrator.report.findings.rank import (
+from perfctl.orchestrator.report.findings.step import describe_throttling
+from perfctl.orchestrator.report.page.records import (
+    Finding,
     StepTime,
     add_impact,
     find_median_steps,
     sort_findings,
 )
-from perfctl.orchestrator.report.findings.step import describe_throttling
-from perfctl.orchestrator.report.page.records import Finding
 from perfctl.records.report import (
     CPU_OTHERS,
     CPU_WAIT,

@@ -15,9 +15,9 @@ from perfctl.orchestrator.ledger.ledger import LedgerRow
 from perfctl.orchestrator.report.findings import list_findings
 from perfctl.orchestrator.report.ledger.page import build_ledger_view
 from perfctl.orchestrator.report.ledger.rows import list_ledger_rows
-from perfctl.orchestrator.report.ledger.view import LedgerViewOptions, build_ledger_row_views
 from perfctl.orchestrator.report.numbers import format_all_digits
 from perfctl.orchestrator.report.page.about import build_missing_values_table
+from perfctl.orchestrator.report.terminal import LedgerViewOptions, build_ledger_row_views
 from perfctl.orchestrator.report.view import View, draw_view
 from perfctl.records.paper import LayerCall
 from perfctl.records.run import Run

@@ -11,7 +11,7 @@ from perfctl.orchestrator.ledger.causes.judge import RowCauses, StudyCauses
 from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.report.findings import list_findings
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
-from perfctl.orchestrator.report.ledger.matrix import build_ledger_matrix
+from perfctl.orchestrator.report.ledger.page import build_ledger_matrix, build_ledger_view
 from perfctl.orchestrator.report.ledger.trail import Trail, TrailStep, build_trails
 from tests.make import synthetic
 from tests.report.outline import analysed
@@ -111,24 +111,19 @@ def test_the_matrix_shows_the_ratios_and_shares_of_the_ledger_and_colours_both_s
     None
 ):
     found = swept()
-    view = build_ledger_matrix(found)
-    assert view is not None and view.batches == ("16", "64")
-    names = [name for name, _ in view.measures]
-    assert names[0] == "ratio"
-    shown = {
-        item[0]: dict(zip(names, item[1], strict=True))
-        for row in view.rows
-        for item in row.cells
-        if item is not None
-    }
+    matrix, view = build_ledger_matrix(found), build_ledger_view(found)
+    assert matrix is not None and view is not None
+    assert [*matrix.batches.values()] == ["16", "64"] and next(iter(matrix.measures)) == "ratio"
+    lines = {line.key: line for group in view.groups for line in group.lines}
     for row in found.ledger.rows:
-        tile = shown[f"{row.place}/{row.direction}/{row.batch}"]["ratio"]
-        assert (tile.cell.value is None) == (row.ratio is None)
+        line = lines[f"{row.place}/{row.direction}/{row.batch}"]
+        cell, (side, depth) = line.cells["ratio"], line.choose_tint("ratio")
+        assert (cell.value is None) == (row.ratio is None)
         if row.ratio:
-            assert abs(float(tile.cell.value or 0) / row.ratio - 1) < 1e-5
-            assert tile.side == ("lo" if row.ratio < 1 else "hi")
+            assert abs(float(cell.value or 0) / row.ratio - 1) < 1e-5
+            assert side == ("lo" if row.ratio < 1 else "hi") and 0 <= depth <= 100
         else:
-            assert not tile.side and (tile.cell.style == "no" or row.ratio == 0)
+            assert not side and (cell.style == "no" or row.ratio == 0)
 
 
 def test_totals_are_sums_over_the_rows_that_have_both_figures_and_name_the_others() -> None:
@@ -141,7 +136,7 @@ def test_totals_are_sums_over_the_rows_that_have_both_figures_and_name_the_other
             sum(row.executed.value or 0 for row in rows),
             sum(row.estimated.value or 0 for row in rows),
         )
-        at = [name for name, _ in view.measures].index("ratio")
+        at = list(view.measures).index("ratio")
         assert abs(float(total[at].value or 0) - counted / paper) < 1e-5
         assert f"over {len(rows)} of " in (total[at].title or "")
         times = found.study.at(batch).times

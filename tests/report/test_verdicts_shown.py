@@ -22,7 +22,7 @@ from perfctl.orchestrator.report.ledger.causes import (
 )
 from perfctl.orchestrator.report.ledger.page import build_ledger_view
 from perfctl.orchestrator.report.ledger.rows import list_ledger_rows, list_sweep_causes
-from perfctl.orchestrator.report.ledger.view import LedgerViewOptions, build_run_group_views
+from perfctl.orchestrator.report.terminal import LedgerViewOptions, build_run_group_views
 from perfctl.orchestrator.report.view import View, draw_view
 from tests.make import synthetic
 from tests.report.outline import analysed, printed

@@ -16,10 +16,9 @@ from perfctl.orchestrator.launch.sweep.study import (
     split_study_into_parts,
 )
 from perfctl.orchestrator.report.page.records import LONGEST
-from perfctl.orchestrator.report.studies import inference_findings
+from perfctl.orchestrator.report.studies import inference_fields
 from perfctl.orchestrator.report.studies.inference import build_inference_subject
-from perfctl.orchestrator.report.studies.records import assemble_study_view
-from perfctl.orchestrator.report.studies.written import write_study_markdown
+from perfctl.orchestrator.report.studies.records import assemble_study_view, write_study_markdown
 from perfctl.orchestrator.report.view import View
 from perfctl.records.report import Gap, Step, Summary
 from tests.make import synthetic
@@ -278,7 +277,7 @@ def test_one_real_study_is_measured_resumed_and_written(
 ) -> None:
     pytest.importorskip("torchvision")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(inference_findings, "explain_busy_cpu", lambda runs: None)
+    monkeypatch.setattr(inference_fields, "explain_busy_cpu", lambda runs: None)
     words = [
         "--quick",
         "--models",

@@ -57,7 +57,7 @@ class TimeWindow:
     delay: Annotated[
         int | None,
         Option(
-            "Seconds from the start of your program to the recording that --for limits.",
+            "With --for: start the recording this many seconds after your program.",
             "Profiler",
             names=("--after",),
             metavar="SECONDS",
@@ -67,8 +67,8 @@ class TimeWindow:
     duration: Annotated[
         int | None,
         Option(
-            "Seconds to record of a program that does not end, such as a server. perfctl ends it "
-            "when its report is written.",
+            "Record a program that does not end, such as a server, for this many seconds, and stop "
+            "it.",
             "Profiler",
             names=("--for",),
             metavar="SECONDS",

@@ -307,7 +307,7 @@ def draw_bars_chart(
     rows: Sequence[HorizontalBar],
     show: WriteNumber,
     axis: str,
-    note: str = "",
+    note: str,
     line_at: float | None = None,
 ) -> Chart:
     """Return horizontal bars from 0, each with its interval as a line; ``line_at`` draws the
@@ -537,17 +537,13 @@ def choose_log_ticks(low: float, high: float) -> list[float]:
     ]
 
 
-def _set_log_ticks(axes: Axes) -> None:
-    """Give every axis in decades two labelled ticks or more; axes to base 2 have ticks of
-    their own."""
-    for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-        if axis.get_scale() == "log" and getattr(axis.get_transform(), "base", None) == 10:
-            axis.set_ticks(choose_log_ticks(low, high))
-
-
 def render_svg(figure: Figure, name: str, description: str, hits: Sequence[HoverArea] = ()) -> str:
+    """Draw it. Every axis in decades gets two labelled ticks or more; axes to base 2 have ticks of
+    their own."""
     for axes in figure.axes:
-        _set_log_ticks(axes)
+        for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+            if axis.get_scale() == "log" and getattr(axis.get_transform(), "base", None) == 10:
+                axis.set_ticks(choose_log_ticks(low, high))
     drawing = charts_files.collect_or_draw_svg(name, description, figure)
     if not drawing:
         return ""

@@ -268,7 +268,7 @@ def shorten_label(label: str, most: int = 28) -> str:
     return text if len(label) <= most else "…" + text[1:]
 
 
-def clean_svg(text: str, description: str, shapes: str = "") -> str:
+def clean_svg(text: str, description: str, shapes: str) -> str:
     """Only the drawing: no prologue, metadata or style of its own; stand-ins become
     CSS variables."""
     text = text[text.index("<svg") :]
@@ -282,11 +282,11 @@ def clean_svg(text: str, description: str, shapes: str = "") -> str:
     text = head + text[text.index(">") + 1 :]
     for color, variable in VARIABLES.items():
         text = text.replace(f": {color}", f": var({variable})")
-    text = re.sub(r"(font(?:-family)?: ?)([^;\"]*?)'DejaVu Sans'[^;\"]*", _simplify_font, text)
+    text = re.sub(
+        r"(font(?:-family)?: ?)([^;\"]*?)'DejaVu Sans'[^;\"]*",
+        lambda font: "" if font[1].startswith("font-f") else f"font-size: {font[2].strip()}",
+        text,
+    )
     text = re.sub(r'<g id="[^"]*"', "<g", text).replace("; ; ", "; ")
     text = re.sub(r"\s*\n\s*", "\n", text).strip()
     return text.removesuffix("</svg>") + shapes + "</svg>"
-
-
-def _simplify_font(match: re.Match[str]) -> str:
-    return "" if match[1].startswith("font-family") else f"font-size: {match[2].strip()}"

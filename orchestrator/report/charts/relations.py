@@ -40,8 +40,6 @@ from perfctl.orchestrator.report.numbers import (
 )
 from perfctl.records.bench import BenchPoint
 
-ENOUGH = FEW
-"""Points from which on a correlation is shown without a warning: of fewer, one point decides."""
 TICKS_MAX = 8
 """An axis with at most so many different values has them as its ticks."""
 NOTE = "The legend has Spearman's rank correlation of each family."
@@ -151,7 +149,7 @@ def draw_family_dots(
     dots: Sequence[FamilyDot],
     families: Iterable[str],
     ranked: Mapping[str, float | None],
-    note: str = "",
+    note: str,
     *,
     corner: str = "",
     has_diagonal: bool = False,

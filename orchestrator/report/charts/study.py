@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from statistics import fmean
@@ -14,8 +14,6 @@ from perfctl.orchestrator.counts.hardware.peaks import find_fastest_gpu, find_re
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import (
-    PreparedBatch,
-    PreparedRun,
     Study,
     group_into_studies,
 )
@@ -26,6 +24,7 @@ from perfctl.orchestrator.ledger.usage.counters import (
     compute_counter_rates,
     get_counter_unit,
 )
+from perfctl.orchestrator.ledger.usage.inference import LIGHTEST_FIRST
 from perfctl.orchestrator.ledger.usage.readings import is_host_sample, list_sample_points
 from perfctl.orchestrator.ledger.usage.run_usage import (
     COMMUNICATION,
@@ -69,8 +68,6 @@ RATIO_DIFFERENCE_MIN = 0.02
 PART_COLORS = {COMPUTE: 2, COMMUNICATION: 0, COPIES: 1, IDLE: 8}
 """Part of the time -> color."""
 ESTIMATED = "multiply-adds, estimated"
-PROFILER_ORDER = {"none": 0, "nsys": 1, "torch": 2}
-"""Of several runs at one batch size, the one that its profiler slows least is shown."""
 Sampled = Mapping[str, tuple[str, Callable[[list[float]], float], WriteNumber]]
 """Field of a sample -> (title of its chart, value of several samples, how values are written)."""
 SAMPLED_MEMORY: Sampled = {
@@ -105,7 +102,7 @@ MEMORY_USES: Quantities = {
 }
 
 
-def draw_study_charts(key: str, analysis: Analysis, *, timed: bool = True) -> tuple[Chart, ...]:
+def draw_study_charts(key: str, analysis: Analysis, *, timed: bool) -> tuple[Chart, ...]:
     """Return the charts of one study, the ones that answer most first. ``key`` keeps the drawings'
     inner names apart.
 
@@ -318,9 +315,18 @@ def draw_instruction_counts(key: str, analysis: Analysis) -> Chart | None:
         if prepared.counted is None or not isinstance(prepared.batch, int):
             continue
         for name in ("fadd", "ffma"):
-            value, state = _sum_instruction(prepared, prepared.counted, window.kernels, name)
-            if value:
-                values[f"{name.upper()}, {state}"][prepared.batch] = value
+            total, state = 0.0, "measured"
+            for kernel, _ in prepared.counted.launches:
+                if kernel.name in window.kernels:
+                    counters = prepared.counted.values.get(kernel.launch, {})
+                    value = read_instruction_counts(counters).get(name)
+                    rule = prepared.completed_counts.get(kernel.launch)
+                    if value is None and rule is not None:
+                        value, state = getattr(rule, name), "derived"
+                    total += value or 0
+            if total:
+                steps = prepared.counted.steps or 1
+                values[f"{name.upper()}, {state}"][prepared.batch] = total / steps
     lines = make_chart_lines(values, 2)
     if len(lines) < 2 or lines[0].label != ESTIMATED:
         return None
@@ -335,22 +341,6 @@ def draw_instruction_counts(key: str, analysis: Analysis) -> Chart | None:
         decades=True,
         up="number, log axis",
     )
-
-
-def _sum_instruction(
-    prepared: PreparedBatch, counted: PreparedRun, kernels: Collection[str], name: str
-) -> tuple[float, str]:
-    """Return the sum of one instruction over the launches of these kernels in a step, and whether
-    it is measured or derived."""
-    total, state = 0.0, "measured"
-    for kernel, _ in counted.launches:
-        if kernel.name in kernels:
-            value = read_instruction_counts(counted.values.get(kernel.launch, {})).get(name)
-            rule = prepared.completed_counts.get(kernel.launch)
-            if value is None and rule is not None:
-                value, state = getattr(rule, name), "derived"
-            total += value or 0
-    return total / (counted.steps or 1), state
 
 
 def _draw_ratio_chart(key: str, ledger: Ledger, colors: Colours, scale: AxisScale) -> Chart | None:
@@ -524,7 +514,7 @@ def _group_values_by_batch(
     """Return (model, quantity) -> batch size -> value, if there are two batch sizes."""
     values: dict[tuple[str, str], dict[int, float]] = {}
     for model, runs in usages:
-        ordered = sorted(runs, key=lambda item: PROFILER_ORDER.get(item.run.profiler, 3))
+        ordered = sorted(runs, key=lambda item: LIGHTEST_FIRST.get(item.run.profiler, 3))
         for quantity, read in quantities.items():
             points: dict[int, float] = {}
             for item in ordered:

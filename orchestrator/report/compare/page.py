@@ -19,16 +19,15 @@ from perfctl.orchestrator.compare.causes import (
 )
 from perfctl.orchestrator.compare.compare import ComparedPair, Comparison, ComparisonSide
 from perfctl.orchestrator.compare.quantities import MEANING, NOT_JUDGED, PER_REPORT
-from perfctl.orchestrator.report.compare.figures import ENERGY_UNITS, MINUS
 from perfctl.orchestrator.report.compare.quantity_table import (
     ROWS_SHOWN,
     STYLES,
     build_quantity_table,
     choose_result_style,
-    find_varying_columns,
+    list_equal_columns,
     select_quantity_rows,
 )
-from perfctl.orchestrator.report.compare.why import format_algorithm_name
+from perfctl.orchestrator.report.compare.why import ENERGY_UNITS, MINUS, format_algorithm_name
 from perfctl.orchestrator.report.compare.words import describe_comparison
 from perfctl.orchestrator.report.files import documents
 from perfctl.orchestrator.report.numbers import DASH, format_all_digits, format_ratio, format_time
@@ -141,14 +140,14 @@ def _build_cause_tables(pairs: Sequence[AlignedPair]) -> Iterator[Table]:
         time_column("change"),
         Column("FLOPs, B/A", note="executed; 1 multiply-add = 2"),
     )
-    used = find_varying_columns([match.pair for match in pairs]) + [True] * (len(columns) - 2)
     span = "per step" if all(match.per_step for match in pairs) else "in the complete report"
     by = "layer, pass" if any(match.by_layer for match in pairs) else "kernel family"
     aligned = build_table(
         f"Time {span}, both sides aligned by {by} and algorithm",
-        tuple(compress(columns, used)),
-        [tuple(compress(_build_aligned_cells(*item), used)) for item in every],
+        columns,
+        [_build_aligned_cells(*item) for item in every],
         limit=ROWS_SHOWN,
+        without=list_equal_columns([match.pair for match in pairs]),
     )
     if aligned is not None:
         notes = () if all(match.by_layer for match in pairs) else (NO_LAYERS,)
@@ -159,6 +158,12 @@ def _build_aligned_cells(match: AlignedPair, part: ComparedWork) -> tuple[Cell, 
     is_timed_only = part.kind == TIMED
     unknown = "the report has no kernels" if is_timed_only else "not known"
     sides = (part.a, part.b)
+    methods = [
+        " + ".join(map(format_algorithm_name, side.algorithms)) if side else "" for side in sides
+    ]
+    # the arithmetic where that changed
+    if methods[0] == methods[1] and part.a and part.b and part.a.arithmetic != part.b.arithmetic:
+        methods = [" + ".join(side.arithmetic) or methods[0] for side in (part.a, part.b)]
     launches = [
         f"{side.launches:,.6g}" if side and side.launches is not None else None for side in sides
     ]
@@ -166,6 +171,11 @@ def _build_aligned_cells(match: AlignedPair, part: ComparedWork) -> tuple[Cell, 
         time_cell(side.ns if side else None, f"not in {label}")
         for label, side in zip("AB", sides, strict=True)
     )
+    change, ns = missing_cell("not known on both sides"), part.change
+    if ns is not None:
+        mark = "" if not ns else "+" if ns > 0 else MINUS
+        title = f"{mark}{format_all_digits(abs(ns), 'ns')}"
+        change = number_cell(format_time(abs(ns)), title, ns, mark=mark)
     counted = missing_cell("not measured on both sides")
     if part.flops is not None:
         counted = Cell(format_ratio(part.flops), f"{part.flops:.6g}", value=part.flops)
@@ -176,41 +186,18 @@ def _build_aligned_cells(match: AlignedPair, part: ComparedWork) -> tuple[Cell, 
         missing_cell(unknown)
         if is_timed_only
         else Cell(part.kind, KINDS[part.kind], value=part.kind),
-        _build_algorithm_cell(part),
+        _join_sides_cell(methods, unknown if is_timed_only else "the kernels' names contain none"),
         _join_sides_cell(launches, unknown),
         *times,
-        _build_signed_time_cell(part.change),
+        change,
         counted,
     )
-
-
-def _build_algorithm_cell(part: ComparedWork) -> Cell:
-    """Return the method, with the arithmetic where that changed; both sides where they differ."""
-    sides = (part.a, part.b)
-    methods = [
-        " + ".join(map(format_algorithm_name, side.algorithms)) if side else "" for side in sides
-    ]
-    if methods[0] == methods[1] and part.a and part.b and part.a.arithmetic != part.b.arithmetic:
-        methods = [" + ".join(side.arithmetic) or methods[0] for side in (part.a, part.b)]
-    is_timed_only = part.kind == TIMED
-    unknown = "the report has no kernels" if is_timed_only else "the kernels' names contain none"
-    return _join_sides_cell(methods, unknown)
 
 
 def _join_sides_cell(texts: Sequence[str | None], reason: str) -> Cell:
     """Return "GEMM" if both sides have it, otherwise "GEMM → GEMV"."""
     distinct = dict.fromkeys(text or DASH for text in texts)
     return missing_cell(reason) if [*distinct] == [DASH] else text_cell(" → ".join(distinct))
-
-
-def _build_signed_time_cell(ns: float | None) -> Cell:
-    """Return "+0.48 ms"."""
-    if ns is None:
-        return missing_cell("not known on both sides")
-    mark = "" if not ns else "+" if ns > 0 else MINUS
-    return number_cell(
-        format_time(abs(ns)), f"{mark}{format_all_digits(abs(ns), 'ns')}", ns, mark=mark
-    )
 
 
 def _build_differences_chapter(comparison: Comparison, pairs: Sequence[AlignedPair]) -> View:
@@ -256,13 +243,11 @@ def _build_pairs_text_table(
     rows: Iterable[Iterable[str]],
 ) -> Table:
     """Return a table of texts about these pairs."""
-    titles = "; ".join(map(_title_pair, pairs))
+    titles = "; ".join(
+        f"{pair.heading}, {pair.axis}{pair.batch}" if pair.batch else pair.heading for pair in pairs
+    )
     cells = tuple(tuple(map(text_cell, row)) for row in rows)
     return Table(tuple(text_columns(*labels)), cells, f"{caption}: {titles}", tools=False)
-
-
-def _title_pair(pair: ComparedPair) -> str:
-    return f"{pair.heading}, {pair.axis}{pair.batch}" if pair.batch else pair.heading
 
 
 def _build_quantity_chapters(comparison: Comparison) -> Iterator[View]:
@@ -285,7 +270,8 @@ def _build_quantity_chapters(comparison: Comparison) -> Iterator[View]:
             caption = caption.replace("per step", "in the complete report")
         base = {"memory": "B", "flops": "FLOP"}.get(key, "ns")
         gate = 0.0 if key == "flops" else comparison.gate  # an exact count has none
-        yield View(title, tables=(build_quantity_table(caption, chosen, base, gate=gate),), key=key)
+        table = build_quantity_table(caption, chosen, base, gate=gate)
+        yield View(title, tables=(table,) if table else (), key=key)
 
 
 def describe_compared_sides(comparison: Comparison) -> tuple[tuple[str, str], ...]:
@@ -369,14 +355,14 @@ def build_comparison_summary(comparison: Comparison) -> View:
         rows += sorted(listed, key=lambda item: -item[1].weight)
     table = build_quantity_table("", rows, without=("95% interval", "reason"), limit=TERMINAL_ROWS)
     notes = [describe_gate(comparison)]
-    if table.hidden:
+    if table and table.hidden:
         notes.append(f"{table.hidden} more rows: --out FILE.html.")
     return replace(
         sentences,
         findings=sentences.findings[: sentences.open_findings],
         properties=view.properties,
         document=view.document,
-        tables=(replace(table, hidden=0, notes=()),) if rows else (),
+        tables=(replace(table, hidden=0, notes=()),) if table else (),
         notes=(" ".join(notes),),
     )
 
@@ -399,12 +385,16 @@ def write_pull_request_markdown(comparison: Comparison) -> str:
             findings=sentences.findings[:SENTENCES],
             properties=describe_compared_sides(comparison),
             folded=tuple(
-                build_quantity_table(caption, rows, without=("reason",), limit=MARKDOWN_ROWS)
+                table
                 for caption, rows in (
                     ("Changes", [*worse, *better, *news]),
                     ("Steps and memory", steps),
                 )
-                if rows
+                if (
+                    table := build_quantity_table(
+                        caption, rows, without=("reason",), limit=MARKDOWN_ROWS
+                    )
+                )
             ),
             notes=(f"perfctl compare --out FILE.html has {hidden} more findings.",)
             if hidden > 0

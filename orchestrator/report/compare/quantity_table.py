@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import compress
 
 from perfctl.orchestrator.compare.compare import ComparedPair, Comparison
 from perfctl.orchestrator.compare.quantities import (
@@ -16,7 +15,7 @@ from perfctl.orchestrator.compare.quantities import (
     ComparedRow,
     SideFigure,
 )
-from perfctl.orchestrator.report.compare.figures import ENERGY_UNITS, format_factor, format_quantity
+from perfctl.orchestrator.report.compare.why import ENERGY_UNITS, format_factor, format_quantity
 from perfctl.orchestrator.report.compare.words import Counts
 from perfctl.orchestrator.report.numbers import DASH, format_time
 from perfctl.orchestrator.report.tables import (
@@ -25,6 +24,7 @@ from perfctl.orchestrator.report.tables import (
     Column,
     Table,
     amount_cell,
+    build_table,
     missing_cell,
     size_cell,
     text_cell,
@@ -49,9 +49,13 @@ STYLES = {"worse": WORSE, "better": BETTER, "news": NEWS}
 """Class of a row -> its verdicts, in the order of the rows."""
 
 
-def find_varying_columns(pairs: Sequence[ComparedPair]) -> list[bool]:
-    """Return whether workloads, and batch sizes, of the pairs differ and need a column."""
-    return [len({pair.heading for pair in pairs}) > 1, len({pair.batch for pair in pairs}) > 1]
+def list_equal_columns(pairs: Sequence[ComparedPair]) -> list[str]:
+    """Return "workload" and "batch" if they are equal in all pairs, and need no column."""
+    values = {
+        "workload": {pair.heading for pair in pairs},
+        "batch": {pair.batch for pair in pairs},
+    }
+    return [label for label, distinct in values.items() if len(distinct) < 2]
 
 
 def select_quantity_rows(comparison: Comparison, *kinds: tuple[str, str]) -> list[Counts]:
@@ -73,8 +77,8 @@ def build_quantity_table(
     without: Sequence[str] = (),
     gate: float | None = None,
     limit: int = ROWS_SHOWN,
-) -> Table:
-    """Return quantities on both sides, each with its factor and its result.
+) -> Table | None:
+    """Return quantities on both sides, each with its factor and its result; None without any.
 
     base: unit of the figures. without: labels of columns. gate: None for a table without bars.
     """
@@ -91,25 +95,20 @@ def build_quantity_table(
         text_column("result"),
         text_column("reason"),
     )
-    used = find_varying_columns([pair for pair, _ in chosen])
-    used += [column.label not in without for column in columns[2:]]
-    used[-1] = used[-1] and common is None
     bars = (
         [None] * len(chosen)
         if gate is None
         else _build_change_bars([row for _, row in chosen], gate)
     )
-    rows = [
-        tuple(compress(_build_quantity_cells(*item, bar), used))
-        for item, bar in zip(chosen[:limit], bars, strict=False)
-    ]
-    return Table(
-        tuple(compress(columns, used)),
-        tuple(rows),
+    omitted = [*without, *list_equal_columns([pair for pair, _ in chosen])]
+    return build_table(
         caption,
-        len(chosen) - len(rows),
-        tools=len(rows) > 8,
-        notes=(f"Not judged: {common}.",) if common else (),
+        columns,
+        [_build_quantity_cells(*item, bar) for item, bar in zip(chosen, bars, strict=True)],
+        (f"Not judged: {common}.",) if common else (),
+        limit=limit,
+        is_complete=True,
+        without=omitted if common is None else [*omitted, "reason"],
     )
 
 

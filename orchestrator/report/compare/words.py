@@ -33,19 +33,17 @@ from perfctl.orchestrator.compare.quantities import (
     ComparedRow,
 )
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
-from perfctl.orchestrator.report.compare.figures import (
+from perfctl.orchestrator.report.compare.why import (
+    CHANGED,
     MINUS,
+    describe_change_cause,
+    describe_likely_differences,
     format_as_sentence,
     format_interval,
     format_percent_change,
     format_quantity,
-    join_first_names,
-)
-from perfctl.orchestrator.report.compare.why import (
-    CHANGED,
-    describe_change_cause,
-    describe_likely_differences,
     join_algorithm_names,
+    join_first_names,
 )
 from perfctl.orchestrator.report.numbers import (
     format_all_digits,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.report.tables import Cell, Column, Table
+    from perfctl.orchestrator.report.tables import Table
     from perfctl.orchestrator.report.view import View
 
 WRAPPED_TEXT_MIN = 28
@@ -61,22 +61,20 @@ _LAST_LETTER = 0x17F
 """The last letter of Latin Extended-A, which T1 fonts mostly have."""
 
 
-def format_column_head(column: Column) -> str:
-    """Return "time", "achieved (FLOP/s)": the head of a column with its unit, if it has one."""
-    return f"{column.label} ({column.unit})" if column.unit and not column.carried else column.label
-
-
-def format_cell(cell: Cell) -> str:
-    """Return "24.7 ms": a cell with its unit, without the blanks that align it on a screen."""
-    text = cell.text.translate(_BLANKS).strip()
-    return f"{text} {cell.unit}".strip() if cell.unit else text
-
-
 def _format_table_texts(table: Table) -> tuple[list[str], list[list[str]], list[bool], list[str]]:
     """Return the heads of a table, its rows, which columns hold numbers, and the notes below it."""
     return (
-        [format_column_head(column) for column in table.columns],
-        [[format_cell(cell) for cell in row] for row in table.rows],
+        [
+            f"{column.label} ({column.unit})"
+            if column.unit and not column.carried
+            else column.label
+            for column in table.columns
+        ],
+        # without the blanks that align a cell on a screen
+        [
+            [f"{cell.text.translate(_BLANKS).strip()} {cell.unit or ''}".strip() for cell in row]
+            for row in table.rows
+        ],
         [column.style == "num" for column in table.columns],
         [*table.notes, *([f"{table.hidden:,} more rows are not shown."] if table.hidden else [])],
     )

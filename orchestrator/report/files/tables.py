@@ -37,7 +37,7 @@ def format_csv_lines(
         yield ",".join([format_csv_cell(value, raw=raw) for value in row]) + "\n"
 
 
-def format_csv_cell(value: Any, *, raw: bool = False) -> str:
+def format_csv_cell(value: Any, *, raw: bool) -> str:
     """Return one cell. Lists and dictionaries are JSON text."""
     if value is None:
         return ""
@@ -126,7 +126,7 @@ def build_columns_table(tables: Iterable[ExportTable]) -> ExportTable:
     )
 
 
-def write_csv(path: Path, table: ExportTable, *, raw: bool = False) -> None:
+def write_csv(path: Path, table: ExportTable, *, raw: bool) -> None:
     """One table; ``raw`` leaves text as it is that a spreadsheet would run as a formula."""
     with path.open("w", encoding="utf-8", errors="replace", newline="") as file:
         file.writelines(format_csv_lines(table.names, table.rows, raw=raw))
@@ -171,7 +171,12 @@ def write_parquet(path: Path, table: ExportTable) -> int:
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         while part := list(islice(rows, AT_ONCE)):
             arrays = [
-                arrow.array(_cast_values(column.kind, values), type=field.type)
+                arrow.array(
+                    [None if value is None else cast(value) for value in values]
+                    if (cast := _CASTS.get(column.kind))
+                    else values,
+                    type=field.type,
+                )
                 for column, field, values in zip(
                     table.columns, fields, zip(*part, strict=True), strict=True
                 )
@@ -179,11 +184,6 @@ def write_parquet(path: Path, table: ExportTable) -> int:
             writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
             total += len(part)
     return total
-
-
-def _cast_values(kind: str, values: Sequence[Any]) -> Sequence[Any]:
-    cast = _CASTS.get(kind)
-    return values if cast is None else [None if value is None else cast(value) for value in values]
 
 
 def write_xlsx(path: Path, tables: Sequence[ExportTable]) -> None:

@@ -160,7 +160,20 @@ def _make_trace_event(item: Timed, zero: int, range_names: Mapping[int | None, s
         facts = {"device": item.device_index, "stream": item.stream, "layer": item.layer}
         if isinstance(item, Kernel):
             name, category = item.name, "kernel"
-            facts |= _list_launch_facts(item) | {"range": range_names.get(item.range_number)}
+            grid, block = (
+                tuple(getattr(item, f"{sides}_{side}") for side in "xyz")
+                for sides in ("grid", "block")
+            )
+            shared = item.static_shared_bytes, item.dynamic_shared_bytes
+            facts |= {name: getattr(item, name) for name in _KERNEL_FACTS} | {
+                "grid": None if None in grid else grid,
+                "block": None if None in block else block,
+                "registers per thread": item.registers,
+                "shared memory": None
+                if shared == (None, None)
+                else sum(size or 0 for size in shared),
+                "range": range_names.get(item.range_number),
+            }
         else:
             name, category = f"Memcpy {item.kind}", "gpu_memcpy"
             if item.kind == "memset":
@@ -175,18 +188,6 @@ def _make_trace_event(item: Timed, zero: int, range_names: Mapping[int | None, s
         "args": _drop_none_values(facts),
         "ts": _convert_to_us(get_start_ns(item) - zero),
         **(instant if duration is None else {"ph": "X", "dur": _convert_to_us(duration)}),
-    }
-
-
-def _list_launch_facts(kernel: Kernel) -> JsonObject:
-    grid = kernel.grid_x, kernel.grid_y, kernel.grid_z
-    block = kernel.block_x, kernel.block_y, kernel.block_z
-    shared = kernel.static_shared_bytes, kernel.dynamic_shared_bytes
-    return {name: getattr(kernel, name) for name in _KERNEL_FACTS} | {
-        "grid": None if None in grid else grid,
-        "block": None if None in block else block,
-        "registers per thread": kernel.registers,
-        "shared memory": None if shared == (None, None) else sum(size or 0 for size in shared),
     }
 
 

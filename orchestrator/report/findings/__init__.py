@@ -1,31 +1,60 @@
-"""Findings in sentences: only what simple rules prove, each with the section of its evidence."""
+"""Findings in sentences: only what simple rules prove, each with the section of its evidence; those
+about FLOPs, and the warnings about what is missing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from perfctl.orchestrator.counts.counters.amd import TOOLS, is_amd_run
+from perfctl.orchestrator.counts.counters.work import is_flop_counter
+from perfctl.orchestrator.counts.derived.run import measure_rule_coverage
+from perfctl.orchestrator.counts.figure import sum_figures
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts
-from perfctl.orchestrator.ledger.prepared import PreparedRun
+from perfctl.orchestrator.ledger.ledger import Ledger
+from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.sweep import describe_unused_batch_sizes
-from perfctl.orchestrator.report.findings import flops, kernels, missing, step
-from perfctl.orchestrator.report.findings.missing import explain_incomplete_flops
-from perfctl.orchestrator.report.findings.rank import Steps, find_median_steps, sort_findings
-from perfctl.orchestrator.report.ledger.causes import build_ledger_headlines
+from perfctl.orchestrator.ledger.usage.sums import KERNELS, group_summed_operations
+from perfctl.orchestrator.report.findings import kernels, step
+from perfctl.orchestrator.report.findings.step import format_launch_count
+from perfctl.orchestrator.report.ledger import build_row_trail_key, build_sweep_trail_key
+from perfctl.orchestrator.report.ledger.causes import SWITCH, build_ledger_headlines
 from perfctl.orchestrator.report.ledger.phases import (
     find_largest_parts,
     find_tile_padding,
     has_repeated_blocks,
     list_phases,
 )
-from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.studies.inference_findings import list_inference_findings
-from perfctl.orchestrator.report.tables import ShortNames
+from perfctl.orchestrator.report.numbers import format_percent
+from perfctl.orchestrator.report.page.kernels import NO_FLOPS
+from perfctl.orchestrator.report.page.records import (
+    Finding,
+    Steps,
+    add_impact,
+    find_median_steps,
+    sort_findings,
+)
+from perfctl.orchestrator.report.studies.inference_fields import list_inference_findings
+from perfctl.orchestrator.report.tables import ShortNames, count_cell, join_first_names, run_label
+from perfctl.orchestrator.statistics import group_by
+from perfctl.records.run import Run
 
 SHOWN = 6
 """Findings that are shown at once; the rest are listed under "more"."""
-
-__all__ = ["SHOWN", "explain_incomplete_flops", "list_findings", "list_report_findings"]
+EVIDENCE = {
+    "wrong window": "charts",
+    "time does not follow": "times",
+    "FADD alone": "derived",
+    "other GPU": "parts",
+    "more work in less time": "parts",
+}
+"""Section that proves a cause of the complete sweep, if the page has it; the ledger proves the
+others."""
+EXACT_ERROR_MAX = 5e-4
+"""Error of a rule from which on it is stated."""
+NAMES_CHARACTERS_MAX = 80
+"""Characters of a list of names, so that the sentence's verb is in a finding's first line."""
+PARTLY_DERIVED = "perfctl has no rule, or only a partial rule, for some kernels"
 
 
 def list_findings(analysis: Analysis) -> tuple[Finding, ...]:
@@ -42,7 +71,7 @@ def list_findings(analysis: Analysis) -> tuple[Finding, ...]:
                     runs, analysis.names, steps, analysis.verdicts, is_derived=is_derived
                 ),
                 *kernels.describe_largest_bound(analysis.roofline, analysis.names),
-                *missing.warn_of_failed_runs(study),
+                *warn_of_failed_runs(study),
             )
         )
     label = (Finding(text, "sweep") for text in describe_unused_batch_sizes(study))
@@ -51,7 +80,7 @@ def list_findings(analysis: Analysis) -> tuple[Finding, ...]:
         *label,
         *sort_findings(
             (
-                *flops.describe_flop_differences(analysis, steps),
+                *describe_flop_differences(analysis, steps),
                 *step.describe_largest_layers(study, analysis.ledger, {}),
                 *(
                     list_inference_findings(study.runs)
@@ -62,11 +91,11 @@ def list_findings(analysis: Analysis) -> tuple[Finding, ...]:
                 *step.describe_timeline_causes(analysis.verdicts, steps),
                 *step.describe_throttling(study.runs),
                 *step.describe_unattributed_time(study, analysis.ledger),
-                *flops.warn_of_refused_rates(analysis),
-                *flops.describe_derived_flops(analysis),
-                *missing.warn_of_missing_flops(study, analysis.ledger),
-                *missing.warn_of_missing_steps(study),
-                *missing.warn_of_failed_runs(study),
+                *warn_of_refused_rates(analysis),
+                *describe_derived_flops(analysis),
+                *warn_of_missing_flops(study, analysis.ledger),
+                *warn_of_missing_steps(study),
+                *warn_of_failed_runs(study),
             )
         ),
     )
@@ -78,7 +107,7 @@ def _list_operator_findings(analysis: Analysis, steps: Steps) -> Iterator[Findin
     if not ledger.rows or not study.has_ledger:
         return
     phases = list_phases(analysis)
-    yield from flops.describe_flop_differences(analysis, steps)
+    yield from describe_flop_differences(analysis, steps)
     if has_repeated_blocks(phases):
         yield from find_largest_parts(
             phases, lambda batch: step.compute_largest_other_share(study, ledger, batch)
@@ -89,13 +118,13 @@ def _list_operator_findings(analysis: Analysis, steps: Steps) -> Iterator[Findin
     if not any("tile padding" in line.rules for line in lines):
         yield from find_tile_padding(phases)
     yield from step.describe_unattributed_time(study, ledger)
-    yield from flops.warn_of_refused_rates(analysis)
-    yield from flops.describe_derived_flops(analysis)
+    yield from warn_of_refused_rates(analysis)
+    yield from describe_derived_flops(analysis)
     # if all counts of a run are missing, a separate warning states it and what to do
     is_reported = any(
         explain_incomplete_flops(prepared) is not None for prepared in study.prepared_runs
     )
-    yield from missing.warn_of_missing_flops(study, ledger, is_reported=is_reported)
+    yield from warn_of_missing_flops(study, ledger, is_reported=is_reported)
 
 
 def list_report_findings(
@@ -114,7 +143,7 @@ def list_report_findings(
             yield from kernels.describe_largest_sums(run)
             yield from kernels.describe_longest_call(run)
             yield from step.describe_gpu_samples(run)
-            yield from missing.warn_of_missing_kernels(run)
+            yield from warn_of_missing_kernels(run)
             continue
         yield from kernels.describe_largest_advice(prepared, names, steps)
         yield from kernels.describe_largest_kernel(prepared, names, steps)
@@ -125,4 +154,231 @@ def list_report_findings(
         yield from step.describe_timeline_causes(of_run, steps)
         yield from kernels.describe_largest_range(run)
         yield from step.describe_copies(prepared, steps)
-        yield from missing.warn_of_missing_counts(prepared, is_derived=is_derived)
+        yield from warn_of_missing_counts(prepared, is_derived=is_derived)
+
+
+def describe_flop_differences(analysis: Analysis, steps: Steps) -> list[Finding]:
+    """Return the differences and what is wrong with the sweep, with causes.
+
+    Without any, return that all rows agree whose FLOPs are known completely.
+    """
+    ledger = analysis.ledger
+    rows_by_key = {row.key: row for row in ledger.rows}
+    stated = []
+    for headline in build_ledger_headlines(analysis.judgement, ledger):
+        rules, cause = headline.rules, ", ".join(headline.rules) or None
+        if headline.place is None:  # what is wrong with the sweep concerns each of its figures
+            evidence = next((EVIDENCE[rule] for rule in rules if rule in EVIDENCE), "ledger")
+            trail = build_sweep_trail_key(rules[0]) if rules else None
+            share, step = None if SWITCH in rules else 1.0, next(iter(steps.values()), None)
+        else:
+            row = rows_by_key[headline.place]
+            evidence, trail = "ledger", build_row_trail_key(row.place, row.direction, row.batch)
+            share, step = None, steps.get(row.batch)
+            # the part of the row's time in which executed and estimated FLOPs differ
+            if row.ratio is not None and row.time is not None and step and row.trusted:
+                part = 1 - min(row.ratio, 1 / row.ratio) if row.ratio else 1.0
+                share = row.time.median * part / step.median_ns
+        finding = Finding(headline.sentence, evidence, trail=trail, cause=cause)
+        stated.append(add_impact(finding, share, step))
+    complete = [row for row in ledger.rows if row.ratio and not row.executed.lower_bound]
+    if not stated and complete:
+        derived = any(row.executed.state == "derived" for row in complete)
+        which = "Derived FLOPs" if derived else "Executed FLOPs"
+        text = (
+            f"{which} are within 10% of the estimated FLOPs in every layer and pass where both are "
+            "known."
+        )
+        return [Finding(text, "ledger")]
+    return stated
+
+
+def describe_derived_flops(analysis: Analysis) -> Iterator[Finding]:
+    """Yield for how much of the time FLOPs are derived, and how far the rules were verified."""
+    batches = reversed(analysis.study.prepared_batches)
+    run = next((batch.derived for batch in batches if batch.derived and not batch.counted), None)
+    covered = (
+        measure_rule_coverage((kernel for kernel, _ in run.launches), run.derived) if run else None
+    )
+    if covered is None:
+        return
+    text = (
+        "perfctl derived the FLOPs from kernel names, grids and shapes, for "
+        f"{format_percent(covered.share)} of the kernel time"
+    )
+    if covered.verified:
+        part = "all" if covered.verified > 0.999 else format_percent(covered.verified)
+        is_exact = covered.within <= EXACT_ERROR_MAX
+        error = "exact" if is_exact else f"verified to {format_percent(covered.within)}"
+        text += f"; for {part} of it, the rules are {error} on {' and '.join(covered.chips)}"
+    else:
+        text += "; no counter has verified the rules"
+    yield Finding(f"{text}. Run 'perfctl ncu' to measure them.", "ledger")
+
+
+def warn_of_refused_rates(analysis: Analysis) -> Iterator[Finding]:
+    """Yield a warning about rates above the peak of the device."""
+    above = [point for point in analysis.roofline.above_kernels if point.over == "peak"]
+    if above:
+        further = len(above) - 1
+        rows = "1 more row" if further == 1 else f"{further} more rows"
+        addition = f" The same applies to {rows}." if further else ""
+        text = f"perfctl refuses {above[0].traffic.name}: {above[0].refused}.{addition}"
+        yield Finding(text, "roofline", warning=True)
+
+
+def _warn(text: str) -> Finding:
+    return Finding(text, "gaps", warning=True)
+
+
+def warn_of_missing_flops(
+    study: Study, ledger: Ledger, *, is_reported: bool = False
+) -> Iterator[Finding]:
+    """Yield which FLOPs are unknown or lower bounds. ``is_reported``: another warning states that
+    nothing was measured."""
+    if not ledger.rows:
+        return
+    yield from _warn_of_missing_estimates(ledger)
+    bounds = [row for row in ledger.rows if row.executed.lower_bound and row.estimated.value]
+    if not ledger.has_counted_rows and is_reported:
+        return
+    if not ledger.has_counted_rows:
+        reasons = sorted({row.executed.reason for row in ledger.rows if row.executed.reason})
+        reason = "; ".join(reasons[:2])
+        counting = [batch.counting_run for batch in study.prepared_batches if batch.counting_run]
+        text = (
+            f"{reason}. perfctl therefore cannot compute FLOPs per step or a ratio."
+            if any(prepared.steps is None for prepared in counting)
+            else f"There are no executed FLOPs: {reason}."
+        )
+        yield _warn(text)
+    elif any(row.executed.state == "derived" for row in ledger.rows):
+        if bounds:
+            names = _join_names(sorted(row.name for row in bounds))
+            text = f"The derived FLOPs of {names} are lower bounds: {PARTLY_DERIVED}."
+            yield _warn(text)
+    else:
+        pairs = (
+            (reason, row.name)
+            for row in bounds
+            for reason in row.executed.lacking or ("some launches have no counters",)
+        )
+        for reason, same in group_by(pairs, lambda pair: pair[0]).items():
+            names = _join_names(sorted(name for _, name in same))
+            text = f"The executed FLOPs of {names} are lower bounds: {reason}."
+            yield _warn(text)
+
+
+def _warn_of_missing_estimates(ledger: Ledger) -> Iterator[Finding]:
+    """Yield the rows that run an operation without a formula, with the operations' names."""
+    rows = [row for row in ledger.rows if any(call.flops is None for call in row.calls)]
+    if rows:
+        calls = (call for row in rows for call in row.calls if call.flops is None)
+        kinds = _join_names(call.kind or "an operation" for call in calls)
+        names = _join_names(row.name for row in rows)
+        states = {"lower bounds" if row.estimated.lower_bound else "unknown" for row in rows}
+        text = (
+            f"The estimated FLOPs of {names} are {' or '.join(sorted(states))}: they do not "
+            f"include {kinds}."
+        )
+        yield _warn(text)
+
+
+def _join_names(names: Iterable[str]) -> str:
+    names = list(dict.fromkeys(names))
+    listed = names[:3]
+    while len(listed) > 1 and len(", ".join(listed)) > NAMES_CHARACTERS_MAX:
+        listed.pop()
+    return join_first_names(names, len(listed))
+
+
+def warn_of_missing_steps(study: Study) -> Iterator[Finding]:
+    """Yield the runs that recorded fewer steps than they measured."""
+    for run in study.runs:
+        for gap in run.report.gaps if run.status == "ok" else ():
+            if gap.quantity == "step" and gap.state == "not_collected":
+                yield _warn(f"{run_label(run)}: {gap.reason.rstrip('.')}.")
+
+
+def warn_of_failed_runs(study: Study) -> Iterator[Finding]:
+    """Yield the runs that failed, those with the same reason together."""
+    failed = (run for run in study.runs if run.status != "ok")
+    groups = group_by(failed, lambda run: (run.profiler, run.status, run.reason))
+    for (profiler, status, reason), same in groups.items():
+        sizes = [str(run.batch_size) for run in same if run.batch_size is not None]
+        at_batches = f" at batch {', '.join(sizes)}" if sizes else ""
+        runs, verb = ("runs", f"are {status}") if len(same) > 1 else ("run", f"is {status}")
+        verb = "failed" if status == "failed" else verb
+        subject = f"{runs} without a profiler" if profiler == "none" else f"{profiler} {runs}"
+        reason = (reason or "no reason was recorded").rstrip(".")
+        yield Finding(f"The {subject}{at_batches} {verb}: {reason}.", "runs", warning=True)
+
+
+def warn_of_missing_kernels(run: Run) -> Iterator[Finding]:
+    """Yield why a report has no kernels, if it states a reason."""
+    gap = next((gap for gap in run.report.gaps if gap.quantity in ("kernel", "kernels")), None)
+    if gap:
+        kernels = "single kernels" if KERNELS in group_summed_operations([run]) else "kernels"
+        text = f"{run_label(run)} has no {kernels}: {gap.reason.rstrip('.')}."
+        yield _warn(text)
+
+
+def warn_of_missing_counts(prepared: PreparedRun, *, is_derived: bool) -> Iterator[Finding]:
+    """Yield which durations and FLOPs the kernels of a report lack. ``is_derived``: the FLOPs are
+    known without counters."""
+    report, kernels = prepared.run.report, list(prepared.run.report.kernels)
+    timed = sum(kernel.duration_ns is not None for kernel in kernels)
+    if timed < len(kernels):
+        gap = next((gap for gap in report.gaps if gap.quantity == "kernel.duration_ns"), None)
+        which = (
+            "No launch has"
+            if timed == 0
+            else f"Only {count_cell(timed).text} of {format_launch_count(len(kernels))} have"
+        )
+        reason = f": {gap.reason.rstrip('.')}" if gap else ""
+        yield _warn(f"{which} a duration{reason}.")
+    lacking = None if is_derived else explain_incomplete_flops(prepared)
+    if lacking is not None:
+        state, reason = lacking
+        text = f"Executed FLOPs are {'lower bounds' if state == 'lower bound' else state}"
+        text = "No FLOP counts" if state == "not collected" else text
+        yield _warn(f"{text}: {reason}.")
+
+
+def explain_incomplete_flops(prepared: PreparedRun) -> tuple[str, str] | None:
+    """Return state in words and reason of incomplete FLOP counts; None if they are complete, or if
+    there is no kernel."""
+    run = prepared.run
+    if not run.report.kernels:
+        return None
+    has_counts = any(is_flop_counter(counter.name) for counter in run.report.counters)
+    if is_amd_run(run) and not has_counts:
+        problem = (
+            "the run collected no counter for FLOPs"
+            if run.profiler in TOOLS
+            else f"{run.profiler} does not record them"
+        )
+        return (
+            "not collected",
+            f"{problem}. Run rocprofv3 --pmc with the SQ_INSTS_VALU counters",
+        )
+    if run.profiler != "ncu" and not is_amd_run(run):
+        return "not collected", f"{run.profiler} does not record them. Run perfctl ncu"
+    flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in run.report.kernels]
+    total = sum_figures(item.total for item in flops)
+    if total.value is None:
+        return total.state.replace("_", " "), total.reason or "no reason was recorded"
+    parts = []
+    if total.launches < total.of_launches:
+        without = total.of_launches - total.launches
+        verb = "has" if without == 1 else "have"
+        parts.append(f"{without} of {format_launch_count(total.of_launches)} {verb} no count")
+    if total.missing:
+        reasons: dict[str, str] = {}  # the first reason of each path that some total lacks
+        for item in flops:
+            for path in item.total.missing if item.total.value is not None else ():
+                reason = getattr(getattr(item, path, None), "reason", None)
+                reasons.setdefault(path, reason or "it was not collected")
+        texts = (f"without {path} FLOPs, because {reason}" for path, reason in reasons.items())
+        parts.append("; ".join(texts))
+    return ("lower bound", "; ".join(parts)) if parts else None

@@ -25,12 +25,11 @@ from perfctl.orchestrator.ledger.usage.sums import (
     get_measured_time,
     group_summed_operations,
 )
-from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, add_impact
 from perfctl.orchestrator.report.findings.step import format_launch_count, shorten_name_middle
 from perfctl.orchestrator.report.ledger.roofline import describe_roofline_bound
 from perfctl.orchestrator.report.numbers import format_percent, format_si, format_time
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, group_ncu_advice
-from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.page.records import UNEXPLAINED, Finding, Steps, add_impact
 from perfctl.orchestrator.report.tables import ShortNames, count_cell
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run

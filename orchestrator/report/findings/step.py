@@ -46,14 +46,19 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
     DeviceIdleTime,
     RunUsage,
 )
-from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, StepTime, add_impact
 from perfctl.orchestrator.report.numbers import (
     format_bytes,
     format_percent,
     format_step_times,
     format_time,
 )
-from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.page.records import (
+    UNEXPLAINED,
+    Finding,
+    Steps,
+    StepTime,
+    add_impact,
+)
 from perfctl.orchestrator.report.page.study import is_unified_memory_migration
 from perfctl.orchestrator.report.tables import ShortNames, count_cell, run_label
 from perfctl.orchestrator.statistics import group_by
@@ -149,8 +154,7 @@ def describe_idle_gpu(
         return
     low, high = (pick(devices, key=lambda busy: busy.running_ns) for pick in (min, max))
     usage, fix, at_stake = prepared.usage, None, 1 - share
-    at_batches = format_at_batch(prepared.run.batch_size) if len(runs) > 1 else ""
-    span = f"{low.window}{at_batches}"
+    span = low.window + (format_at_batch(prepared.run.batch_size) if len(runs) > 1 else "")
     if len(devices) == 1:
         text = (
             f"{name_gpu([prepared.run], low.device)[0]} ran kernels for {format_percent(share)} "
@@ -180,7 +184,14 @@ def describe_idle_gpu(
                 if steady
                 else ""
             )
-            text = f"{_describe_idle_cause(idle, cause, on, after)} {text} {gaps}".rstrip()
+            ranges = (gap.around for gap in idle.largest if gap.cause == cause == DATA)
+            longest = next(filter(None, ranges), None)
+            location = f" The longest gap is in {shorten_name_middle(longest)}." if longest else ""
+            text = (
+                f"No kernel runs for {format_percent(at_stake)} of the time{on} while "
+                f"{_DURING[cause]}: {format_time(idle.by_cause[cause])} of "
+                f"{format_time(idle.window_ns)}{after}.{location} {text} {gaps}"
+            ).rstrip()
         if cause == DATA:
             fix = LOAD_FIX
             text += f" {fix}."
@@ -193,31 +204,14 @@ def _is_mostly_one_gap(idle: DeviceIdleTime) -> bool:
     return idle.largest[0].length_ns >= ONE_GAP_SHARE_MIN * sum(idle.by_cause.values())
 
 
-def _describe_idle_cause(idle: DeviceIdleTime, cause: str, on: str, after: str) -> str:
-    """Return the sum of the idle gaps that a cause fills for at least half of their duration, and
-    the range in which the host loaded data. ``on``, ``after``: the GPU, and its other work."""
-    length = idle.by_cause[cause]
-    ranges = (gap.around for gap in idle.largest if gap.cause == cause == DATA and gap.around)
-    place_text = next(
-        (f" The longest gap is in {shorten_name_middle(name)}." for name in ranges), ""
-    )
-    return (
-        f"No kernel runs for {format_percent(length / idle.window_ns)} of the time{on} while "
-        f"{_DURING[cause]}: {format_time(length)} of "
-        f"{format_time(idle.window_ns)}{after}.{place_text}"
-    )
-
-
 def _describe_communication(usage: RunUsage) -> str:
     """Return for how much of the time only collectives ran, if that is much, and whether copies
     before and after it took longer than all of it."""
-    breakdown, copying = usage.breakdown, Intervals.of(usage.run.report.copies)
-    inside = copying.measure_within(usage.window.start, usage.window.end)
-    share = breakdown.shares[COMMUNICATION] if breakdown else 0.0
-    text = ""
+    window, copying, text = usage.window, Intervals.of(usage.run.report.copies), ""
+    share = usage.breakdown.shares[COMMUNICATION] if usage.breakdown else 0.0
     if share >= COMMUNICATION_SHARE_MIN:
         text = f" For {format_percent(share)} of the time, only collectives ran."
-    if copying.length - inside > usage.window.length:
+    if copying.length - copying.measure_within(window.start, window.end) > window.length:
         text += " Copies outside of this time took even longer."
     return text
 

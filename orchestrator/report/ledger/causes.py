@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf, log
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.report.ledger.cause_sentences import FIXES, SENTENCES, fill_cause_template
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.run import Point, format_points, get_sort_size
+from perfctl.records.run import format_points, get_sort_size
 
 HEADLINES_MAX = 3
 """Headlines about rows."""
@@ -128,21 +128,18 @@ def describe_causes_of_rows(
         for row in sorted(rows, key=compute_ratio_deviation, reverse=True)
         for cause in judgement.at(*row.key).causes
     )
-    by_rule = group_by(cases, lambda case: case[1].rule)
-    return tuple(
-        replace(describe_cause_with_fix(cases[0][1]), elsewhere=_describe_other_batches(cases))
-        for cases in by_rule.values()
-    )
-
-
-def _describe_other_batches(cases: Sequence[tuple[Point, Cause]]) -> str:
-    if len(cases) == 1:
-        return ""
-    factors = [cause.factor for _, cause in cases if cause.factor is not None]
-    low, high = (format_ratio(limit(factors, default=0)) for limit in (min, max))
-    predicted = f" (predicts {low} to {high})" if low != high else ""
-    other_points = format_points(sorted((point for point, _ in cases[1:]), key=get_sort_size))
-    return f"also at {other_points}{predicted}"
+    described = []
+    for (_, first), *other_cases in group_by(cases, lambda case: case[1].rule).values():
+        cause = describe_cause_with_fix(first)
+        if other_cases:
+            every = (first, *(other for _, other in other_cases))
+            factors = [item.factor for item in every if item.factor is not None]
+            low, high = (format_ratio(limit(factors, default=0)) for limit in (min, max))
+            predicted = f" (predicts {low} to {high})" if low != high else ""
+            points = format_points(sorted((point for point, _ in other_cases), key=get_sort_size))
+            cause = replace(cause, elsewhere=f"also at {points}{predicted}")
+        described.append(cause)
+    return tuple(described)
 
 
 def describe_unexplained_share(rows: Iterable[LedgerRow], judgement: StudyCauses) -> str | None:

@@ -1,23 +1,25 @@
-"""The FLOPs ledger as groups of lines: one group per layer and pass, one line per batch size; and
-the cells of a line, which the matrix and the trails share. 1 multiply-add = 2 FLOPs."""
+"""The FLOPs ledger as groups of lines: one group per layer and pass, one line per batch size; as a
+matrix of layers x batch sizes; and the cells of a line, which trails show too. 1 multiply-add = 2
+FLOPs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import log, log2
 
+from perfctl.orchestrator.counts.figure import sum_figures
 from perfctl.orchestrator.counts.kernels.layers import SHARED_OUT
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.judge import StudyCauses
 from perfctl.orchestrator.ledger.ledger import (
     LedgerRow,
-    UnattributedWork,
 )
 from perfctl.orchestrator.ledger.timing import (
     ALL_STEPS,
     KERNELS_OF_CAPTURE,
+    KERNELS_OF_STEPS,
     TimeSpread,
     is_capture_one_step,
 )
@@ -68,6 +70,14 @@ EXPLAINED_MIN = 0.25
 """Share of a difference from which on the table names a cause; the reasons have all."""
 CONSTANT_MOVES = "constant moves"
 """Rule that holds for most rows of a step; the table states it once."""
+RATIO_LOG2_MAX = 2.0
+"""log2 of the ratio with the fullest color: a quarter, or four times."""
+SHARE_MAX = 0.3
+"""Share of the step with the fullest color."""
+TOTALS = {KERNELS_OF_STEPS: "kernel time of a step", ALL_STEPS: "time of a step"}
+"""What shares are of -> what the totals are, each of which is a median; others have one name."""
+NAMES_MAX = 3
+"""Rows that a note names; of more it states the number."""
 LOCKED_CLOCKS = "under ncu at locked clocks: not a realistic time"
 
 
@@ -96,6 +106,16 @@ class LedgerLine:
             return None
         reach = max(-2.0, min(2.0, log2(self.ratio))) * 25
         return round(50 + min(reach, 0), 1), round(abs(reach), 1)
+
+    def choose_tint(self, measure: str) -> tuple[str, int]:
+        """Return the color of a figure in the matrix, and its depth from 0 to 100: "lo" below 1,
+        "hi" above, "part" for a share; "" without a color."""
+        if measure == "ratio" and self.ratio:
+            depth = min(abs(log2(self.ratio)) / RATIO_LOG2_MAX, 1.0)
+            return "lo" if self.ratio < 1 else "hi", round(depth * 100)
+        if measure == "share" and self.share:
+            return "part", round(min(self.share / SHARE_MAX, 1.0) * 100)
+        return "", 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +261,14 @@ def _build_ledger_group(
         is_repeated = name != first.name and not cause.numbers
         if cause.rule == CONSTANT_MOVES and is_repeated:
             continue
-        if cause.rule == CONSTANT_MOVES and (count := _count_other_rows(first, analysis)):
-            rows_have = "row has" if count == 1 else "rows have"
-            also = f"{count} more {rows_have} such instructions"
+        names = {
+            row.name
+            for row in analysis.ledger.rows
+            if any(item.rule == CONSTANT_MOVES for item in analysis.judgement.at(*row.key).causes)
+        } - {first.name}
+        if cause.rule == CONSTANT_MOVES and names:
+            rows_have = "row has" if len(names) == 1 else "rows have"
+            also = f"{len(names)} more {rows_have} such instructions"
             cause = replace(cause, elsewhere="; ".join(filter(None, (cause.elsewhere, also))))
         causes.append(replace(cause, sentence=f"See {name}.", fix="") if is_repeated else cause)
     is_small = all(
@@ -260,17 +285,6 @@ def _build_ledger_group(
         describe_unexplained_share(rows, analysis.judgement),
         is_small and not causes,
     )
-
-
-def _count_other_rows(first: LedgerRow, analysis: Analysis) -> int:
-    """Return how many other layers and passes have instructions that move constants."""
-    names = {
-        row.name
-        for row in analysis.ledger.rows
-        for cause in analysis.judgement.at(*row.key).causes
-        if cause.rule == CONSTANT_MOVES
-    }
-    return len(names - {first.name})
 
 
 def _list_layer_notes(rows: Sequence[LedgerRow]) -> Iterator[str]:
@@ -319,7 +333,7 @@ def _select_explaining_rules(row: LedgerRow, judgement: StudyCauses) -> tuple[st
 
 def _build_unattributed_group(analysis: Analysis) -> LedgerGroup:
     items, axis = analysis.ledger.unattributed, analysis.study.axis
-    lines = []
+    lines, causes = [], ""
     for item in items:
         absent = missing_cell("not a layer")
         cells = dict.fromkeys(("estimate", "ratio", "achieved", "bound"), absent) | {
@@ -329,23 +343,17 @@ def _build_unattributed_group(analysis: Analysis) -> LedgerGroup:
             "share": share_cell(item.share),
         }
         lines.append(LedgerLine(item.batch, item.share, cells))
-    causes = "".join(_describe_unattributed_time(item, analysis) for item in items)
+        run = analysis.study.at(item.batch).timing_run
+        parts = []
+        for cause in explain_unattributed(run) if run else ():
+            part = f"{cause.text} {format_percent(cause.share * item.share)}"
+            if cause.launches is not None:
+                part += f" in {cause.launches:,} launch{'' if cause.launches == 1 else 'es'}"
+            parts.append(part)
+        batch = "" if item.batch is None else f"{format_point(item.batch)}: "
+        causes += f"; {batch}{', '.join(parts)}" if parts else ""
     note = f"the part of the {items[0].whole} that is not attributed to a layer{causes}"
     return LedgerGroup("not attributed", "", tuple(lines), note=note, is_unattributed=True)
-
-
-def _describe_unattributed_time(item: UnattributedWork, analysis: Analysis) -> str:
-    """Return "; batch 32: autograd 3.0%", with the shares that findings name; "" if no cause is
-    known."""
-    run = analysis.study.at(item.batch).timing_run
-    parts = []
-    for cause in explain_unattributed(run) if run else ():
-        part = f"{cause.text} {format_percent(cause.share * item.share)}"
-        if cause.launches is not None:
-            part += f" in {cause.launches:,} launch{'' if cause.launches == 1 else 'es'}"
-        parts.append(part)
-    batch = "" if item.batch is None else f"{format_point(item.batch)}: "
-    return f"; {batch}{', '.join(parts)}" if parts else ""
 
 
 def build_ledger_row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell]:
@@ -364,9 +372,14 @@ def build_ledger_row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell
                 mark_cell_estimated(share, SHARED_OUT),
             )
     point = analysis.roofline.of(row.batch, row.layer, row.direction)
+    estimate = figure_cell(row.estimated, "FLOP")
+    elementwise = sum(call.elementwise_flops or 0 for call in row.calls)
+    if row.estimated.value is not None and elementwise:
+        addition = f"plus {format_all_digits(elementwise)} elementwise"
+        estimate = replace(estimate, title=f"{estimate.title}; {addition}")
     return {
         analysis.study.axis: build_point_cell(row.batch, analysis.study.axis),
-        "estimate": _build_estimate_cell(row),
+        "estimate": estimate,
         "executed": _build_executed_cell(row),
         "ratio": _build_ratio_cell(row),
         "time": spent,
@@ -393,14 +406,6 @@ def describe_time_spread(spread: TimeSpread, total: str | None) -> str:
     if spread.count == 1:
         return "one step"
     return f"{format_time(spread.low)} to {format_time(spread.high)} over {spread.count} steps"
-
-
-def _build_estimate_cell(row: LedgerRow) -> Cell:
-    cell = figure_cell(row.estimated, "FLOP")
-    elementwise = sum(call.elementwise_flops or 0 for call in row.calls)
-    if row.estimated.value is None or not elementwise:
-        return cell
-    return replace(cell, title=f"{cell.title}; plus {format_all_digits(elementwise)} elementwise")
 
 
 def _build_executed_cell(row: LedgerRow) -> Cell:
@@ -458,3 +463,105 @@ def _explain_missing_flop_rate(row: LedgerRow) -> str:
     if row.estimated.lower_bound:
         return "the estimate is a lower bound"
     return "no estimate" if row.estimated.value is None else "the estimate is 0 FLOPs"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerMatrix:
+    """The ledger at a glance, without the folded groups: layers x batch sizes, with one figure of a
+    line in each cell."""
+
+    batches: Mapping[Point, str]
+    """Batch size -> its head."""
+    measures: Mapping[str, str]
+    """Column of the ledger -> its description; the first one is shown first."""
+    totals: tuple[tuple[Cell, ...], ...]
+    """For each batch size, a cell for each measure, over all rows of the ledger."""
+    total_note: str
+    """What the totals are of, and which rows they do not include."""
+
+
+def build_ledger_matrix(analysis: Analysis) -> LedgerMatrix | None:
+    """Return the matrix of the ledger; None if nothing was measured, derived or timed."""
+    rows = analysis.ledger.rows
+    total = next((row.whole for row in rows if row.whole and row.share is not None), None)
+    states = {row.executed.state for row in rows if row.ratio is not None}
+    measures, sentences = {}, []
+    if states:
+        measures["ratio"] = f"{'derived' if states == {'derived'} else 'executed'} / estimated"
+        sentences.append(_describe_total_ratio(rows))
+    if total:
+        measures["share"] = f"share of the {total}"
+        sentences.append(f"Total of the shares: {TOTALS.get(total, total)}.")
+    if not measures:
+        return None
+    used = {row.batch for row in rows}
+    batches = [point for point in (None, *analysis.study.points) if point in used]
+    totals = []
+    for batch in batches:
+        ratio_cell = build_total_ratio_cell(
+            [row for row in rows if row.batch == batch], explains=True
+        )
+        time, times = missing_cell("not timed"), analysis.study.at(batch).times
+        if times is not None:
+            note = f"{describe_time_spread(times.total, times.whole)}; {times.basis}"
+            time = time_cell(times.total.median, note=note)
+            time = time if times.trusted else replace(time, style="est")
+        cells = {"ratio": ratio_cell, "share": time}
+        totals.append(tuple(cells[name] for name in measures))
+    return LedgerMatrix(
+        {batch: "as recorded" if batch is None else str(batch) for batch in batches},
+        measures,
+        tuple(totals),
+        " ".join(sentences),
+    )
+
+
+def _select_rows_with_work(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
+    """Return rows whose estimate is above 0 or unknown."""
+    return [row for row in rows if row.estimated.value != 0 or row.estimated.lower_bound]
+
+
+def build_total_ratio_cell(rows: Sequence[LedgerRow], *, explains: bool = False) -> Cell:
+    """Return executed / estimated over the rows that have both; a dash if there is none.
+    ``explains``: with the rows that are missing, and the state of the sum, in the title."""
+    complete = [row for row in rows if row.ratio is not None]
+    if not complete:
+        reasons = (row.executed.reason for row in rows if row.executed.reason)
+        none = "no layer has both executed FLOPs and a complete estimate"
+        return missing_cell(next(reasons, none))
+    work = _select_rows_with_work(rows)
+    executed = sum_figures(row.executed for row in complete)
+    estimate = sum(row.estimated.value or 0 for row in complete)
+    value = (executed.value or 0) / estimate
+    missing = ", ".join(row.name for row in work if row.ratio is None)
+    is_plain = executed.state == "counted" and not executed.lower_bound
+    facts = (
+        f"{format_all_digits(executed.value or 0)} / {format_all_digits(estimate)} over "
+        f"{len(complete)} of {len(work)} layers and passes",
+        f"not included: {missing}" if missing and explains else "",
+        explain_figure_state(executed) if explains and not is_plain else "",
+    )
+    title = "; ".join(filter(None, facts))
+    return Cell(
+        format_state_sign(executed) + format_ratio(value),
+        title,
+        choose_figure_style(executed),
+        round_to_six_digits(value),
+    )
+
+
+def _describe_total_ratio(rows: Sequence[LedgerRow]) -> str:
+    work = _select_rows_with_work(rows)
+    missing = _name_or_count_rows(row for row in work if row.ratio is None)
+    bounds = _name_or_count_rows(
+        row for row in work if row.ratio is not None and row.executed.lower_bound
+    )
+    text = "Total, executed / estimated: sums over the layers and passes that have both"
+    text += f"; without {missing}" if missing else ""
+    bound = f"; a lower bound, because the executed FLOPs of {bounds} are lower bounds"
+    return f"{text}{bound if bounds else ''}."
+
+
+def _name_or_count_rows(rows: Iterable[LedgerRow]) -> str:
+    names = list(dict.fromkeys(row.name for row in rows))
+    return ", ".join(names) if len(names) <= NAMES_MAX else f"{len(names)} rows"

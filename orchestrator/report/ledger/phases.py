@@ -102,8 +102,16 @@ def _build_phase_table(phase: PhaseParts) -> Table | None:
         if all(row[label].style == "no" for row in rows):
             totals[label] = cell
         totals.setdefault(label, missing_cell("of the parts"))
+    steps = pluralize_count(phase.steps, "step")
+    if any(step.partial for step in phase.run.report.served_steps):
+        steps = f"part of {steps}"
+    tokens = (
+        "number of tokens unknown"
+        if phase.tokens is None
+        else pluralize_count(phase.tokens, "token")
+    )
     return build_table(
-        _caption_phase(phase),
+        f"{phase.phase.capitalize()} by part of the model: {steps}, {tokens}",
         columns,
         [[cells[column.label] for column in columns] for cells in (*rows, totals)],
         _list_phase_notes(phase),
@@ -118,6 +126,14 @@ def _build_phase_columns(phase: PhaseParts) -> list[Column]:
     )
     estimate = "1 multiply-add = 2 FLOPs; GEMMs and attention (complete square, no mask)"
     moved = "estimated: weights and activations once each; for attention, the cache that it reads"
+    ridges = {part.path: part.ridge for part in phase.parts if part.path and part.ridge}
+    each = ", ".join(f"{ridge:.0f} FLOP/B ({path})" for path, ridge in ridges.items())
+    bound = f"unknown: {phase.peaks.reason or 'no peaks of the device'}"
+    if ridges:
+        bound = (
+            "memory-bound below the ridge point of the device, compute-bound above: "
+            f"{each}, {phase.peaks.source}"
+        )
     padding = "executed / estimated multiply-adds: complete tiles (from the kernel name) / outputs"
     return [
         name_column("part", "of the model; repeated blocks are one row"),
@@ -128,25 +144,12 @@ def _build_phase_columns(phase: PhaseParts) -> list[Column]:
         Column("estimate", "FLOP", note=estimate),
         size_column("bytes", moved),
         Column("FLOP/B", is_optional=True, note="estimated FLOPs per byte"),
-        text_column("bound", _describe_ridge_points(phase)),
+        text_column("bound", bound),
         time_column("time per token", "kernel time / tokens", is_optional=True),
         time_column("of prompts", prompts, is_optional=True),
         time_column("of decodes", decodes),
         Column("padding", note=padding),
     ]
-
-
-def _caption_phase(phase: PhaseParts) -> str:
-    """Return "Decode by part of the model: 1 step, 32 tokens"."""
-    steps = pluralize_count(phase.steps, "step")
-    if any(step.partial for step in phase.run.report.served_steps):
-        steps = f"part of {steps}"
-    tokens = (
-        "number of tokens unknown"
-        if phase.tokens is None
-        else pluralize_count(phase.tokens, "token")
-    )
-    return f"{phase.phase.capitalize()} by part of the model: {steps}, {tokens}"
 
 
 def _list_phase_notes(phase: PhaseParts) -> Iterator[str]:
@@ -171,17 +174,6 @@ def _list_phase_notes(phase: PhaseParts) -> Iterator[str]:
             "No annotation names a step, so perfctl infers phase and tokens from the operator "
             "shapes."
         )
-
-
-def _describe_ridge_points(phase: PhaseParts) -> str:
-    ridges = {part.path: part.ridge for part in phase.parts if part.path and part.ridge}
-    if not ridges:
-        return f"unknown: {phase.peaks.reason or 'no peaks of the device'}"
-    each = ", ".join(f"{ridge:.0f} FLOP/B ({path})" for path, ridge in ridges.items())
-    return (
-        f"memory-bound below the ridge point of the device, compute-bound above: {each}, "
-        f"{phase.peaks.source}"
-    )
 
 
 def shorten_module_paths(names: Sequence[str]) -> dict[str, str]:
@@ -220,6 +212,11 @@ def _build_part_cells(part: ModelPartUse, short: str) -> dict[str, Cell]:
             mark_cell_estimated(spent, SHARED_OUT),
             mark_cell_estimated(share, SHARED_OUT),
         )
+    # of the prompts and of the decodes of mixed steps, both approximate
+    mixed = [missing_cell(NOT_TIMED if part.kernel_ns is None else NOT_DIVIDED)] * 2
+    if part.kernel_ns is not None and part.prompts_ns is not None:
+        times = (part.prompts_ns, part.kernel_ns - part.prompts_ns)
+        mixed = [mark_cell_estimated(time_cell(ns), f"by {part.split_by}") for ns in times]
     return {
         "part": name_cell(part.part, short),
         "blocks": count_cell(part.blocks, "it is outside of the blocks"),
@@ -231,22 +228,9 @@ def _build_part_cells(part: ModelPartUse, short: str) -> dict[str, Cell]:
         "FLOP/B": intensity,
         "bound": missing_cell(missing) if part.bound is None else text_cell(part.bound),
         "time per token": time_cell(part.token_ns, NO_TOKENS),
-        **_build_mixed_time_cells(part.kernel_ns, part.prompts_ns, part.split_by),
+        **dict(zip(MIXED_COLUMNS, mixed, strict=True)),
         "padding": _build_tile_padding_cell(part),
     }
-
-
-def _build_mixed_time_cells(
-    kernel_ns: float | None, prompts_ns: float | None, basis: str | None
-) -> dict[str, Cell]:
-    """Return kernel time of the prompts and of the decodes of mixed steps, both approximate."""
-    if kernel_ns is None or prompts_ns is None:
-        return dict.fromkeys(
-            MIXED_COLUMNS, missing_cell(NOT_TIMED if kernel_ns is None else NOT_DIVIDED)
-        )
-    times = (prompts_ns, kernel_ns - prompts_ns)
-    cells = (mark_cell_estimated(time_cell(value), f"by {basis}") for value in times)
-    return dict(zip(MIXED_COLUMNS, cells, strict=True))
 
 
 def _build_tile_padding_cell(part: ModelPartUse) -> Cell:
@@ -324,8 +308,3 @@ def find_tile_padding(phases: Sequence[PhaseParts]) -> Iterator[Finding]:
         f"({format_time(part.kernel_ns or 0)}).{addition}{fix if rows > gemm.rows else ''}",
         "phases",
     )
-
-
-def list_phase_rows(phases: Sequence[PhaseParts]) -> list[PhaseRow]:
-    """Return the tables as rows of full values; None is a missing value."""
-    return [PhaseRow(phase, part) for phase in phases for part in phase.parts]

@@ -121,21 +121,17 @@ def build_ranks_table(job: MultiRankJob) -> Table:
         ]
         for rank in job.ranks
     ]
-    drawn = build_table(f"Ranks{_describe_job_ranks(job)}", columns, rows)
-    assert drawn is not None, "a job has ranks"
-    return drawn
-
-
-def _describe_job_ranks(job: MultiRankJob) -> str:
-    text = ""
+    caption = "Ranks"
     if job.world_size not in (None, len(job.ranks)):
-        text = f": {len(job.ranks)} of {job.world_size}"
+        caption += f": {len(job.ranks)} of {job.world_size}"
     if matched := job.ranks[0].matched:
-        text += f", waiting over {matched} collectives"
+        caption += f", waiting over {matched} collectives"
     if job.straggler is not None:
         waits = format_time(max(rank.waiting_ns or 0 for rank in job.ranks))
-        text += f": the others wait for rank {job.straggler.rank} most, up to {waits}"
-    return text
+        caption += f": the others wait for rank {job.straggler.rank} most, up to {waits}"
+    drawn = build_table(caption, columns, rows)
+    assert drawn is not None, "a job has ranks"
+    return drawn
 
 
 def _build_bandwidth_cells(

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse_study
 from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.ledger import KernelUse, LedgerRow, UnattributedWork
 from perfctl.orchestrator.ledger.prepared import PreparedRun, group_into_studies
-from perfctl.orchestrator.ledger.roofline import Roofline, RooflinePoint
 from perfctl.orchestrator.ledger.usage.energy import Energy, explain_missing_energy
 from perfctl.orchestrator.ledger.usage.training import PassTimes, measure_passes
 from perfctl.orchestrator.outputs import (
@@ -23,7 +23,7 @@ from perfctl.orchestrator.outputs import (
     convert_to_json,
 )
 from perfctl.orchestrator.report.ledger.causes import DescribedCause, describe_cause_with_fix
-from perfctl.orchestrator.report.ledger.phases import PhaseRow, list_phase_rows, list_phases
+from perfctl.orchestrator.report.ledger.phases import PhaseRow, list_phases
 from perfctl.orchestrator.report.ledger.ranks import JobOutput, list_job_outputs
 from perfctl.orchestrator.report.ledger.roofline import describe_roofline_bound
 from perfctl.orchestrator.report.tables import explain_figure_state
@@ -149,27 +149,26 @@ def list_ledger_rows(analyses: Sequence[Analysis]) -> Iterator[LedgerColumns]:
 
 
 def build_ledger_json(
-    analyses: Sequence[Analysis], phase: str | None = None, *, each: bool = False
+    analyses: Sequence[Analysis], phase: str | None, *, each: bool
 ) -> dict[str, Any]:
     """Return what ``perfctl ledger --json`` prints. ``phase``: only this one of a language model;
     ``each``: every block in a separate row."""
     runs = [run for analysis in analyses for run in analysis.study.runs]
     phases = [item for analysis in analyses for item in list_phases(analysis, each=each)]
+    read = attrgetter("calls", "rows", "least", "most")
     uses = [use for run in runs for use in measure_passes(run)] if phase is None else []
     return {
         "rows": list(list_ledger_rows(analyses)),
         "sweep": list_sweep_causes(analyses),
-        "phases": list_phase_rows([item for item in phases if phase in (None, item.phase)]),
-        "passes": list(map(_build_pass_row, uses)),
+        "phases": [
+            PhaseRow(item, part)
+            for item in phases
+            if phase in (None, item.phase)
+            for part in item.parts
+        ],
+        "passes": [PassRow(use, *(read(use.queries) if use.queries else ())) for use in uses],
         "jobs": list_job_outputs(runs),
     }
-
-
-def _build_pass_row(use: PassTimes) -> PassRow:
-    queries = use.queries
-    if queries is None:
-        return PassRow(use)
-    return PassRow(use, queries.calls, queries.rows, queries.least, queries.most)
 
 
 def list_energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
@@ -244,6 +243,23 @@ def _build_shared_columns(analysis: Analysis, row: LedgerRow | UnattributedWork)
 def _build_layer_row(analysis: Analysis, row: LedgerRow) -> dict[str, Any]:
     judged = analysis.judgement.at(*row.key)
     point = analysis.roofline.of(row.batch, row.layer, row.direction)
+    bounds = (
+        {}
+        if point is None
+        else {
+            "dram_bytes": point.traffic.dram.value,
+            "flops_per_byte": point.intensity,
+            "peak": point.path,
+            "peak_flops_per_s": point.peak,
+            "attainable_flops_per_s": point.attainable,
+            "attainable_fraction": point.reached,
+            "mfu": point.mfu,
+            "mfu_reason": point.mfu_reason,
+            "hfu": point.hfu,
+            "bound": None if point.refused else point.bound,
+            "bound_reason": describe_roofline_bound(point, analysis.roofline),
+        }
+    )
     return {
         **_build_shared_columns(analysis, row),
         "layer": row.place,
@@ -260,26 +276,10 @@ def _build_layer_row(analysis: Analysis, row: LedgerRow) -> dict[str, Any]:
         "time_reason": row.time_reason,
         "clock_trusted": row.trusted if row.time else None,
         "estimated_flops_per_s": row.achieved,
-        **(_build_roofline_columns(point, analysis.roofline) if point is not None else {}),
+        **bounds,
         "guessed": row.guessed,
         "shared": row.shared,
         "kernels": convert_to_json(row.kernels),
-    }
-
-
-def _build_roofline_columns(point: RooflinePoint, roofline: Roofline) -> dict[str, Any]:
-    return {
-        "dram_bytes": point.traffic.dram.value,
-        "flops_per_byte": point.intensity,
-        "peak": point.path,
-        "peak_flops_per_s": point.peak,
-        "attainable_flops_per_s": point.attainable,
-        "attainable_fraction": point.reached,
-        "mfu": point.mfu,
-        "mfu_reason": point.mfu_reason,
-        "hfu": point.hfu,
-        "bound": None if point.refused else point.bound,
-        "bound_reason": describe_roofline_bound(point, roofline),
     }
 
 

@@ -119,14 +119,25 @@ def _build_row_trail(row: LedgerRow, analysis: Analysis, source: _CountingSource
     # counts are derived, or measured ones are compared with rules
     derived = source.run if isinstance(source.run, DerivedRun) else source.batch.derived
     rules = derived.derived if derived is not None else {}
+    cells = build_ledger_row_cells(row, analysis)
+    judged = analysis.judgement.at(*row.key)
+    causes = [describe_cause_with_fix(cause).explain() for cause in judged.causes]
+    causes += filter(None, [describe_unexplained_share([row], analysis.judgement)])
     steps = (
-        _build_figures_step(row, analysis),
+        TrailStep(
+            "Executed / estimated" if row.ratio is None else f"Ratio {cells['ratio'].text}",
+            # with all digits, or with the reason for a missing value
+            tuple(
+                f"{label.capitalize()}: {cells[label].title or cells[label].text}"
+                for label in FIGURES
+            ),
+        ),
         _build_kernels_step(row, source.kernels.get(key, ()), analysis.names),
         *_build_rules_step(rules[launch].rule for launch in launches if launch in rules),
         TrailStep(
             "Estimated", tuple(list_row_formulas(row)) or (row.estimated.reason or "no formula",)
         ),
-        _build_causes_step(row, analysis),
+        TrailStep("Why", tuple(causes)) if causes else None,
         _build_source_step(source.run, launches),
     )
     batch = f", {format_point(row.batch)}" if row.batch else ""
@@ -135,16 +146,6 @@ def _build_row_trail(row: LedgerRow, analysis: Analysis, source: _CountingSource
         f"{row.name}{batch}",
         tuple(step for step in steps if step is not None),
     )
-
-
-def _build_figures_step(row: LedgerRow, analysis: Analysis) -> TrailStep:
-    """Return the cells of the ledger with all digits, or with the reason for a missing value."""
-    cells = build_ledger_row_cells(row, analysis)
-    ratio = "Executed / estimated" if row.ratio is None else f"Ratio {cells['ratio'].text}"
-    lines = (
-        f"{label.capitalize()}: {cells[label].title or cells[label].text}" for label in FIGURES
-    )
-    return TrailStep(ratio, tuple(lines))
 
 
 def _build_kernels_step(
@@ -234,13 +235,6 @@ def _build_rules_step(rules: Iterable[str]) -> Iterator[TrailStep]:
         yield TrailStep("Rule of the kernels", tuple(lines))
 
 
-def _build_causes_step(row: LedgerRow, analysis: Analysis) -> TrailStep | None:
-    judged = analysis.judgement.at(*row.key)
-    lines = [describe_cause_with_fix(cause).explain() for cause in judged.causes]
-    lines += filter(None, [describe_unexplained_share([row], analysis.judgement)])
-    return TrailStep("Why", tuple(lines)) if lines else None
-
-
 def _build_source_step(run: PreparedRun | None, launches: Sequence[int]) -> TrailStep | None:
     """Return the report, the launches and the query that prints their rows."""
     if run is None:
@@ -290,7 +284,15 @@ def _build_sweep_cause_trail(
         heads = (heads[0], "batch", *heads[1:])
         steps.append(TrailStep("Executed at each batch size", (), heads, tuple(rows)))
     steps += _build_estimate_steps(causes, analysis)
-    steps += _build_rules_step(_list_completion_rules(names, sources.values()))
+    completed = (  # instructions of these kernels that were not measured
+        source.batch.completed_counts.get(kernel.launch)
+        for source in sources.values()
+        for kernel in (source.batch.counted.run.report.kernels if source.batch.counted else ())
+        if kernel.name in names
+    )
+    steps += _build_rules_step(
+        derived.rule for derived in completed if derived is not None and derived.ffma is not None
+    )
     reports = {
         run.run.id: _describe_profiler_report(run.run) for _, _, run in executed if run is not None
     }
@@ -317,13 +319,3 @@ def _build_estimate_steps(causes: Iterable[Cause], analysis: Analysis) -> Iterat
             for row in same
         )
         yield TrailStep(f"{name}, estimated", tuple(lines))
-
-
-def _list_completion_rules(names: set[str], sources: Iterable[_CountingSource]) -> Iterator[str]:
-    """Yield the rules of these kernels for instructions that were not measured."""
-    for source in sources:
-        measured, completed = source.batch.counted, source.batch.completed_counts
-        for kernel in measured.run.report.kernels if measured else ():
-            derived = completed.get(kernel.launch) if kernel.name in names else None
-            if derived is not None and derived.ffma is not None:
-                yield derived.rule

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from perfctl.orchestrator.counts.hardware.peaks import find_recorded_gpu
 from perfctl.orchestrator.counts.kernels.pairing import describe_unpaired, pair_launches
@@ -15,9 +15,13 @@ from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study, get_device_label
 from perfctl.orchestrator.ledger.usage.phase_layers import split_phases_by_part
 from perfctl.orchestrator.ledger.usage.served import count_same_sequences
-from perfctl.orchestrator.report.findings import explain_incomplete_flops
-from perfctl.orchestrator.report.findings.missing import PARTLY_DERIVED
+from perfctl.orchestrator.report.findings import (
+    PARTLY_DERIVED,
+    SHOWN,
+    explain_incomplete_flops,
+)
 from perfctl.orchestrator.report.page import usage
+from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -34,6 +38,7 @@ from perfctl.orchestrator.report.tables import (
     text_columns,
     time_column,
 )
+from perfctl.orchestrator.report.view import Section, View
 from perfctl.records.run import Run, format_point
 
 ORIGINS = {
@@ -251,7 +256,15 @@ def _list_report_gaps(runs: Sequence[Run]) -> Iterator[Missing]:
 def _list_ledger_gaps(study: Study, ledger: Ledger) -> Iterator[Missing]:
     """Yield the figures that rows of the ledger lack, or have in part."""
     layers: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-    by_phase = _find_phase_estimated_layers(study.runs)
+    # attention, whose operator has no shapes of its keys: the steps of a server give its estimate
+    by_phase = {
+        part.part
+        for run in study.runs
+        if run.report.served_steps
+        for phase in split_phases_by_part(run, each=True)
+        for part in phase.parts
+        if part.flops is not None
+    }
     for row in ledger.rows:
         figures = [("executed FLOPs", row.executed)]
         if row.estimated.value is not None or row.layer not in by_phase:
@@ -304,19 +317,6 @@ def _list_missing_counts(study: Study) -> Iterator[Missing]:
                 )
 
 
-def _find_phase_estimated_layers(runs: Iterable[Run]) -> set[str]:
-    """Return the layers whose estimated FLOPs the steps of a server give: attention, whose operator
-    has no shapes of its keys."""
-    return {
-        part.part
-        for run in runs
-        if run.report.served_steps
-        for phase in split_phases_by_part(run, each=True)
-        for part in phase.parts
-        if part.flops is not None
-    }
-
-
 def build_tool_events_table(runs: Sequence[Run]) -> Table | None:
     """Events of the tools about the captures, without those that are reasons of missing
     values."""
@@ -360,3 +360,27 @@ def describe_tools(runs: Sequence[Run]) -> str:
         if version or len(of_profiler) == 1
     )
     return " + ".join(dict.fromkeys(names))
+
+
+def build_group_view(
+    key: str,
+    title: str,
+    runs: Sequence[Run],
+    facts: Mapping[str, str | None],
+    findings: Iterable[Finding],
+    sections: Iterable[Section],
+) -> View:
+    """Return a run group as a part of the report. ``facts`` without a value are left out."""
+    origins = dict.fromkeys(run.origin for run in runs)
+    names = (name if name in CAUTIONED else ORIGINS.get(name, name) for name in origins)
+    properties = {**facts, "origin": ", ".join(names)}
+    cautions = [f"The numbers below are {ORIGINS[name]}." for name in origins if name in CAUTIONED]
+    return View(
+        title,
+        findings=tuple(findings),
+        key=key,
+        properties=tuple((name, value) for name, value in properties.items() if value),
+        caution=" ".join(cautions) or None,
+        open_findings=SHOWN,
+        chapters=tuple(sections),
+    )

@@ -23,9 +23,7 @@ from perfctl.orchestrator.report.charts.study import (
     list_sampled_counters,
 )
 from perfctl.orchestrator.report.findings import list_findings
-from perfctl.orchestrator.report.findings.rank import sort_findings
-from perfctl.orchestrator.report.ledger.matrix import build_ledger_matrix
-from perfctl.orchestrator.report.ledger.page import build_ledger_view
+from perfctl.orchestrator.report.ledger.page import build_ledger_matrix, build_ledger_view
 from perfctl.orchestrator.report.ledger.parts import (
     build_cpu_timer_table,
     build_devices_by_part_table,
@@ -49,14 +47,12 @@ from perfctl.orchestrator.report.ledger.trail import build_trails, pack_trails
 from perfctl.orchestrator.report.mfu import audit_recorded_step
 from perfctl.orchestrator.report.mfu import build_mfu_view as show_mfu
 from perfctl.orchestrator.report.page import about, kernels, study, usage
-from perfctl.orchestrator.report.page.icicle import build_icicles
-from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.page.section import Section
-from perfctl.orchestrator.report.page.timeline import build_timelines
+from perfctl.orchestrator.report.page.records import Finding, sort_findings
+from perfctl.orchestrator.report.page.timeline import build_icicles, build_timelines
 from perfctl.orchestrator.report.studies.inference import build_inference_answer
-from perfctl.orchestrator.report.studies.inference_findings import is_timed_inference
+from perfctl.orchestrator.report.studies.inference_fields import is_timed_inference
 from perfctl.orchestrator.report.tables import JsonObject, ShortNames, Table
-from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.report.view import Section, View
 from perfctl.records.run import Run
 
 NOT_ON_TERMINAL = frozenset(
@@ -170,16 +166,14 @@ def _make_ledger_fields(group: RunGroup) -> JsonObject:
         return {}
     texts = {item.text for item in group.findings}  # no sentence stands twice
     sweep = (replace(item, sentence="") if item.sentence in texts else item for item in view.sweep)
-    fields: JsonObject = {"ledger": replace(view, sweep=tuple(sweep))}
-    minor = frozenset((entry.layer, entry.direction) for entry in view.groups if entry.is_minor)
-    # the table of parts stands in place of a row for each of hundreds of layers
-    if (
-        not has_repeated_blocks(group.phases)
-        and (drawn := build_ledger_matrix(analysis, minor)) is not None
-    ):
-        fields["matrix"] = drawn
     names = {short: name[:1000] for name, short in group.names.items() if name != short}
-    return fields | {"trails": pack_trails(build_trails(analysis)) | {"names": names}}
+    # the table of parts stands in place of a row for each of hundreds of layers
+    is_of_parts = has_repeated_blocks(group.phases)
+    return {
+        "ledger": replace(view, sweep=tuple(sweep)),
+        "matrix": None if is_of_parts else build_ledger_matrix(analysis),
+        "trails": pack_trails(build_trails(analysis)) | {"names": names},
+    }
 
 
 def _make_roofline_fields(group: RunGroup) -> JsonObject:

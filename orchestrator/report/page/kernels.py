@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
@@ -27,6 +27,7 @@ from perfctl.orchestrator.ledger.sweep import (
     describe_algorithm,
     list_layer_kernels,
 )
+from perfctl.orchestrator.report.ledger.page import LOCKED_CLOCKS
 from perfctl.orchestrator.report.numbers import format_percent, format_ratio
 from perfctl.orchestrator.report.page.records import split_first_sentence
 from perfctl.orchestrator.report.tables import (
@@ -129,6 +130,7 @@ def build_advice_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
     for run in runs:
         for saved_ns, name, best, launches in group_ncu_advice(run):
             estimate = best.estimated_speedup
+            visible, folded = split_first_sentence(best.text or "", LONGEST)
             kernel_cell = (
                 name_cell(name, names.get(name)) if name else missing_cell("the complete report")
             )
@@ -141,16 +143,11 @@ def build_advice_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
                 time_cell(saved_ns or None, "no estimate, or no time of the launches"),
                 none if estimate is None else share_cell(estimate),
                 none if estimate is None else best.speedup_scope,
-                _fold_advice(best.text),
+                replace(optional_text_cell(visible), folded=folded),
             ]
             rows.append((saved_ns, estimate or 0, row))
     rows.sort(key=lambda item: item[:2], reverse=True)
     return build_compact_table("Advice of ncu", columns, [row for *_, row in rows])
-
-
-def _fold_advice(text: str | None) -> Cell:
-    visible, folded = split_first_sentence(text or "", LONGEST)
-    return replace(optional_text_cell(visible), folded=folded)
 
 
 def build_instruction_mix_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
@@ -173,21 +170,17 @@ def build_instruction_mix_table(runs: Sequence[Run], names: ShortNames) -> Table
         for name, kernels in group_by(counted, lambda kernel: kernel.name).items():
             mix = sum((mixes[kernel.launch] for kernel in kernels), Tally[str]())
             short = name_cell(name, names.get(name))
-            total = amount_cell(mix.total(), "inst")
-            rows.append([run, short, len(kernels), total, _mix_cell(mix)])
+            total, often = mix.total(), mix.most_common()
+            cell = missing_cell("no instruction was executed")
+            if total:
+                shares = [f"{name} {format_percent(n / total)}" for name, n in often[:OPCODES]]
+                if other_count := sum(value for _, value in often[OPCODES:]):
+                    shares.append(f"others {format_percent(other_count / total)}")
+                counts = ", ".join(f"{opcode} {value:,.0f}" for opcode, value in often)
+                cell = text_cell(", ".join(shares), counts[:_TITLE])
+            rows.append([run, short, len(kernels), amount_cell(total, "inst"), cell])
     rows.sort(key=lambda row: -row[3].value)
     return build_compact_table("Instruction mix, by opcode", columns, rows)
-
-
-def _mix_cell(mix: Tally[str]) -> Cell:
-    total, often = mix.total(), mix.most_common()
-    if not total:
-        return missing_cell("no instruction was executed")
-    shares = [f"{opcode} {format_percent(value / total)}" for opcode, value in often[:OPCODES]]
-    if other_count := sum(value for _, value in often[OPCODES:]):
-        shares.append(f"others {format_percent(other_count / total)}")
-    counts = ", ".join(f"{opcode} {value:,.0f}" for opcode, value in often)
-    return text_cell(", ".join(shares), counts[:_TITLE])
 
 
 def build_source_table(lines: Sequence[SourceLine]) -> Table | None:
@@ -259,9 +252,7 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: ShortNames) -> Tabl
         by_name = group_by(run.report.kernels, lambda kernel: kernel.name)
         times = {name: sum(k.duration_ns or 0 for k in same) for name, same in by_name.items()}
         total = sum(times.values())
-        clock = (
-            "under ncu at locked clocks: not a realistic time" if run.profiler == "ncu" else None
-        )
+        clock = LOCKED_CLOCKS if run.profiler == "ncu" else None
         reasons = (gap.reason for gap in run.report.gaps if gap.quantity == "kernel.duration_ns")
         derived = next(
             (reason.partition("; ")[2] for reason in reasons if WORKED_OUT in reason), None
@@ -273,11 +264,14 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: ShortNames) -> Tabl
                 time = replace(
                     time, text=f"ƒ {time.text}", title=f"{time.title}; {derived}", style="der"
                 )
+            layers = dict.fromkeys(kernel.layer for kernel in kernels if kernel.layer)
             flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in kernels]
             row = [
                 run,
                 name_cell(name, names.get(name)),
-                _layers_cell(kernels),
+                name_cell(", ".join(layers), join_first_names(layers, 1))
+                if layers
+                else missing_cell("of no layer"),
                 recognise_family(name) or missing_cell("no pattern matches this name"),
                 len(kernels),
                 time,
@@ -292,13 +286,6 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: ShortNames) -> Tabl
     return build_compact_table("Kernels by name", columns, [row for _, row in rows])
 
 
-def _layers_cell(kernels: Iterable[Kernel]) -> Cell:
-    layers = dict.fromkeys(kernel.layer for kernel in kernels if kernel.layer)
-    if not layers:
-        return missing_cell("of no layer")
-    return name_cell(", ".join(layers), join_first_names(layers, 1))
-
-
 def pack_launches_table(runs: Sequence[PreparedRun], names: ShortNames) -> PackedTable | None:
     """Every launch of the runs; None when there is none. ``state`` of a column: style, mark and
     reason of each value."""
@@ -307,7 +294,11 @@ def pack_launches_table(runs: Sequence[PreparedRun], names: ShortNames) -> Packe
         return None
     total, rows = len(rows), rows[:LAUNCHES_SHOWN]
     counters, notes = _pack_counter_columns(runs, rows)
-    columns = _list_launch_columns(rows)[0 if len(runs) > 1 else 1 :]
+    columns: list[LongColumn] = [
+        (head, [read(kernel) for _, kernel in rows]) for head, read in LAUNCH_COLUMNS
+    ]
+    if len(runs) > 1:
+        columns.insert(0, (("run", "", "text"), [run_label(run.run) for run, _ in rows]))
     return pack_long_table(
         "launches", columns, len(rows), total - len(rows), counters, notes, names
     )
@@ -324,15 +315,15 @@ def _sum_shared_bytes(kernel: Kernel) -> int | None:
     return None if parts == (None, None) else sum(part or 0 for part in parts)
 
 
-LAUNCH_COLUMNS: tuple[tuple[tuple[str, str, str], str | Callable[[Kernel], Any]], ...] = (
-    (("launch", "", "int"), "launch"),
-    (("kernel", "", "code"), "name"),
+LAUNCH_COLUMNS: tuple[tuple[tuple[str, str, str], Callable[[Kernel], Any]], ...] = (
+    (("launch", "", "int"), attrgetter("launch")),
+    (("kernel", "", "code"), attrgetter("name")),
     (("family", "", "text"), lambda kernel: recognise_family(kernel.name)),
-    (("layer", "", "code"), "layer"),
-    (("direction", "", "text"), "direction"),
-    (("step", "", "int"), "step"),
-    (("time", "ns", "time"), "duration_ns"),
-    (("start", "ns", "start"), "start_ns"),
+    (("layer", "", "code"), attrgetter("layer")),
+    (("direction", "", "text"), attrgetter("direction")),
+    (("step", "", "int"), attrgetter("step")),
+    (("time", "ns", "time"), attrgetter("duration_ns")),
+    (("start", "ns", "start"), attrgetter("start_ns")),
     (
         ("grid", "", "text"),
         lambda kernel: _format_sides(kernel.grid_x, kernel.grid_y, kernel.grid_z),
@@ -341,23 +332,12 @@ LAUNCH_COLUMNS: tuple[tuple[tuple[str, str, str], str | Callable[[Kernel], Any]]
         ("block", "", "text"),
         lambda kernel: _format_sides(kernel.block_x, kernel.block_y, kernel.block_z),
     ),
-    (("registers", "", "int"), "registers"),
+    (("registers", "", "int"), attrgetter("registers")),
     (("shared", "B", "int"), _sum_shared_bytes),
-    (("stream", "", "int"), "stream"),
-    (("device", "", "int"), "device_index"),
+    (("stream", "", "int"), attrgetter("stream")),
+    (("device", "", "int"), attrgetter("device_index")),
 )
-"""((label, unit, kind), attribute of a kernel or what reads it) of the table of launches."""
-
-
-def _list_launch_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[LongColumn]:
-    kernels = [kernel for _, kernel in rows]
-    return [
-        (("run", "", "text"), [run_label(run.run) for run, _ in rows]),
-        *(
-            (head, list(map(attrgetter(read) if isinstance(read, str) else read, kernels)))
-            for head, read in LAUNCH_COLUMNS
-        ),
-    ]
+"""((label, unit, kind), what reads it of a kernel) of the table of launches."""
 
 
 def _pack_counter_columns(

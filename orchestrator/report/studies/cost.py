@@ -1,5 +1,9 @@
-"""Chapters of time and cost: correlations with their intervals, the fit and its errors, the points
-that were measured."""
+"""A bench of many networks. In the study of time and cost: correlations with their intervals, the
+fit and its errors, the points that were measured. In the page: one part for all, a row a point.
+
+A ledger, charts and memory for each network would make a page that no browser shows; they are a
+command away.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
+from perfctl.orchestrator.ledger.prepared import MODES, Study
 from perfctl.orchestrator.predict import bench
 from perfctl.orchestrator.predict.bench import (
     ALL,
@@ -15,7 +20,10 @@ from perfctl.orchestrator.predict.bench import (
     Coefficient,
     SizeObservation,
     SizeRelation,
+    TimeCorrelation,
+    build_bench_point,
     correlate_all_features,
+    keep_fastest_points,
 )
 from perfctl.orchestrator.predict.fit import LeftOutErrors
 from perfctl.orchestrator.report.charts.charts import Chart
@@ -24,30 +32,37 @@ from perfctl.orchestrator.report.charts.relations import (
     SIZES,
     AxisFormat,
     FamilyDot,
+    describe_feature,
     draw_family_dots,
+    draw_feature_scatter,
     draw_relation_chart,
     draw_relation_charts,
     format_step_seconds,
+    make_chart_name,
 )
 from perfctl.orchestrator.report.numbers import format_percent
-from perfctl.orchestrator.report.page.bench import build_correlation_table, build_points_table
+from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.records import StudySubject, build_study_chapter
 from perfctl.orchestrator.report.tables import (
+    ROWS_SHOWN,
     Cell,
     Column,
     Table,
+    amount_cell,
     build_table,
     missing_cell,
     name_column,
     share_cell,
     text_cell,
     text_column,
+    time_cell,
     time_column,
 )
-from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.report.view import Section, View
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.bench import BenchPoint
+from perfctl.records.run import Run
 
 NAMES = {
     "vgg": "VGG",
@@ -63,6 +78,14 @@ BASES = {
 """Kind of a device -> what its memory is."""
 SPREAD_MAX = 0.1
 """Interquartile range / median of a steady point."""
+POINTS = 1000
+"""Rows of the table of points."""
+FIRST = ("flops:forward", "bytes:forward", "parameters", "layers")
+LEFT_OUT = (
+    "One row per network and batch size, the fastest of its runs. For layers, ledger, memory and "
+    "commands of a network, use perfctl report --run ID --out network.html with one --run for "
+    "each of its runs."
+)
 FIT_AXES = (
     AxisFormat("measured", format_step_seconds),
     AxisFormat("predicted without this network", format_step_seconds),
@@ -92,7 +115,7 @@ def build_cost_subject(
     fits: Sequence[LeftOutErrors],
     *,
     calculator: str | None = None,
-    missing: Sequence[tuple[str, str]] = (),
+    missing: Sequence[tuple[str, str]],
     problems: Sequence[str] = (),
 ) -> StudySubject:
     """Return what the chapters are made of; ``calculator``: name of the page next to this one."""
@@ -163,7 +186,13 @@ def build_quantity_chapter(measured: BenchResults, quantity: str) -> View:
     findings: list[Finding | str] = []
     ranked = [row for row in by_family.get(measured.pooled_family, ()) if row.ranked]
     if ranked:
-        findings.append(_describe_closest_size(title, ranked))
+        best = max(ranked, key=lambda row: abs(row.ranked.value) if row.ranked else 0.0)
+        size = SIZES[best.size].title.partition(" (")[0]
+        low, high = (best.ranked and best.ranked.interval) or (1.0, 1.0)
+        lead = f"Of the sizes, {size} is the closest to the {title}"
+        if low <= 0 <= high:
+            lead = f"No size goes clearly with the {title}; the closest is {size}"
+        findings.append(f"{lead}: {_describe_rank_correlation(best)}.")
     folded = []
     if quantity == bench.TIME:  # estimated values say more than sizes
         every = [row for row in correlate_all_features(measured.points) if row.family == ALL]
@@ -176,21 +205,6 @@ def build_quantity_chapter(measured: BenchResults, quantity: str) -> View:
     )
     return build_study_chapter(
         (*text, *([warning] if few else ())), charts.values(), tables, folded, findings
-    )
-
-
-def _describe_closest_size(quantity: str, rows: Sequence[SizeRelation]) -> str:
-    best = max(rows, key=lambda row: abs(row.ranked.value) if row.ranked else 0.0)
-    size = SIZES[best.size].title.partition(" (")[0]
-    low, high = (best.ranked and best.ranked.interval) or (1.0, 1.0)
-    if low <= 0 <= high:
-        return (
-            f"No size goes clearly with the {quantity}; the closest is {size}: "
-            f"{_describe_rank_correlation(best)}."
-        )
-    return (
-        f"Of the sizes, {size} is the closest to the {quantity}: "
-        f"{_describe_rank_correlation(best)}."
     )
 
 
@@ -327,8 +341,130 @@ def build_points_chapter(measured: BenchResults) -> View:
     unsteady = sum(point.spread > SPREAD_MAX for point in points)
     varied = f"varied by more than {SPREAD_MAX:.0%} between quartiles: not a quiet machine"
     finding = Finding(f"{unsteady} of {len(points)} points {varied}.", "points", True)
-    listed = build_points_table(points, limit=1000)
+    listed = build_points_table(points, limit=POINTS)
     return build_study_chapter(folded=(listed,), findings=(finding,) if unsteady else ())
+
+
+def build_points_table(
+    points: Sequence[BenchPoint], runs: Sequence[int] = (), limit: int = ROWS_SHOWN
+) -> Table | None:
+    """A row a network and batch size; --json has the phases of a step, too. ``runs``: the run of
+    each, for a page."""
+    columns = [
+        *([Column("run")] if runs else []),
+        name_column("network"),
+        Column("batch"),
+        Column("FLOP", note="of a step; 1 multiply-add = 2 FLOPs"),
+        Column("step", note="median"),
+        Column("spread", note="interquartile range / median"),
+    ]
+    rows = [
+        [
+            *([text_cell(runs[index])] if runs else []),
+            text_cell(point.model),
+            point.batch,
+            amount_cell(bench.sum_point_flops(point), ""),
+            time_cell(point.step_ns[0]),
+            share_cell(point.spread),
+        ]
+        for index, point in enumerate(points)
+    ]
+    return build_table("Points", columns, rows, limit=limit)
+
+
+def build_correlation_table(family: str, related: Sequence[TimeCorrelation]) -> Table | None:
+    """The figures of one family, the closest by rank first."""
+    columns = [
+        text_column("time against"),
+        Column("points"),
+        Column("Spearman"),
+        Column("Pearson"),
+        Column("Pearson, log"),
+        Column("exponent", note="of the power law; 1 means proportional"),
+    ]
+    none = missing_cell("fewer than three points, or a constant value")
+    rows = []
+    for row in related:
+        values = (row.spearman, row.pearson, row.pearson_log, row.slope_log)
+        rows.append(
+            (
+                row.feature,
+                row.points,
+                *(none if v is None else text_cell(f"{v:.3f}") for v in values),
+            )
+        )
+    notes = [f"Fewer than {FEW} points: these correlations may be chance."]
+    is_enough = any(row.points >= FEW for row in related)
+    caption = f"{family}: correlation with the time of a step"
+    return build_table(caption, columns, rows, () if is_enough else notes)
+
+
+def build_bench_views(networks: Sequence[Study], first: int) -> Iterator[View]:
+    """Yield one part for each device, mode and precision; ``first``: number of the first."""
+    groups = group_by(networks, lambda study: (study.device, study.mode, study.precision))
+    for number, group in enumerate(groups.values(), first):
+        yield _build_bench_view([run for study in group for run in study.runs], f"s{number}")
+
+
+def _build_bench_view(runs: Sequence[Run], key: str) -> View:
+    timed = [(point, run) for run in runs if (point := build_bench_point(run)) is not None]
+    run_of = {id(point): run.id for point, run in timed}
+    points = keep_fastest_points(point for point, _ in timed)
+    families = list(group_by(correlate_all_features(points), lambda row: row.family).values())
+    note = "median of a step; the legend has Spearman's coefficient of each family"
+    charts = (
+        draw_feature_scatter(f"{key}-{make_chart_name(name)}", name, points, note) for name in FIRST
+    )
+    listed = build_points_table(points, [run_of[id(point)] for point in points], POINTS)
+    related = (build_correlation_table(rows[0].family, rows) for rows in families)
+    sections = [
+        Section("Charts", charts=tuple(filter(None, charts)), key="charts"),
+        Section("Points", (LEFT_OUT,), (listed,) if listed else (), key="points"),
+        Section("Correlations with time", tables=tuple(filter(None, related)), key="goes-with"),
+        Section("Environment", key="runs", environment=about.list_common_facts(runs)),
+    ]
+    findings = []
+    for best, *_ in families:
+        family = "over all families" if best.family == ALL else f"of {best.family}"
+        rank = f"Spearman {best.spearman or 0.0:.2f}, {best.points} points"
+        text = f"The step time {family} correlates best with {describe_feature(best.feature)}"
+        findings.append(Finding(f"{text}: {rank}.", "goes-with"))
+    mode = MODES.get(runs[0].mode or "", runs[0].mode)
+    return about.build_group_view(
+        key,
+        ", ".join(filter(None, ("bench", mode, runs[0].precision))),
+        runs,
+        {
+            **dict(_list_bench_facts(points)),
+            "families": " ".join(dict.fromkeys(point.family for point in points)),
+            "from": about.find_first_day(runs),
+        },
+        (
+            *findings,
+            *_warn_of_bad_points(points, runs, len(timed)),
+        ),
+        (part for part in sections if part.charts or part.tables or part.environment or part.facts),
+    )
+
+
+def _warn_of_bad_points(
+    points: Sequence[BenchPoint], runs: Sequence[Run], timed: int
+) -> Iterator[Finding]:
+    texts = []
+    if failed := [run for run in runs if run.status != "ok"]:
+        texts.append(
+            f"{len(failed)} runs are incomplete, run {failed[0].id} first: {failed[0].reason}."
+        )
+    if missing := len(runs) - len(failed) - timed:
+        texts.append(
+            f"{missing} complete runs are not in the chart: they have no timed step, or no device."
+        )
+    if unsteady := sum(point.spread > 0.1 for point in points):
+        texts.append(
+            f"{unsteady} of {len(points)} points varied by more than 10% between quartiles. Run "
+            "perfctl bench FILE --steady 10 to measure them again."
+        )
+    return (Finding(text, "points", True) for text in texts)
 
 
 CHAPTERS: dict[str, Callable[[BenchResults], View]] = {

@@ -80,10 +80,10 @@ NO_FORMULA = "an operation has no formula"
 def build_flops_subject(
     runs: Sequence[Run],
     *,
-    workload: str | None = None,
-    layer: str | None = None,
-    batch: int | None = None,
-    hand: Sequence[str] = (),
+    workload: str | None,
+    layer: str | None,
+    batch: int | None,
+    hand: Sequence[str],
 ) -> StudySubject:
     """Return what the chapters are made of. Raises PerfctlError without a network, UsageError for
     a layer that it does not have."""

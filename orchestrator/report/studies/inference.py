@@ -26,8 +26,8 @@ from perfctl.orchestrator.ledger.usage.three_reports import (
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.inference import draw_inference_charts
 from perfctl.orchestrator.report.numbers import format_percent
+from perfctl.orchestrator.report.page.about import build_group_view
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.page.section import Section, build_group_view
 from perfctl.orchestrator.report.page.usage import (
     build_device_samples_table,
     build_memory_use_table,
@@ -38,9 +38,6 @@ from perfctl.orchestrator.report.studies.inference_fields import (
     build_inference_table,
     build_usage_cell,
     explain_missing_figure,
-    list_unreadable_images,
-)
-from perfctl.orchestrator.report.studies.inference_findings import (
     join_facts_of_models,
     judge_accuracy,
     judge_gpu_busy,
@@ -48,6 +45,7 @@ from perfctl.orchestrator.report.studies.inference_findings import (
     judge_latency,
     judge_throughput,
     judge_unreadable_images,
+    list_unreadable_images,
 )
 from perfctl.orchestrator.report.studies.records import (
     StudySubject,
@@ -69,7 +67,7 @@ from perfctl.orchestrator.report.tables import (
     time_cell,
     time_column,
 )
-from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.report.view import Section, View
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Summary
 from perfctl.records.run import Run

@@ -1,7 +1,9 @@
-"""A study as its readers meet it: sentences, then chapters with charts and tables."""
+"""A study as its readers meet it: sentences, then chapters with charts and tables; as Markdown that
+a student hands in, and its tables as CSV."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,6 +11,8 @@ from typing import Any
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.report.charts.charts import Chart
+from perfctl.orchestrator.report.files import documents
+from perfctl.orchestrator.report.files.tables import format_csv_lines
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.tables import Table, build_complete_table, text_columns
@@ -18,6 +22,8 @@ from perfctl.records.run import Run
 MAX_FINDINGS = 20
 NOT_IN_STUDY = "Not in this study"
 FILES = "The folder tables/ has the tables as CSV, and the folder charts/ the charts."
+ROWS_MAX = 40
+"""Rows of a table in the Markdown; the CSV file has all that the page has."""
 
 
 def build_study_chapter(
@@ -171,3 +177,53 @@ def collect_run_facts(runs: Sequence[Run]) -> dict[str, str]:
         facts[fact.removeprefix("option:")] = ", ".join(dict.fromkeys(filter(None, values)))
     facts["date"] = about.find_first_day(runs)
     return {name: value for name, value in facts.items() if value}
+
+
+def write_study_markdown(study: View, charts: Sequence[str]) -> str:
+    """Return the study in short, without folded tables.
+
+    charts: names of the files in the folder ``charts`` beside it, each starting with its
+    chapter's key.
+    """
+    chapters = [
+        replace(
+            chapter,
+            tables=tuple(
+                replace(
+                    table,
+                    rows=table.rows[:ROWS_MAX],
+                    hidden=table.total - min(len(table.rows), ROWS_MAX),
+                )
+                for table in chapter.tables
+            ),
+            folded=(),
+        )
+        for chapter in study.chapters
+    ]
+    facts = (*study.facts, "1 multiply-add = 2 FLOPs.")
+    return documents.write_markdown(replace(study, facts=facts, chapters=chapters), 1, charts)
+
+
+def list_csv_files(study: View) -> Iterator[tuple[str, Iterable[str]]]:
+    """Yield the name of the file and the lines of every table: full values in the units of the
+    head; empty where unknown."""
+    for chapter in study.chapters:
+        for table in (*chapter.tables, *chapter.folded):
+            name = re.sub(r"[^a-z0-9]+", "-", table.caption.lower()).strip("-")[:60] or "table"
+            yield f"{chapter.key}-{name}.csv", _format_table_as_csv(table)
+
+
+def _format_table_as_csv(table: Table) -> Iterator[str]:
+    units = [column.base or column.unit for column in table.columns]
+    heads = [
+        f"{column.label} [{unit}]" if unit else column.label
+        for column, unit in zip(table.columns, units, strict=True)
+    ]
+    rows = [
+        [
+            None if cell.style == "no" else cell.text if cell.value is None else cell.value
+            for cell in row
+        ]
+        for row in table.rows
+    ]
+    return format_csv_lines(heads, rows)

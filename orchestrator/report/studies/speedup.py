@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from perfctl.orchestrator.compare.speedup import Arm, NetworkSpeedup, TimeToQuality
+from perfctl.orchestrator.compare.speedup import Arm, NetworkSpeedup
 from perfctl.orchestrator.ledger.arm_figures import list_epochs
 from perfctl.orchestrator.report import speedup as parts
-from perfctl.orchestrator.report.charts import speedup as charts
+from perfctl.orchestrator.report.charts import comparison as charts
 from perfctl.orchestrator.report.numbers import (
     drop_trailing_zeros,
     format_percent,
@@ -137,18 +137,16 @@ def _describe_amdahl_and_quality(speedup: NetworkSpeedup) -> Iterator[str]:
             setup = f"{best.layer} alone on {parts.format_device_label(other.label)}"
             yield f"{name}: with {setup}, a step would be {limit}."
     if speedup.times_to_quality:
-        yield f"{name}: {_describe_time_to_quality(speedup.times_to_quality[-1])}"
-
-
-def _describe_time_to_quality(item: TimeToQuality) -> str:
-    times = ", ".join(
-        parts.format_device_label(label)
-        + (" never reached it" if ns is None else f" {drop_trailing_zeros(format_time(ns))}")
-        for label, ns in item.times.items()
-    )
-    target = format_percent(item.target) if item.quantity != "test loss" else f"{item.target:.3g}"
-    article = "an" if item.quantity == "accuracy" else "a"
-    return f"training time to {article} {item.quantity} of {target}: {times}."
+        item = speedup.times_to_quality[-1]
+        times = ", ".join(
+            parts.format_device_label(label)
+            + (" never reached it" if ns is None else f" {drop_trailing_zeros(format_time(ns))}")
+            for label, ns in item.times.items()
+        )
+        is_loss = item.quantity == "test loss"
+        target = f"{item.target:.3g}" if is_loss else format_percent(item.target)
+        article = "an" if item.quantity == "accuracy" else "a"
+        yield f"{name}: training time to {article} {item.quantity} of {target}: {times}."
 
 
 def build_network_chapters(trained: TrainedNetworks) -> Iterator[View]:

@@ -12,7 +12,7 @@ from perfctl.orchestrator.ledger.analysis import analyse_study
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report.ledger.rows import list_ledger_rows
-from perfctl.orchestrator.report.ledger.view import DOCUMENT, build_ledger_row_views
+from perfctl.orchestrator.report.terminal import DOCUMENT, build_ledger_row_views
 from perfctl.parsers.kineto.origins import (
     _is_matrix_product,
     find_module_path,

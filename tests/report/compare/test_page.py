@@ -13,16 +13,16 @@ from perfctl.orchestrator.commands import compare as command
 from perfctl.orchestrator.compare.causes import align_rows_of_pair
 from perfctl.orchestrator.compare.compare import Comparison, ComparisonSide, compare_two_sides
 from perfctl.orchestrator.compare.quantities import MEANING
-from perfctl.orchestrator.report.compare.figures import (
-    format_factor,
-    format_interval,
-    format_percent_change,
-)
 from perfctl.orchestrator.report.compare.page import (
     build_comparison_output,
     build_comparison_page,
     build_comparison_summary,
     write_pull_request_markdown,
+)
+from perfctl.orchestrator.report.compare.why import (
+    format_factor,
+    format_interval,
+    format_percent_change,
 )
 from perfctl.orchestrator.report.compare.words import describe_comparison
 from perfctl.orchestrator.report.page import page

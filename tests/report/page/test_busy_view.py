@@ -14,13 +14,13 @@ from perfctl.orchestrator.ledger.timing import TimeSpread
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.study import draw_charts_of_studies
 from perfctl.orchestrator.report.findings import list_report_findings
-from perfctl.orchestrator.report.findings.rank import StepTime
 from perfctl.orchestrator.report.findings.step import (
     describe_busy_batches,
     describe_idle_gpu,
     describe_sample_times,
 )
 from perfctl.orchestrator.report.page.about import describe_tools
+from perfctl.orchestrator.report.page.records import StepTime
 from perfctl.orchestrator.report.page.study import build_sweep_table
 from perfctl.orchestrator.report.page.usage import (
     build_idle_gap_tables,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.report.page.icicle import MOST, build_icicles
+from perfctl.orchestrator.report.page.timeline import KERNELS_MAX, build_icicles
 from perfctl.records.report import Kernel
 from tests.make import synthetic
 from tests.report.outline import analysed
@@ -53,7 +53,7 @@ def test_dotted_layers_are_nested_and_many_kernels_become_one_part() -> None:
             start_ns=100 * n,
             duration_ns=10 + n,
         )
-        for n in range(MOST + 3)
+        for n in range(KERNELS_MAX + 3)
     ]
     run = synthetic.make_run(1, profiler="nsys", device=synthetic.V100, kernels=kernels)
     (view,) = build_icicles(analysed(run), {})
@@ -62,10 +62,10 @@ def test_dotted_layers_are_nested_and_many_kernels_become_one_part() -> None:
     assert [names[n] for n in (place, view["parent"][place])] == ["conv", "0"]
     forward = names.index("forward")
     inside = below(view, forward)
-    assert len(inside) == MOST + 1 and "3 other kernels" in [names[n] for n in inside]
+    assert len(inside) == KERNELS_MAX + 1 and "3 other kernels" in [names[n] for n in inside]
     assert (
         sum(view["value"][n] for n in inside)
-        == sum(10 + n for n in range(MOST + 3))
+        == sum(10 + n for n in range(KERNELS_MAX + 3))
         == view["value"][forward]
     )
 

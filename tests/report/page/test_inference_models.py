@@ -14,7 +14,7 @@ from perfctl.orchestrator.ledger.usage.inference import find_last_paying_batch
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.orchestrator.report.studies.inference import build_inference_answer
-from perfctl.orchestrator.report.studies.inference_findings import (
+from perfctl.orchestrator.report.studies.inference_fields import (
     format_times_as_many,
     join_facts_of_models,
     list_inference_findings,
