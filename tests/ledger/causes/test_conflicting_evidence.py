@@ -261,6 +261,19 @@ def compute_filter_gradient_twice():
     return [recorded.run(32, recorded.step(32, own))]
 
 
+def try_padded_gradient():
+    """Of two kernels for the filter's gradient, the padded trial was counted, the other was not."""
+    recorded, layer = Recorded(FOUR), FOUR[1]
+    data, weight = layer.gradients(32)
+    family = replace(FAMILIES["volta fp32 conv"][4], path="fp32")
+    launches = [
+        Launch(DGRAD, (64, 1, 1), {"ffma": data.macs}),
+        tiled(TiledKernel(family, (128, 128)), weight),
+        Launch(WGRAD, (64, 1, 1), {"ffma": weight.macs}, counted=False),
+    ]
+    return [recorded.run(32, recorded.step(32, {("c2", BACKWARD): lambda _: launches}))]
+
+
 def misplace_gradient():
     """The gradient of c2's input is attributed to c1, which needs none and has the same size."""
     network = (Conv("c1", True, True, 64, 64, 3, 32, 1, 1), *FOUR[1:])
@@ -545,6 +558,15 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
         "two gradients of the weight leave forward's kernel to the input's": (
             compute_filter_gradient_twice(),
             {"c2 backward": set()},
+        ),
+        "padded tiles beside a product that was not counted": (
+            try_padded_gradient(),
+            {
+                "c2 backward": {
+                    Told("tile padding", 1.61, PLAUSIBLE),
+                    Told("counter not collected", None, OBSERVED, "for some kernels"),
+                }
+            },
         ),
         "a gradient at another layer is neither needless nor missing": (
             misplace_gradient(),
