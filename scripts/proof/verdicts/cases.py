@@ -61,9 +61,7 @@ class OldLayer(networks.Layer):
 
     def wanted(self, batch: int) -> list[networks.Product]:
         """Return the products of backward that run."""
-        return [
-            item for item in self.gradients(batch) if not (self.first and item.part == "dgrad")
-        ]
+        return [item for item in self.gradients(batch) if not (self.first and item.part == "dgrad")]
 
     def ops(  # type: ignore[override]
         self, batch: int, position: int, train: bool = True, fused: bool = True
@@ -295,7 +293,9 @@ def choose_plain(
     return launch
 
 
-def run_usual(layer: Any, batch: int, precision: str, chip: str, train: bool = True) -> list[Placed]:
+def run_usual(
+    layer: Any, batch: int, precision: str, chip: str, train: bool = True
+) -> list[Placed]:
     """Return the usual kernels of a layer, with their directions."""
     products = [(FORWARD, item) for item in layer.forward(batch)]
     products += [(BACKWARD, item) for item in layer.wanted(batch)] if train else []
@@ -366,13 +366,18 @@ def build_library(library: Library) -> dict[str, Any]:
     modules = {"json": json, "os": os, "sys": sys, "re": re, "ROOT": "", "Path": Path}
     shapes = {"Conv": Conv, "Linear": Linear, "Lstm": Lstm, "Attention": Attention}
     shapes |= {"Product": networks.Product, "OpShape": OpShape, "Summary": records.Summary}
-    return modules | shapes | algorithms | {
-        **{"ceil": ceil, "prod": prod, "Random": Random, "replace": replace, "Effect": Effect},
-        **{"F": FORWARD, "B": BACKWARD, "FAMILIES": float_families, "W": make_launch},
-        **{"norm": run_usual, "base": run_step, "ops_of": list_ops, "plain": choose_plain},
-        **{"make": library.make, "out": library.out},
-        "tiled": lambda family, tile, product, flip: tiled(Kernel(family, tile, flip), product),
-    }
+    return (
+        modules
+        | shapes
+        | algorithms
+        | {
+            **{"ceil": ceil, "prod": prod, "Random": Random, "replace": replace, "Effect": Effect},
+            **{"F": FORWARD, "B": BACKWARD, "FAMILIES": float_families, "W": make_launch},
+            **{"norm": run_usual, "base": run_step, "ops_of": list_ops, "plain": choose_plain},
+            **{"make": library.make, "out": library.out},
+            "tiled": lambda family, tile, product, flip: tiled(Kernel(family, tile, flip), product),
+        }
+    )
 
 
 def load_scenarios(folder: Path, library: Library) -> dict[str, Callable[[], None]]:
