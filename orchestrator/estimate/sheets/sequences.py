@@ -32,6 +32,8 @@ from perfctl.orchestrator.estimate.sheets.reasons import NO_ATTENTION
 from perfctl.records.paper import OpShape
 
 SDPA = "perfctl.scaled_dot_product_attention"
+ATTENTION_NAME = "attention"
+"""Name of both products of attention where they are one operation."""
 
 GATES = {4: "input, forget, cell, output", 3: "reset, update, new", 1: "none: one hidden layer"}
 
@@ -158,7 +160,9 @@ def _name_multihead_products(heavy: Sequence[OpShape]) -> list[str]:
     for index, op in enumerate(heavy):
         if index in core:
             part = "scores Q K^T" if index == first else "weights x values"
-            names.append("attention" if op.op == SDPA else part)
+            # two products of equal sizes are one operation with two calls
+            is_both = op.op == SDPA or (len(core) == 1 and op.calls > 1)
+            names.append(ATTENTION_NAME if is_both else part)
         elif index > last:
             names.append("projection out")
         else:
@@ -172,6 +176,8 @@ def list_product_ways(names: Sequence[str], macs_of: Sequence[int]) -> tuple[Wor
     ways = [WorkedWay((), tuple(terms), 0)]
     if len(terms) > 1:
         for index, name in enumerate(names):
+            if name == ATTENTION_NAME:
+                continue  # the ways below say the same of the projections
             other_terms = (*terms[:index], *terms[index + 1 :])
             ways += [
                 WorkedWay((f"{name} left out",), other_terms, 0),

@@ -243,6 +243,7 @@ def _propose_extra_calls(
         needed=count_estimated_products(evidence),
         number=number,  # of the launches, what no other cause explains
         all_layers=all_layers if all_layers > 1 else None,
+        accumulates=all_layers == 1 and evidence.mode != "infer",
         parts=split,
         may_be_trials=evidence.environment.get("cudnn_benchmark") != "off",
     )
@@ -286,9 +287,10 @@ def _find_factors_by_launches(batch: int, rows: Iterable[RowEvidence]) -> list[C
     if number > 1:
         no_trials = all(row.environment.get("cudnn_benchmark") == "off" for row in ran)
         may_be_trials = not no_trials and not gradients
-        trials = {"may_be_trials": may_be_trials}
+        trains = any(row.mode != "infer" for row in ran)
+        details = {"may_be_trials": may_be_trials, "trains": trains}
         steps.append(
-            CommonFactor(batch, number, number, "launches", by_launches=True, details=trials)
+            CommonFactor(batch, number, number, "launches", by_launches=True, details=details)
         )
     repeats = _find_common_launch_multiple(gradients, gradients)
     exact = sum(count_calls_by_launches(row, row.product_kernels) == number for row in forward)
@@ -407,6 +409,7 @@ def _explain_common_factor(
         "share": share,
         "samples": batch * factor,
         "part": factor,
+        "is_smaller": factor < 1,
         "may_be_3xtf32": may_be_3xtf32,
         "may_be_sparse": may_be_sparse,
     }

@@ -62,6 +62,8 @@ _WORK_BY_NAME = (
     ("layer norm", re.compile("layer_?norm|rms_?norm")),
     ("softmax", re.compile("softmax")),
 )
+_ACTIVATION = re.compile("gelu|silu|swish|sigmoid|tanh")
+"""Functions of a GEMM's epilogue that need FLOPs; "relu" is also in names of kernels without it."""
 _WORK_BY_FAMILY = {
     "norm": "normalisation",
     "softmax": "softmax",
@@ -426,8 +428,10 @@ def detect_layout_and_epilogue(case: RowCase) -> Cause | None:
         return None
     works = [_describe_kernel_work(kernel) for kernel in parts.extras if kernel.executed]
     if parts.onto:
-        beside = "activation or dequantisation on CUDA cores"
-        works.append("sums onto its output" if parts.rules else beside)
+        # FFMA of a tensor-core kernel may be any epilogue
+        is_tensor = any(kernel.tensor.value for kernel in parts.products)
+        beside = "epilogue or dequantisation on CUDA cores"
+        works.append("sums onto its output" if parts.rules and not is_tensor else beside)
     return case.propose_cause(
         "layout and epilogue",
         factor,
@@ -448,6 +452,8 @@ def _describe_kernel_work(kernel: KernelGroup) -> str:
     if kernel.main and _VECTOR_KERNEL.search(name):
         scales = kernel.counts.get("fmul")
         return "scaling and the sums of its threads" if scales else "the sums of its threads"
+    if kernel.main and _ACTIVATION.search(name):
+        return "activation"
     if kernel.main and kernel.counts.get("fmul") and not kernel.counts.get("fadd"):
         return "scaling"
     for work, pattern in _WORK_BY_NAME:

@@ -244,7 +244,7 @@ def find_confidence(
 
     The cause implies facts, and the record answers each: False contradicts the cause, None means
     not recorded. With a None the cause is plausible, or likely if only a tile is unknown. A derived
-    count observes nothing.
+    count observes nothing. If a product was not counted, the factor is of the others only.
     """
     evidence, batches = case.evidence, implies.batches
     seen_batch = evidence.seen_batch
@@ -260,6 +260,10 @@ def find_confidence(
         not batches or (seen_batch in batches if seen_batch else len(batches) == 1 or None),
         implies.gradients_only is None or _check_forward(case, implies.gradients_only),
         implies.is_stated or None,
+        not evidence.row.executed.value
+        or implies.is_counted
+        or all(kernel.flops.value is not None for kernel in evidence.product_kernels)
+        or None,
         # all steps executed the same, unless the cause may change
         implies.is_counted
         or implies.changes

@@ -247,7 +247,7 @@ def read_hand_estimates(run: Run) -> Iterator[tuple[str, str, StatedValue]]:
         head, _, name = item.name.partition(":")
         layer, _, quantity = name.partition(":")
         if head == "hand_estimate" and item.value is not None:
-            unit = item.unit if item.unit in SIZE_UNITS else ""
+            unit = item.unit if item.unit in (*SIZE_UNITS, "FLOP", "MAC") else ""
             yield layer, quantity, parse_stated_value(f"{int(item.value)} {unit}")
 
 

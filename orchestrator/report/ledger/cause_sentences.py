@@ -43,7 +43,8 @@ _NOT_COLLECTED = "{row}: [at least {flops:flops}][!flops?no FLOPs], because "
 _COVERAGE = " ({launches} of {of_launches} launches have a value)."
 
 _NOTHING_COUNTED = (
-    "{row} ran {ran:g} kernels that executed no FLOPs, but the estimate is {estimated:flops}: "
+    "{row} ran only kernels without FLOPs ({ran:g} per step), but the estimate is "
+    "{estimated:flops}: "
 )
 
 _FADD_OUTSIDE = (
@@ -83,9 +84,9 @@ _TENSOR_FIXES = {
 }
 
 _STEP_REASONS = {
-    "launches": "each GEMM ran {number} times. The capture has {number} steps, or the gradients "
-    "are accumulated over {number} batches[may_be_trials?, or cuDNN tried each "
-    "kernel several times].",
+    "launches": "each GEMM ran {number} times. The capture has {number} steps, or [trains?the "
+    "gradients are accumulated over {number} batches][!trains?each step runs {number} batches]"
+    "[may_be_trials?, or cuDNN tried each kernel several times].",
     "gradient launches": "each gradient ran {number} times, but forward ran once. The step has a "
     "double backward, or {number} losses.",
     "larger batch": "no GEMM ran {number} times, so a batch of {samples:,.0f} "
@@ -94,7 +95,8 @@ _STEP_REASONS = {
     "layer (tensor parallelism)[, in {runs} batches of {samples:g}].",
     "smaller batch": "this may be one rank of {number}, or a batch of {samples:g}[may_be_sparse?, "
     "or 2:4 sparsity].",
-    "other batch": "a batch of {samples:g} may have run, such as the last one of a data set.",
+    "other batch": "a batch of {samples:g} may have run[is_smaller?, such as the last one of a "
+    "data set].",
     "copies": "the capture has [processes?{processes} processes on ]{devices} devices, and each "
     "ran the complete batch.",
     "uneven steps": "its {steps} steps differ, and executed {least:times} to {most:times} times "
@@ -194,9 +196,9 @@ SENTENCES = {
     "samples, but neither its name nor its grid contains the group size.",
     "extra calls": _LAUNCHED + "{factor:times} times the estimated FLOPs, "
     "[possible?possibly ]because the layer ran "
-    "more often than the recorded step[!all_layers?, the capture has "
-    "more steps than the report states, or gradients are "
-    "accumulated][may_be_trials?, or cuDNN tried it several times].",
+    "more often than the recorded step[!all_layers?, or the capture has more steps than the "
+    "report states][accumulates?, or gradients are accumulated]"
+    "[may_be_trials?, or cuDNN tried it several times].",
     "extra calls: of gradients": _LAUNCHED + "{factor:times} times the estimated FLOPs, "
     "[possible?possibly ]because "
     "its gradients ran {number} times as often as its "
@@ -305,8 +307,8 @@ for _key, _reason in _WINDOW_REASONS.items():
     SENTENCES[f"wrong window: sweep, {_key}"] = (
         "The executed FLOPs do not change with the batch size: "
         + _reason
-        + ". The profiler recorded something other than the training step[, or the program pads "
-        "every batch to {padded:,}]."
+        + ". The program may ignore its batch size, or the profiler recorded something other than "
+        "the training step[, or the program pads every batch to {padded:,}]."
     )
 
 for _key, _reason in _MISSING_REASONS.items():
@@ -320,7 +322,8 @@ for _key, _reason in _MISSING_REASONS.items():
     )
 
 _WINDOW_FIX = (
-    "Set the capture range around the training step, not around a test or warm-up with another "
+    "Check that the program uses its batch size. Set the capture range around the training step, "
+    "not around a test or warm-up with another "
     "batch size[!ours?; 'perfctl ncu' does this]."
 )
 

@@ -353,6 +353,18 @@ def normalized(ins: int, outs: int) -> tuple[nn.Module, ...]:
     return nn.Conv2d(ins, outs, 3, padding=1), nn.BatchNorm2d(outs), nn.ReLU()
 
 
+def torchvision_model(name: str) -> nn.Module:
+    from torchvision import models
+
+    plain = {"aux_logits": False, "init_weights": False} if name == "googlenet" else {}
+    network: nn.Module = models.get_model(name, weights=None, num_classes=10, **plain)
+    return network
+
+
+def built_in_model(name: str) -> nn.Module:
+    return open_session(Request(name, (), device="cpu")).source.model
+
+
 def depthwise() -> tuple[nn.Module, ...]:
     product = nn.Conv2d(32, 32, 3, padding=1, groups=32)
     return product, nn.BatchNorm2d(32), nn.ReLU6(), nn.Conv2d(32, 32, 1)
@@ -382,8 +394,27 @@ PROFILED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         ),
         (64, 32),
     ),
+    **{
+        name: (partial(torchvision_model, name), (4, 3, 64, 64))
+        for name in (
+            *("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "densenet121"),
+            *("shufflenet_v2_x1_0", "squeezenet1_1", "regnet_y_400mf", "googlenet"),
+            "convnext_tiny",
+        )
+    },
+    "swin_t": (partial(torchvision_model, "swin_t"), (2, 3, 224, 224)),
+    "vit_b_16": (partial(torchvision_model, "vit_b_16"), (1, 3, 224, 224)),
+    "mnist_cnn": (partial(built_in_model, "mnist_cnn"), (32, 1, 28, 28)),
+    "unet": (partial(built_in_model, "unet:base_width=16"), (2, 3, 64, 64)),
+    "resnet:depth=26": (partial(built_in_model, "resnet:depth=26,width=16"), (4, 3, 64, 64)),
 }
 """Name -> a model, and the shape of its input."""
+DEVIATION_MAX = 0.05
+DEVIATIONS = {
+    "attention": "the trace sums the gradients of q, k and v out of place, torch in place, and "
+    "torch's attention takes scratch"
+}
+"""Model of PROFILED -> why it differs by more than DEVIATION_MAX, scratch aside."""
 SCRATCH = (
     "aten::mkldnn_convolution",
     "aten::convolution_backward",
@@ -436,9 +467,9 @@ def profiled_peaks(model: nn.Module, given: torch.Tensor) -> tuple[int, int]:
 
 
 def against_profiler() -> bool:
-    """Print a line for each model; whether all differ by at most 10 %, scratch aside."""
+    """Print a line for each model; whether all are within 5 %, scratch aside, or explained."""
     print(
-        f"{'on the CPU, against torch.profiler':<36}{'profiler B':>14}{'perfctl B':>14}{'error':>9}"
+        f"{'on the CPU, against torch.profiler':<36}{'profiler B':>15}{'perfctl B':>15}{'error':>9}"
     )
     good = True
     for name, (make, shape) in PROFILED.items():
@@ -449,8 +480,10 @@ def against_profiler() -> bool:
         assert traced.memory is not None
         mine = find_memory_peak(traced.memory).bytes
         aside = f"  {mine / without - 1:.2%} without scratch" if without != peak else ""
-        good &= abs(mine / without - 1) <= 0.1
-        print(f"{name:<36}{peak:>14,}{mine:>14,}{mine / peak - 1:>9.2%}{aside}")
+        if abs(mine / without - 1) > DEVIATION_MAX:
+            good &= name in DEVIATIONS
+            aside += f"  {DEVIATIONS.get(name, 'NOT EXPLAINED')}"
+        print(f"{name:<36}{peak:>15,}{mine:>15,}{mine / peak - 1:>9.2%}{aside}")
     return good
 
 

@@ -88,7 +88,8 @@ class RowTruth:
     scale: int
     """FLOPs of epilogues inside of its products: the scale of the result, sums of slices."""
     fillings: frozenset[float]
-    """What tiles execute / what was to be done: of each launch, and of all together."""
+    """What tiles execute / what was to be done: of each launch, of all together, and of all with
+    counters."""
     unread: bool
     """Some launch counts tensor instructions whose shape neither a counter nor the name tells."""
 
@@ -269,7 +270,10 @@ def find_row_truth(
     every = tuple(range(len(effects)))
     launches = by_subset[every]
     executed = sum(launch.flops for launch in launches) // steps[every]
-    needed = sum(round(launch.flops / launch.filling) for launch in launches) // steps[every]
+    fillings = {launch.filling for launch in launches}
+    for group in (launches, [launch for launch in launches if launch.counted]):
+        needed = sum(round(launch.flops / launch.filling) for launch in group)
+        fillings.add(divide(sum(launch.flops for launch in group), needed))
     return RowTruth(
         estimated,
         executed,
@@ -279,7 +283,7 @@ def find_row_truth(
         divide(work[()], estimated),
         frozenset(path for launch in launches for path in find_paths(launch)),
         sum(launch.scale for launch in launches) // steps[every],
-        frozenset({*(launch.filling for launch in launches), divide(executed, needed)}),
+        frozenset(fillings),
         any(is_unread(scene, launch) for launch in launches),
     )
 

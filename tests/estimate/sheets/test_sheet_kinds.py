@@ -101,7 +101,7 @@ def test_the_view_has_every_result(name: str) -> None:
     [
         # neither the input nor the initial state needs a gradient
         ("rnn", 3 * 10 * 8 * (6 + 8) - 10 * 8 * 6 - 2 * 8 * 8, "forward and backward together"),
-        ("multi-head", 4 * 10 * 16 * 16, "attention left out"),
+        ("multi-head", 4 * 10 * 16 * 16, "attention itself left out, projections alone"),
     ],
 )
 def test_a_slip_of_a_traced_layer_is_named_and_its_step_is_known(

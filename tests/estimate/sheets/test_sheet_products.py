@@ -72,6 +72,22 @@ def test_every_way_to_work_it_and_its_multiply_adds() -> None:
     )
 
 
+def test_two_products_of_attention_with_equal_sizes_are_one_line() -> None:
+    """As many positions as channels of a head: scores and values are the same matrix product."""
+    both = replace(op("aten.bmm", ((4, 8, 8), (4, 8, 8)), ((4, 8, 8),)), calls=2)
+    into = replace(IN, inputs=((48,), (16, 16), (16, 48)))
+    work = work_products((into, both, OUT), 99, PARAMETERS, True)
+    assert [line.quantity for line in work.steps[:3]] == [
+        "projection in",
+        "attention",
+        "projection out",
+    ]
+    assert "attention itself left out, projections alone" in {
+        name for name, _ in ways_of(work.facts)
+    }
+    assert not any("scores" in name for name, _ in ways_of(work.facts))
+
+
 @pytest.mark.parametrize(
     ("heavy", "batch"),
     [

@@ -24,6 +24,7 @@ from perfctl.orchestrator.report.ledger.causes import describe_cause
 from tests.make.rows import (
     BOTH,
     GEMM,
+    HALF,
     PAPER,
     backward,
     call,
@@ -322,6 +323,14 @@ def test_fmul_says_tiles_parts_and_sums_onto_the_output(row, area, depth, onto, 
     assert (parts.base, parts.onto) == (2 * area * depth, 2 * area * onto)
     assert parts.seen == parts.base
     assert rule in " ".join(parts.rules)
+
+
+@table("activation text", [("gelu", "(activation, epilogue"), ("relu", "(scaling, epilogue")])
+def test_multiply_adds_of_a_tensor_core_kernel_are_not_sums_onto_its_output(activation, text):
+    name = f"cutlass_80_tensorop_bf16_s16816gemm_{activation}_bf16_128x128_32x4_tn_align8"
+    kernel = work(name, HALF, tensor=64_000, ffma=8 * 320, fmul=320)
+    cause = detect_layout_and_epilogue(seen_with(linear(GemmShape(32, 10, 100), kernel)))
+    assert cause is not None and text in describe_cause(cause)
 
 
 def test_sums_onto_the_output_are_epilogue_and_a_whole_number_of_values():

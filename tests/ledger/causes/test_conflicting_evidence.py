@@ -261,6 +261,19 @@ def compute_filter_gradient_twice():
     return [recorded.run(32, recorded.step(32, own))]
 
 
+def try_padded_gradient():
+    """Of two kernels for the filter's gradient, the padded trial was counted, the other was not."""
+    recorded, layer = Recorded(FOUR), FOUR[1]
+    data, weight = layer.gradients(32)
+    family = replace(FAMILIES["volta fp32 conv"][4], path="fp32")
+    launches = [
+        Launch(DGRAD, (64, 1, 1), {"ffma": data.macs}),
+        tiled(TiledKernel(family, (128, 128)), weight),
+        Launch(WGRAD, (64, 1, 1), {"ffma": weight.macs}, counted=False),
+    ]
+    return [recorded.run(32, recorded.step(32, {("c2", BACKWARD): lambda _: launches}))]
+
+
 def misplace_gradient():
     """The gradient of c2's input is attributed to c1, which needs none and has the same size."""
     network = (Conv("c1", True, True, 64, 64, 3, 32, 1, 1), *FOUR[1:])
@@ -436,6 +449,31 @@ def widen_product():
     return run_own(BLOCK[1], [Launch(name, (40, 16, 1), counts, "fp16")], "80", "fp16")
 
 
+def use_one_lane():
+    """A kernel of packed halves that fills one of two lanes, which no counter shows."""
+    counts = {"hfma": macs(BLOCK[1], 32)}
+    return run_own(BLOCK[1], [Launch("void my_kernel(__half*)", (64, 1, 1), counts)], "70", "fp16")
+
+
+def pad_tokens_of_experts():
+    """A grouped GEMM over experts, each with a quarter more tokens than it gets: its grid is that
+    of the GPU, and its name states no sizes."""
+    counts = {"tensor": int(2.5 * macs(BLOCK[1], 32))}
+    name = "void cutlass::Kernel2<cutlass::gemm::kernel::GroupedGemm<128,128,32>>(Params)"
+    return run_own(BLOCK[1], [Launch(name, (108, 1, 1), counts, "bf16")], "80", "bf16")
+
+
+def pad_groups_in_a_swizzled_grid():
+    """32 channels of each of two groups in tiles of 64: four times the blocks of the tiles, so the
+    grid may also be that of another size."""
+    layer = Conv("g", False, True, 64, 64, 3, 32, 1, 1, 2)
+    traits = "cutlass_tensorop_f16_s16816fprop_optimized_f16_128x64_64x4_nhwc_align8"
+    name = f"void cutlass__5x_cudnn::Kernel<{traits}>({traits}::Params)"
+    tiles = 32 * layer.out**2 // 128 * 2
+    counts = {"tensor": 2 * tiles * 128 * 64 * 320}
+    return run_own(layer, [Launch(name, (tiles * 2, 1, 1), counts, "fp16")], "80", "fp16")
+
+
 def run_both_inputs_at_once():
     """A grouped convolution of twice the recorded samples."""
     layer = Conv("g", False, True, 128, 128, 3, 32, 1, 1, 2)
@@ -546,6 +584,15 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
             compute_filter_gradient_twice(),
             {"c2 backward": set()},
         ),
+        "padded tiles beside a product that was not counted": (
+            try_padded_gradient(),
+            {
+                "c2 backward": {
+                    Told("tile padding", 1.61, PLAUSIBLE),
+                    Told("counter not collected", None, OBSERVED, "for some kernels"),
+                }
+            },
+        ),
         "a gradient at another layer is neither needless nor missing": (
             misplace_gradient(),
             {
@@ -625,6 +672,12 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
         "a grid with more columns than the layer": (
             widen_product(),
             {"up forward": {Told("other size", 5120 / 4096, PLAUSIBLE)}},
+        ),
+        "halves of which one lane was used stay open": (use_one_lane(), {"up forward": set()}),
+        "padded tokens of experts stay open": (pad_tokens_of_experts(), {"up forward": set()}),
+        "padded groups in a swizzled grid stay open": (
+            pad_groups_in_a_swizzled_grid(),
+            {"g forward": set()},
         ),
         "a grid with twice the rows of every group": (
             run_both_inputs_at_once(),

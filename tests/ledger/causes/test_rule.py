@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
 from perfctl.orchestrator.ledger.causes.evidence import LaunchPlaces
 from perfctl.orchestrator.ledger.causes.judge import compute_unexplained_share, drop_refuted_causes
@@ -22,11 +23,13 @@ from perfctl.orchestrator.ledger.causes.rule import (
     format_with_prefix,
     get_gap_ratio,
 )
-from tests.make.rows import BOTH, case, seen_with
+from tests.make.rows import BOTH, case, seen_with, work
 from tests.make.tables import table
 
 MATCHED, PLAUSIBLE = "predicted and matched", "plausible"
 UNEVEN = {"launched": LaunchPlaces(steps=(64_000.0, 32_000.0))}
+UNCOUNTED = replace(work("other"), flops=Figure(None, "not_collected"))
+PARTLY_COUNTED = {"kernels": (work(ffma=32_000), UNCOUNTED)}
 ON, OFF = ({"environment": {"cudnn_benchmark": flag}} for flag in ("on", "off"))
 
 
@@ -59,12 +62,14 @@ ON, OFF = ({"environment": {"cudnn_benchmark": flag}} for flag in ("on", "off"))
         (Implications(), UNEVEN, None),
         (COUNTED, UNEVEN, "observed"),
         (Implications(changes=True), UNEVEN, MATCHED),
+        (Implications(), PARTLY_COUNTED, PLAUSIBLE),
+        (COUNTED, PARTLY_COUNTED, "observed"),
     ],
 )
 def test_one_contradiction_drops_a_cause_and_one_gap_makes_it_plausible(
     implies, recorded, confidence
 ):
-    row = case(32, kind="Conv2d")
+    row = case(32, counted=64_000, kind="Conv2d")
     assert find_confidence(seen_with(replace(row, **recorded)), implies) == confidence
 
 

@@ -206,14 +206,14 @@ CORRECT = "Correct: 64,000 MAC = 128,000 FLOP (forward)."
     [
         (
             [("fc:multiply-adds", 1000, "MAC")],
-            "(multiply-adds, batch 64) is wrong. 1,000 could come from batch of 64 left out (1,000 "
-            "MAC), or from weights, not operations (1,000 values).",
+            "(multiply-adds, batch 64) is wrong. 1,000 MAC could come from batch of 64 left out "
+            "(1,000 MAC), or from weights, not operations (1,000 values).",
             CORRECT,
         ),
         (
             [("fc", 1000 + 64 * 10, "MAC")],
-            "(operations, batch 64) is wrong. 1,640 could come from weights and output values, not "
-            "operations (1,640 values).",
+            "(operations, batch 64) is wrong. 1,640 MAC could come from weights and output values, "
+            "not operations (1,640 values).",
             CORRECT,
         ),
         (
@@ -224,8 +224,8 @@ CORRECT = "Correct: 64,000 MAC = 128,000 FLOP (forward)."
                 ("zz:x", 5, "MAC"),
                 ("fc:b", 4 * 64_000, "MAC"),
             ],
-            "(a, batch 64) is wrong. 1,000 could come from batch of 64 left out (1,000 MAC), or "
-            f"from weights, not operations (1,000 values). {CORRECT} Its b: {4 * 64_000:,} could",
+            "(a, batch 64) is wrong. 1,000 MAC could come from batch of 64 left out (1,000 MAC), "
+            f"or from weights, not operations (1,000 values). {CORRECT} Its b: {4 * 64_000:,} MAC ",
             " Its right: 64,000 MAC is correct.",
         ),
         (
@@ -234,6 +234,14 @@ CORRECT = "Correct: 64,000 MAC = 128,000 FLOP (forward)."
             " Its weights: 4,000 B is correct.",
         ),
         ([("fc:multiply-adds", 64_000, "MAC")], None, ""),
+        # without a unit, the multiply-adds are right; in FLOP, they are half
+        ([("fc", 64_000, None)], None, ""),
+        (
+            [("fc", 64_000, "FLOP")],
+            "(operations, batch 64) is wrong. 64,000 FLOP could come from multiply-adds instead of "
+            "FLOPs (64,000 MAC).",
+            CORRECT,
+        ),
     ],
 )
 def test_a_manual_estimate_is_explained_by_its_mistakes_once_per_layer(values, start, end):

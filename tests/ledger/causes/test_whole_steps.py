@@ -59,8 +59,8 @@ def launched(forward, backward, layers="abcd"):
         (network(2, 2), 2, "each GEMM ran 2 times", "predicted and matched"),
         (network(4), 4, "a batch of 128 may have run", "plausible"),
         (network(0.5), 0.5, "one rank of 2, or a batch of 16", "plausible"),
-        (network(1.5), 1.5, "a batch of 48 may have run", "plausible"),
-        (network(31 / 32), 31 / 32, "a batch of 31 may have run", "plausible"),
+        (network(1.5), 1.5, "a batch of 48 may have run.", "plausible"),
+        (network(31 / 32), 31 / 32, "a batch of 31 may have run, such as the last", "plausible"),
         (network(0.25, world="4"), 0.25, "this may be one rank of 4", "plausible"),
         (network(0.25, world="4")[:4], 0.25, "this may be one rank of 4", "plausible"),
     ],
@@ -69,6 +69,22 @@ def test_a_factor_that_all_rows_have_in_common_has_one_cause(rows, factor, cause
     (step,) = find_common_factors(rows)[32]
     assert (step.factor, step.confidence) == (factor, confidence)
     assert cause in describe_cause(*list_whole_step_causes({32: [step]}))
+
+
+@table(
+    "mode cause",
+    [
+        ("train", "the gradients are accumulated over 2 batches"),
+        ("infer", "each step runs 2 batches"),
+    ],
+)
+def test_only_a_training_run_accumulates_gradients(mode, cause):
+    rows = [replace(case.evidence, mode=mode) for case, _ in launched(2, 2)]
+    (step,) = find_common_factors(candidates(rows))[32]
+    assert cause in describe_cause(*list_whole_step_causes({32: [step]}))
+    (alone,) = [replace(case.evidence, mode=mode) for case, _ in launched(2, 2, "a")[:1]]
+    repeated = detect_extra_calls(RowCase(alone, by_place(alone)))
+    assert ("accumulated" in describe_cause(repeated)) is (mode == "train")
 
 
 SAME = work("k", ffma=96_000, launches=3)
