@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.conftest import Perfctl
 from tests.launch.programs import wait_until
+from tests.launch.sweep.test_revision import git
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 SWEEP = "-- torch --device cpu --batches 2 --steps 2 --warmup 1 -- python train.py {batch}"
@@ -28,19 +29,6 @@ for step in range(4):
     model(torch.ones(int(sys.argv[1]), 8)).sum().backward()
     optimizer.step()
 """
-
-
-def git(folder: Path, *words: str) -> str:
-    who = {
-        f"GIT_{one}_{what}": "a@b.example"
-        for one in ("AUTHOR", "COMMITTER")
-        for what in ("NAME", "EMAIL")
-    }
-    environment = os.environ | who | {"GIT_CONFIG_GLOBAL": os.devnull}
-    done = subprocess.run(
-        ["git", *words], cwd=folder, env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
 
 
 @pytest.fixture
