@@ -8,12 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Perfctl
+from tests.launch.programs import wait_until
+from tests.launch.sweep.test_revision import git
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 SWEEP = "-- torch --device cpu --batches 2 --steps 2 --warmup 1 -- python train.py {batch}"
@@ -28,19 +29,6 @@ for step in range(4):
     model(torch.ones(int(sys.argv[1]), 8)).sum().backward()
     optimizer.step()
 """
-
-
-def git(folder: Path, *words: str) -> str:
-    who = {
-        f"GIT_{one}_{what}": "a@b.example"
-        for one in ("AUTHOR", "COMMITTER")
-        for what in ("NAME", "EMAIL")
-    }
-    environment = os.environ | who | {"GIT_CONFIG_GLOBAL": os.devnull}
-    done = subprocess.run(
-        ["git", *words], cwd=folder, env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
 
 
 @pytest.fixture
@@ -126,7 +114,7 @@ def test_a_comparison_that_is_told_to_stop_leaves_no_process_and_no_worktree(
 ) -> None:
     started = code / "started"
     (code / "train.py").write_text(
-        f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(100)\n"
+        f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(600)\n"
     )
     git(code, "commit", "-qam", "sleeps")
     places = tmp_path / "places"
@@ -135,11 +123,9 @@ def test_a_comparison_that_is_told_to_stop_leaves_no_process_and_no_worktree(
     running = subprocess.Popen(
         words, cwd=code, env=os.environ | {"TMPDIR": str(places)}, stderr=subprocess.PIPE, text=True
     )
-    until = time.monotonic() + 60
-    while not started.exists() and running.poll() is None and time.monotonic() < until:
-        time.sleep(0.1)
+    wait_until(lambda: started.exists() or running.poll() is not None)
     running.send_signal(signal.SIGTERM)
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate()
     assert running.returncode == 128 + signal.SIGTERM
     assert "Traceback" not in said
     assert git(code, "worktree", "list").count("\n") == 0

@@ -52,6 +52,7 @@ def test_the_same_recording_passes_and_the_python_api_is_not_its_package(baselin
     assert not found.failed and not found.undecided and callable(perfctl.gate)
 
 
+@pytest.mark.usefixtures("quick_sweeps")
 def test_a_run_of_today_does_the_work_of_a_recording_of_another_day(
     baseline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

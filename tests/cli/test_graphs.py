@@ -51,11 +51,13 @@ def test_the_trace_of_a_capture_is_read_with_the_others_of_its_folder_and_is_no_
 ) -> None:
     folder = tmp_path / "both"
     folder.mkdir()
-    traces.executing(folder / "run.json", replays=2)
     capture = traces.capturing(folder / "graphs.json")
     (folder / "execution_details.json").write_text(
         '[{"file": "graphs.json", "batch_size": 8, "mode": "FULL"}]'
     )
+    assert perfctl("ingest", folder, "--store", "alone.db").code == 0
+    assert len(perfctl("runs --store alone.db --json").json) == 1, "alone, it is a run"
+    traces.executing(folder / "run.json", replays=2)
     said = perfctl("ingest", folder)
     assert "100.0% of the kernel time has a module" in said.out
     assert "graphs.json. Name such a file itself to store it" in said.err
@@ -63,17 +65,6 @@ def test_the_trace_of_a_capture_is_read_with_the_others_of_its_folder_and_is_no_
     assert len(perfctl("runs --json").json) == 1
     assert perfctl("ingest", capture).code == 0, "named by itself, it is a run"
     assert len(perfctl("runs --json").json) == 2
-
-
-def test_a_folder_of_captures_alone_is_read(perfctl: Perfctl, tmp_path: Path) -> None:
-    folder = tmp_path / "captures"
-    folder.mkdir()
-    traces.capturing(folder / "graphs.json")
-    (folder / "execution_details.json").write_text(
-        '[{"file": "graphs.json", "batch_size": 8, "mode": "FULL"}]'
-    )
-    assert perfctl("ingest", folder).code == 0
-    assert len(perfctl("runs --json").json) == 1
 
 
 def test_show_says_how_layers_of_graphs_in_a_report_of_nsys_were_found(

@@ -27,6 +27,7 @@ print("READ " + json.dumps({"rows": len(frame), "us": {str(name): float(us) for 
 """
 
 
+@pytest.mark.usefixtures("quick_sweeps")
 def test_hta_reads_a_trace_and_finds_the_same_times(perfctl: Perfctl, tmp_path: Path) -> None:
     perfctl(
         "torch --workload lstm --batches 4 --hidden 4 --length 6 --samples 16 --threads 1 --steps 3 --warmup 2 --out runs --sweep-name small",

@@ -71,7 +71,7 @@ def ask(
     host: str | None = "127.0.0.1",
     headers: Mapping[str, str] = {},
 ) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1])
     with closing(connection):
         connection.putrequest(method, path, skip_host=True)
         for name, value in {"Host": host, **headers}.items():
@@ -252,14 +252,15 @@ def test_only_a_page_of_this_calculator_may_ask_and_runs_no_other_script(folder:
     assert "connect-src" not in policies[1] and "sandbox" in policies[1]
 
 
-def test_idle_connections_keep_nobody_out(server: PageServer) -> None:
+def test_idle_connections_keep_nobody_out(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.RequestHandlerClass, "timeout", 600)  # none ends by itself
     address = ("127.0.0.1", server.server_address[1])
     with ExitStack() as stack:
         for _ in range(MOST_CONNECTIONS + 20):
-            stack.enter_context(socket.create_connection(address, timeout=10))
-        began = time.monotonic()
+            stack.enter_context(socket.create_connection(address))
         assert ask(server, "/page.html")[0] == 200
-        assert time.monotonic() - began < 5
         assert len(server.connections) <= MOST_CONNECTIONS
 
 
@@ -331,9 +332,9 @@ def test_ctrl_c_ends_it_cleanly_and_the_address_is_this_machines_own(folder: Pat
     line = process.stderr.readline()
     assert "http://127.0.0.1:" in line
     port = int(line.split("127.0.0.1:")[1].split("/")[0])
-    with socket.create_connection(("127.0.0.1", port), timeout=5):
+    with socket.create_connection(("127.0.0.1", port)):
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate()
     assert process.returncode == 0
     assert errors == "ended\n"
 

@@ -9,9 +9,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from perfctl.orchestrator.ingest.find import ReportSource
 from perfctl.orchestrator.ingest.ingest import WORTH_BYTES, choose_job_count
 from perfctl.orchestrator.store import schema
 from tests.cli.test_ingest import NCU, told
+from tests.launch.programs import wait_until
 
 Perfctl = Callable[..., Any]
 DATA = Path(__file__).resolve().parent.parent / "data"
@@ -129,7 +129,8 @@ def children(pid: int) -> Iterator[int]:
 
 def begun(tmp_path: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
     """An ingest whose two workers are stopped in the middle, and their process ids."""
-    for name in ("a.csv", "b.csv"):
+    names = ("a.csv", "b.csv")
+    for name in names:
         (tmp_path / name).write_text(NCU.format(count=1) * 20_000)
     words = (sys.executable, "-m", "perfctl", "ingest", "a.csv", "b.csv", "--jobs", "2")
     program = subprocess.Popen(
@@ -139,32 +140,32 @@ def begun(tmp_path: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
         stderr=subprocess.DEVNULL,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    found: list[int] = []
-    until = time.monotonic() + 120
-    while time.monotonic() < until and len(found) < 2:
-        time.sleep(0.02)
-        found = list(children(program.pid))
-    assert len(found) == 2
-    time.sleep(0.5)  # until they have said with whom they end
-    for worker in found:
-        os.kill(worker, signal.SIGSTOP)
-    return program, found
+    found: dict[int, str] = {}
+
+    def both_read() -> bool:
+        """Each is stopped as soon as it reads its file: by then it has said with whom it ends."""
+        for worker in set(children(program.pid)) - set(found):
+            for file in Path(f"/proc/{worker}/fd").iterdir():
+                with suppress(OSError):
+                    name = file.readlink().name
+                    if name in names and worker not in found:
+                        os.kill(worker, signal.SIGSTOP)
+                        found[worker] = name
+        return sorted(found.values()) == list(names)
+
+    wait_until(both_read)
+    return program, list(found)
 
 
-def are_gone(processes: list[int]) -> bool:
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        if not any(Path(f"/proc/{pid}").exists() for pid in processes):
-            return True
-        time.sleep(0.05)
-    return False
+def wait_until_gone(processes: list[int]) -> None:
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in processes))
 
 
 def test_ctrl_c_ends_the_workers_and_leaves_nothing_temporary(tmp_path):
     program, workers = begun(tmp_path)
     program.send_signal(signal.SIGINT)
-    assert program.wait(60) == 130
-    assert are_gone(workers)
+    assert program.wait() == 130
+    wait_until_gone(workers)
     assert not list(tmp_path.glob(".perfctl*"))
 
 
@@ -175,7 +176,7 @@ def test_workers_end_with_the_process_that_started_them_and_the_next_ingest_remo
     program, workers = begun(tmp_path)
     program.kill()
     program.wait()
-    assert are_gone(workers)
+    wait_until_gone(workers)
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text(NCU.format(count=1))
     again = (sys.executable, "-m", "perfctl", "ingest", "a.csv", "b.csv", "--jobs", jobs)

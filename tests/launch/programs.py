@@ -66,6 +66,17 @@ def run_python(folder: Path, code: str, *arguments: str, **options) -> ProcessOu
     return run(folder, sys.executable, "-S", "-c", code, *arguments, **options)
 
 
+def run_past_ready(folder: Path, *argv: str, processes=None, **options) -> ProcessOutcome:
+    """Run with a time limit that lets the program print "ready" first, however busy the machine."""
+    limit_s = 0.5
+    while True:
+        outcome = run(folder, *argv, processes=processes, timeout_s=limit_s, **options)
+        if "ready" in outcome.stdout.read_text():
+            return outcome
+        outcome.stdout.unlink()
+        limit_s *= 2
+
+
 def wait_until(holds: Callable[[], object], what: object = "", limit_s: float = 150.0) -> None:
     """Returns as soon as it holds; ``what`` is waited for, or a function that tells."""
     end = time.monotonic() + limit_s

@@ -33,7 +33,7 @@ def is_killed() -> Callable[..., None]:
     def run(target: Callable[..., None], *arguments: Path) -> None:
         writer = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
         writer.start()
-        writer.join(120)
+        writer.join()
         assert writer.exitcode == -signal.SIGKILL
 
     return run

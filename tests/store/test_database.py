@@ -23,6 +23,13 @@ def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(writing):
     assert asked == [VERSION, "wal", 1]
 
 
+def test_every_table_takes_values_of_its_columns_types_only(writing):
+    tables = writing.execute(
+        "SELECT name FROM pragma_table_list WHERE type = 'table' AND NOT strict"
+    )
+    assert {name for (name,) in tables} == {"sqlite_schema", "sqlite_temp_schema"}
+
+
 def test_a_schema_may_call_nothing_that_does_more_than_compute(writing, path):
     with database.open_store_for_reading(path) as reading:
         for connection in (reading, writing):

@@ -215,7 +215,7 @@ def test_two_processes_write_one_store_and_nothing_is_lost(path):
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(120)
+        writer.join()
         assert writer.exitcode == 0
     with database.open_store_for_reading(path) as connection:
         assert connection.execute("SELECT count(*) FROM run").fetchone() == (20,)

@@ -61,7 +61,7 @@ def ask() -> Ask:
     from mcp.client.stdio import StdioServerParameters
 
     async def asked(store: Path, questions: Sequence[Question]) -> list[Answer]:
-        words = ["-m", "perfctl", "mcp", "--store", str(store), "--timeout", "60"]
+        words = ["-m", "perfctl", "mcp", "--store", str(store), "--timeout", "600"]
         named = StdioServerParameters(
             command=sys.executable, args=words, env=dict(os.environ), cwd=store.parent
         )

@@ -63,31 +63,26 @@ def test_launches_are_taken_in_order_of_time():
     assert [by_launch[n] for n in range(len(truth))] == places(truth)
 
 
-def test_the_kernels_of_another_network_are_not_guessed():
-    kernels = launches(step(blocks(32, 9)) * 3)
-    made = guess_kernel_layers(kernels, calls(mnist(64)))
+SEEN, *OTHERS = launches(step(mnist(64)) * 3)
+SEEN = SEEN._replace(layer="conv1", direction="forward", layer_source="range")
+
+
+@table(
+    "kernels network reason",
+    {
+        "another network": (launches(step(blocks(32, 9)) * 3), mnist(64), ""),
+        "another batch size": (launches(step(blocks(64, 4)) * 3), blocks(2, 4), ""),
+        "a layer that was seen": ([SEEN, *OTHERS], mnist(64), "does not mix"),
+        "no kernel": ([], mnist(64), "no kernel"),
+        "no kernel that multiplies": ([Kernel(0, RELU)], mnist(64), "no kernel"),
+    },
+)
+def test_what_cannot_be_guessed_stays_as_it_is_and_says_why(kernels, network, reason):
+    made = guess_kernel_layers(kernels, calls(network))
     assert (made.kernels, made.guessed) == (tuple(kernels), 0)
     assert made.gaps[0].reason.startswith("perfctl guessed no layers: ")
+    assert reason in made.gaps[0].reason
     assert made.gaps[0].state == "not_available"
-
-
-def test_kernels_of_another_batch_size_are_not_guessed():
-    made = guess_kernel_layers(launches(step(blocks(64, 4)) * 3), calls(blocks(2, 4)))
-    assert made.guessed == 0
-
-
-def test_guesses_are_never_mixed_with_layers_that_were_seen():
-    kernels = launches(step(mnist(64)) * 3)
-    kernels[7] = kernels[7]._replace(layer="conv2", direction="forward", layer_source="range")
-    made = guess_kernel_layers(kernels, calls(mnist(64)))
-    assert (made.kernels, made.guessed) == (tuple(kernels), 0)
-    assert "does not mix" in made.gaps[0].reason
-
-
-@table("kernels", [[], [Kernel(0, RELU)]])
-def test_without_a_kernel_that_multiplies_nothing_is_guessed(kernels):
-    made = guess_kernel_layers(kernels, calls(mnist(64)))
-    assert made.guessed == 0 and "no kernel" in made.gaps[0].reason
 
 
 def brute(fits):

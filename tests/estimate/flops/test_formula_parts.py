@@ -415,43 +415,47 @@ def test_an_optimizer_step_by_its_rule_and_settings(
 N, C, K = 2, 8, 12
 
 
-def test_a_depthwise_weight_gradient_keeps_its_division_by_groups() -> None:
-    grad, data, weight = (N, C, 7, 7), (N, C, 9, 9), (C, 1, 3, 3)
-    shape = op(
-        "aten.convolution_backward",
-        (grad, data, weight),
-        (data, weight, None),
-        direction="backward",
-        groups=C,
-        output_mask=[True, True, False],
-    )
-    one = N * 7 * 7 * C * 9
-    assert macs_of(shape) == {"grad_input": one, "grad_weight": one}
-
-
-def test_a_first_layer_has_no_input_gradient() -> None:
-    grad, data, weight = (N, K, 7, 7), (N, C, 9, 9), (K, C, 3, 3)
-    shape = op(
-        "aten.convolution_backward",
-        (grad, data, weight),
-        (None, weight, (K,)),
-        direction="backward",
-        output_mask=[False, True, True],
-    )
-    assert macs_of(shape) == {"grad_weight": N * 49 * K * C * 9, "grad_bias": 0}
-
-
-def test_the_gradients_of_a_transposed_convolution_count_the_input_positions() -> None:
-    data, weight, result = (N, C, 5, 6), (C, K, 2, 2), (N, K, 10, 12)
-    back = op(
-        "aten.convolution_backward",
-        (result, data, weight),
-        (data, weight),
-        direction="backward",
-        transposed=True,
-        output_mask=[True, True, False],
-    )
-    assert set(macs_of(back).values()) == {N * 5 * 6 * C * K * 4}
+@pytest.mark.parametrize(
+    ("grad", "data", "weight", "wanted", "more", "macs"),
+    [
+        pytest.param(
+            (N, C, 7, 7),
+            (N, C, 9, 9),
+            (C, 1, 3, 3),
+            [True, True, False],
+            {"groups": C},
+            {"grad_input": N * 49 * C * 9, "grad_weight": N * 49 * C * 9},
+            id="depthwise: divided by the groups",
+        ),
+        pytest.param(
+            (N, K, 7, 7),
+            (N, C, 9, 9),
+            (K, C, 3, 3),
+            [False, True, True],
+            {},
+            {"grad_weight": N * 49 * K * C * 9, "grad_bias": 0},
+            id="a first layer needs none of its input",
+        ),
+        pytest.param(
+            (N, K, 10, 12),
+            (N, C, 5, 6),
+            (C, K, 2, 2),
+            [True, True, False],
+            {"transposed": True},
+            dict.fromkeys(("grad_input", "grad_weight"), N * 30 * C * K * 4),
+            id="transposed: the positions of the input",
+        ),
+    ],
+)
+def test_multiply_adds_of_the_gradients_of_a_convolution(
+    grad: Any, data: Any, weight: Any, wanted: list[bool], more: Any, macs: dict[str, int]
+) -> None:
+    outputs = [
+        one if asked else None for one, asked in zip((data, weight, (K,)), wanted, strict=True)
+    ]
+    name, more = "aten.convolution_backward", {**more, "direction": "backward"}
+    shape = op(name, (grad, data, weight), outputs, output_mask=wanted, **more)
+    assert macs_of(shape) == macs
 
 
 def test_what_torch_tags_pointwise_counts_and_what_nobody_knows_has_no_formula() -> None:

@@ -42,8 +42,9 @@ def test_the_peak_is_the_largest_of_the_moments_at_every_batch() -> None:
         )
 
 
-def test_the_optimizers_moments_stand_apart() -> None:
-    storages = ((1000, 0, 0, None), (0, 30, 1, 4), (500, 0, 7, 8))
+@pytest.mark.parametrize("life", [(1, 4), (6, 7)], ids=["earlier", "until backward's last moment"])
+def test_the_optimizers_moments_stand_apart(life: tuple[int, int]) -> None:
+    storages = ((1000, 0, 0, None), (0, 30, *life), (500, 0, 7, 8))
     before, after = StepMemory(trace(2, *storages), trace(3, *storages)).lines_by_phase
     assert before == (MemoryLine(1000, 30),) and after == (MemoryLine(1500, 0),)
 
@@ -83,12 +84,6 @@ def test_steps_that_differ_in_more_than_size_have_no_lines() -> None:
     ):
         with pytest.raises(UnlikeTracesError, match="different tensors"):
             StepMemory(*cut)
-
-
-def test_backwards_last_moment_is_not_the_optimizers() -> None:
-    storages = ((1000, 0, 0, None), (0, 30, 6, 7), (500, 0, 7, 8))
-    before, after = StepMemory(trace(2, *storages), trace(3, *storages)).lines_by_phase
-    assert (before, after) == ((MemoryLine(1000, 30),), (MemoryLine(1500, 0),))
 
 
 def traced(model: str, optimizer: str, batch: int, precision: str = "fp32") -> Any:

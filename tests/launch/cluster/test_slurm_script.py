@@ -223,7 +223,7 @@ def test_what_a_task_left_that_was_killed_outright_goes_with_the_next_one_on_tha
     node = tmp_path / "node"
     node.mkdir()
     environment = {"PATH": "/usr/bin:/bin", "SLURM_TMPDIR": str(node)}
-    waits = script(tmp_path, "bash -c 'echo $$ >pid; exec sleep 30' x")
+    waits = script(tmp_path, "bash -c 'echo $$ >pid; exec sleep 600' x")
     following = script(tmp_path, """bash -c 'echo "$TMPDIR" >next' x""")
     with subprocess.Popen(["bash", waits, "0"], stdout=subprocess.DEVNULL, env=environment) as job:
         wait_for(tmp_path / "pid", job)

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from perfctl.orchestrator.launch.machine.devices import (
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.sweep import parallel, sweep
 from perfctl.orchestrator.launch.sweep.request import RunResult, SweepListener
-from tests.launch.programs import write_program
+from tests.launch.programs import wait_until, write_program
 from tests.launch.small_profiler import WRITES, asked
 
 ALLOWED = sorted(os.sched_getaffinity(0))
@@ -172,10 +171,10 @@ def test_both_places_work_at_the_same_time(tmp_path):
     meet = (
         "import pathlib, sys, time; here = pathlib.Path(sys.argv[1]); here.write_text('x'); "
         "other = here.parent.parent / ('b32.part' if sys.argv[2] == '16' else 'b16.part') / "
-        "here.name; until = time.time() + 20\n"
+        "here.name\n"
         "while sys.argv[2] != '64' and not (\n"
         "    other.exists() or (other.parent.parent / other.parent.stem / here.name).exists()\n"
-        "):\n    assert time.time() < until\n    time.sleep(0.02)\n"
+        "):\n    time.sleep(0.02)\n"
         "sys.exit(3 if sys.argv[2] == '32' else 0)"
     )
     results = sweep.run_settings(asked(tmp_path, meet, places=PLACES), SweepListener())
@@ -186,21 +185,16 @@ def test_both_places_work_at_the_same_time(tmp_path):
 
 def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(tmp_path):
     request = asked(tmp_path, WRITES + "; import time; time.sleep(600)", places=PLACES)
-    started: list[int] = []
 
-    def note(batch: int, stage: str) -> None:
-        started.append(batch)
-        if len(started) == 2:
-            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    def stop_when_both_run() -> None:
+        wait_until(lambda: len([*request.folder.glob("b*.part/report.txt")]) == 2)
+        os.kill(os.getpid(), signal.SIGTERM)
 
-    began = time.monotonic()
+    threading.Thread(target=stop_when_both_run, daemon=True).start()
     with pytest.raises(Interrupted) as stop:
-        sweep.run_settings(request, SweepListener(started=note))
+        sweep.run_settings(request, SweepListener())
     assert stop.value.signal_number == signal.SIGTERM
-    assert time.monotonic() - began < 120
-    assert sorted(setting.batch for setting in started) == [16, 32]
-    assert {path.name for path in request.folder.glob("b*")} >= {"b16.part", "b32.part"}
-    assert not list(request.folder.glob("b64*"))
+    assert {path.name for path in request.folder.glob("b*")} == {"b16.part", "b32.part"}
 
 
 def test_an_error_of_the_listener_stops_the_runs_and_is_raised(tmp_path):

@@ -85,13 +85,16 @@ def test_a_failing_program_is_told_and_so_is_nothing_recorded(
 def test_out_of_time_leaves_no_agent_and_keeps_what_was_recorded(
     make_request, make_program, processes
 ):
-    request = make_request(python=make_program("sleep 600"))
-    outcomes = run(Nsys(whole=True), request, processes, timeout_s=3.0)
+    limit_s, began = 3, Path(make_program("exec true")).with_name("began")
+    request = make_request(python=make_program(f"touch {began}; sleep 600"))
+    while not began.exists():
+        outcomes = run(Nsys(whole=True), request, processes, timeout_s=limit_s)
+        limit_s *= 2
     assert outcomes[0].timed_out
     assert processes.alive() == []
     assert request.paths.report(".nsys-rep").exists()
     verdict = Nsys().judge(request, outcomes)
-    assert_verdict(verdict, "partial", "the time limit was reached after 3 s. Allow")
+    assert_verdict(verdict, "partial", f"the time limit was reached after {limit_s // 2} s. Allow")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -187,16 +190,18 @@ def test_any_program_leaves_its_report_and_exit_code_and_no_process(
 
 
 @pytest.mark.parametrize(
-    ("script", "status", "reason"),
+    ("script", "after", "duration", "status", "reason"),
     [
-        ("trap 'exit 0' TERM; while true; do SOLVER 1; sleep 0.1; done", "ok", None),
-        ("SOLVER 1", "failed", "the program ended before the recording began, 2 s after its start"),
-        ("sleep 3; exit 5", "partial", "the program ended with exit code 5"),
+        ("trap 'exit 0' TERM; while true; do SOLVER 1; sleep 0.1; done", 2, 2, "ok", None),
+        ("SOLVER 1", 60, 2, "failed", "the program ended before the recording began, 60 s after"),
+        ("sleep 4; exit 5", 2, 60, "partial", "the program ended with exit code 5"),
     ],
     ids=["a server", "one that ends early", "one that fails inside"],
 )
 def test_a_time_window_of_any_program_is_recorded_and_no_process_stays(
     script: str,
+    after: int,
+    duration: int,
     status: str,
     reason: str | None,
     solver: Path,
@@ -204,7 +209,7 @@ def test_a_time_window_of_any_program_is_recorded_and_no_process_stays(
     processes,
 ):
     words = ("bash", "-c", script.replace("SOLVER", str(solver)))
-    profiler = Nsys(delay=2, duration=2)
+    profiler = Nsys(delay=after, duration=duration)
     program = parse_program(words, None, {}, as_is=True)
     request = replace(make_request(), profiler=profiler, program=program, batches=())
     request.paths.scratch.mkdir(parents=True)

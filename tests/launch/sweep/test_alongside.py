@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,22 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.errors import Interrupted, UsageError
+from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.profilers import outcome
 from perfctl.orchestrator.launch.profilers.base import Command, ProcessOutcome, RunStatus
 from perfctl.orchestrator.launch.program import UserProgram
 from perfctl.orchestrator.launch.sweep import folders, sweep
 from perfctl.orchestrator.launch.sweep.request import RunResult, SweepListener, SweepRequest
 from tests.launch import small_profiler
+from tests.launch.programs import wait_until
 from tests.launch.small_profiler import Small
+
+
+@pytest.fixture(autouse=True)
+def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two signals at once count as one, however far apart they are handled."""
+    monkeypatch.setattr(run, "_SAME_S", 60.0)
+
 
 WRITES = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('first half')"
 SLEEPS = WRITES + "; import time; time.sleep(600)"
@@ -80,8 +88,7 @@ def stop_once(path: Path) -> None:
     """TERM to this process when ``path`` is there."""
 
     def wait_and_stop() -> None:
-        while not path.exists():
-            time.sleep(0.02)
+        wait_until(lambda: path.exists() and path.stat().st_size)
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)  # Slurm and the job script both send it
 

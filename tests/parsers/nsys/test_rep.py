@@ -8,7 +8,6 @@ import os
 import random
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from perfctl.parsers import ReportError, sniff
 from perfctl.parsers.nsys import rep as nsys_rep
 from perfctl.parsers.nsys import sqlite
 from perfctl.records.bulk import ColumnRecords, SqlKernels
+from tests.launch.programs import wait_until
 from tests.make.files import write
 from tests.make.nsys_rep import END, MAGIC, STREAM, STREAM_WORDS, install
 from tests.make.nsys_sqlite import NsysBuilder, training_step
@@ -186,16 +186,14 @@ def test_a_stream_without_an_importer_says_what_is_missing(
 def test_a_hanging_export_ends_with_all_it_started(
     report, fake_nsys, temporary, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(nsys_rep, "TIMEOUT_S", 1.0)
-    install(fake_nsys, f"sleep 60 & echo $! > {tmp_path}/child; sleep 60\n")
-    with pytest.raises(ReportError, match="within 1 seconds"):
-        nsys_rep.parse(report)
-    child = int((tmp_path / "child").read_text())
-    for _ in range(50):
-        if not _runs(child):
-            break
-        time.sleep(0.1)
-    assert not _runs(child)
+    child, limit_s = tmp_path / "child", 1
+    install(fake_nsys, f"sleep 600 & echo $! > {child}.new; mv {child}.new {child}; sleep 600\n")
+    while not child.exists():  # until the limit lets it start something
+        monkeypatch.setattr(nsys_rep, "TIMEOUT_S", limit_s)
+        with pytest.raises(ReportError, match=f"within {limit_s} seconds"):
+            nsys_rep.parse(report)
+        limit_s *= 2
+    wait_until(lambda: not _runs(int(child.read_text())))
 
 
 def _runs(process: int) -> bool:

@@ -102,7 +102,11 @@ class Timeline:
         self.canvas.focus()
         for key in keys:
             self.page.keyboard.press(key)
-        self.page.wait_for_timeout(180)  # sums and address follow when the view stands still
+        self.wait_for_timers()
+
+    def wait_for_timers(self) -> None:
+        """Sums, address and what is found follow by timers of the page, which ran before this one."""
+        self.page.evaluate("() => new Promise(done => setTimeout(done, 250))")
 
     def said(self) -> str:
         return str(self.figure.locator(".said").inner_text())
@@ -112,7 +116,7 @@ class Timeline:
 
     def find(self, text: str) -> str:
         self.figure.locator("input").fill(text)
-        self.page.wait_for_timeout(250)
+        self.wait_for_timers()
         return str(self.figure.locator("[role=status]").first.inner_text())
 
 
@@ -145,7 +149,7 @@ def test_a_dragged_span_has_its_own_sum_and_enter_zooms_on_it_and_escape_drops_i
     timeline.page.mouse.down()
     timeline.page.mouse.move(box["x"] + box["width"] / 2, middle, steps=3)
     timeline.page.mouse.up()
-    timeline.page.wait_for_timeout(180)
+    timeline.wait_for_timers()
     assert timeline.sums().startswith("Selected")
     count = re.search(r"([\d,]+) kernels", timeline.sums())
     assert count

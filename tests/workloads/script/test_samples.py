@@ -29,33 +29,22 @@ def train(
         samples.step_ended(True, optimizers)
 
 
-@pytest.mark.parametrize("asked", [8, 3 * 8, None])
-def test_accumulated_batches_are_one_step_whichever_of_them_the_batch_size_means(asked):
-    samples = SampleCounter()
-    train(samples, [[torch.ones(8, 4) for _ in range(3)] for _ in range(3)], passes=3)
-    assert stated(samples, asked) == ({"samples_per_step": 24.0, "batches_per_step": 3.0}, [])
-
-
-def test_a_batch_size_that_fits_neither_makes_the_samples_unknown():
-    samples = SampleCounter()
-    train(samples, [[torch.ones(8, 4) for _ in range(2)] for _ in range(3)], passes=2)
-    assert stated(samples, 5) == (
-        {"samples_per_step": None, "batches_per_step": 2.0},
-        ["samples_per_step"],
-    )
-
-
-def test_one_batch_a_step_states_nothing():
-    # pairs, two losses, a GAN
-    for passes, calls, optimizers in ((1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 2)):
-        samples = SampleCounter()
-        train(
-            samples,
-            [[torch.ones(8, 4) for _ in range(calls)] for _ in range(3)],
-            passes,
-            optimizers=optimizers,
-        )
-        assert stated(samples, 8) == ({}, [])
+@pytest.mark.parametrize(
+    ("calls", "passes", "optimizers", "asked", "found", "unknown"),
+    [
+        *((3, 3, 1, asked, (24.0, 3.0), []) for asked in (8, 3 * 8, None)),
+        (2, 2, 1, 5, (None, 2.0), ["samples_per_step"]),  # 5 is neither 8 nor 16
+        # one batch a step: alone, as a pair, with two losses, of a GAN
+        *((*each, 8, (), []) for each in ((1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 2))),
+    ],
+)
+def test_accumulated_batches_are_one_step_whichever_of_them_the_batch_size_means(
+    calls, passes, optimizers, asked, found, unknown
+):
+    samples, given = SampleCounter(), [[torch.ones(8, 4) for _ in range(calls)] for _ in range(3)]
+    train(samples, given, passes, optimizers=optimizers)
+    names = ("samples_per_step", "batches_per_step")[: len(found)]
+    assert stated(samples, asked) == (dict(zip(names, found, strict=True)), unknown)
 
 
 def test_one_tensor_given_twice_in_a_step_is_one_batch_unless_every_step_has_the_same():
