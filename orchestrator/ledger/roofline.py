@@ -39,6 +39,9 @@ LAUNCH_NS = 5_000
 waits for the host."""
 FAR = 0.3
 """Below this share of what is attainable, neither roof is what holds the work back."""
+SATURATED = 0.8
+"""From this share of the bandwidth on, memory holds the work back, however many FLOPs it has: above
+it, ncu's rule SOLBottleneck calls a unit highly utilized."""
 
 _CLOCK = "sm__cycles_elapsed.avg.per_second"
 """Counter of the clock of the SMs, in Hz."""
@@ -311,9 +314,11 @@ def _classify_bound(
         waits = is_short and max(reached or 0, moved) < FAR
     if waits:
         return "launch"
+    side = None
     if dram.intensity is not None and ridge is not None:
-        return _find_ridge_side(traffic, traffic.dram, dram.intensity, ridge, "memory")
-    return "memory" if traffic.executed.value == 0 and moved else None
+        side = _find_ridge_side(traffic, traffic.dram, dram.intensity, ridge, "memory")
+    has_no_flops = traffic.executed.value == 0 and moved
+    return "memory" if has_no_flops or (side is None and moved >= SATURATED) else side
 
 
 def _explain_refused_rate(

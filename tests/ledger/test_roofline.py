@@ -57,6 +57,7 @@ def few(time_ns, flops=1e3, moved=1e3, **changes):
     return traffic(flops, moved, estimated=flops, time_ns=time_ns, **changes)
 
 
+AT_LEAST = {"executed": counted(2e9, missing=("fp16",))}
 FOUR = {"launches": 4, "counted_launches": 4}
 
 
@@ -80,6 +81,9 @@ FOUR = {"launches": 4, "counted_launches": 4}
         "bytes without FLOPs": (traffic(0, estimated=None), "memory"),
         "neither bytes nor FLOPs": (traffic(0, NONE, estimated=None), None),
         "FLOPs without bytes": (traffic(dram=NONE), None),
+        "at least 2 GFLOP at half of the bandwidth": (traffic(**AT_LEAST), None),
+        "at least 2 GFLOP at 80% of the bandwidth": (traffic(dram=8e8, **AT_LEAST), "memory"),
+        "unknown FLOPs at 80% of the bandwidth": (traffic(0, 8e8, executed=NONE), "memory"),
     },
 )
 def test_what_bounds_a_work(work, bound):

@@ -15,7 +15,7 @@ from perfctl.orchestrator.counts.figure import sum_figures
 from perfctl.orchestrator.counts.kernels.names import recognise_family
 from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_name
 from perfctl.orchestrator.ledger.prepared import PreparedRun
-from perfctl.orchestrator.ledger.roofline import Roofline
+from perfctl.orchestrator.ledger.roofline import SATURATED, Roofline
 from perfctl.orchestrator.ledger.usage.run_usage import COLLECTIVE, sum_ranges_by_name
 from perfctl.orchestrator.ledger.usage.sums import (
     COPIES,
@@ -99,7 +99,8 @@ def describe_largest_advice(
 
 
 def describe_largest_bound(roofs: Roofline, names: ShortNames) -> Iterator[Finding]:
-    """Yield what bounds the kernel with the most time, if FLOPs or bytes say so."""
+    """Yield what bounds the kernel with the most time, if FLOPs or bytes say so. Its share of the
+    kernel time is at stake where it is near the roof."""
     points = [point for point in roofs.kernels if point.bound in ("compute", "memory")]
     point = max(points, key=lambda point: point.traffic.time_ns or 0, default=None)
     if point is not None and not point.refused:
@@ -108,7 +109,9 @@ def describe_largest_bound(roofs: Roofline, names: ShortNames) -> Iterator[Findi
             f"{names.get(name) or shorten_kernel_name(name)} is "
             f"{describe_roofline_bound(point, roofs)}."
         )
-        yield Finding(text, "roofline")
+        total_ns = sum(item.traffic.time_ns or 0 for item in roofs.kernels)
+        near_ns = point.traffic.time_ns if (point.reached or 0) >= SATURATED else None
+        yield Finding(text, "roofline", impact_ns=near_ns, step_ns=total_ns)
 
 
 def describe_largest_sums(run: Run) -> Iterator[Finding]:

@@ -94,6 +94,10 @@ Area = tuple[float, float, float]
 def describe_roofline_bound(point: RooflinePoint, roofs: Roofline) -> str | None:
     """Return what bounds this work, with its numbers; None if nothing is known."""
     traffic, bandwidth = point.traffic, roofs.peaks.bandwidth
+    moved = ""
+    if point.bytes_per_second and bandwidth:
+        share = format_percent(point.bytes_per_second / bandwidth)
+        moved = f"it moves {share} of {format_si(bandwidth, 'B/s')}"
     if point.refused:
         return f"refused: {point.refused}"
     if point.bound == "launch" and traffic.level == "run":
@@ -107,6 +111,8 @@ def describe_roofline_bound(point: RooflinePoint, roofs: Roofline) -> str | None
             drop_trailing_zeros(format_time(LAUNCH_NS)),
         )
         return f"launch-bound: {average} per launch on average; a launch costs about {usual}"
+    if point.bound == "memory" and (traffic.executed.lower_bound or point.intensity is None):
+        return f"memory-bound: {'no FLOPs; ' if traffic.executed.value == 0 else ''}{moved}"
     if point.bound and point.intensity is not None and point.ridge is not None:
         side, ceiling = "below", format_si(bandwidth or 0, "B/s")
         if point.bound == "compute":
@@ -120,14 +126,17 @@ def describe_roofline_bound(point: RooflinePoint, roofs: Roofline) -> str | None
             return sentence
         far = "; it is far below both ceilings" if point.reached < FAR else ""
         return f"{sentence}; it reaches {format_percent(point.reached)} of {ceiling}{far}"
-    if point.bound == "memory" and point.bytes_per_second and bandwidth:
-        share = format_percent(point.bytes_per_second / bandwidth)
-        return f"memory-bound: no FLOPs; it moves {share} of {format_si(bandwidth, 'B/s')}"
     if point.reached is None:
         return None
+    if point.intensity is not None and point.ridge is not None:
+        partial = "executed FLOPs" if traffic.executed.lower_bound else "DRAM bytes"
+        return f"unknown: the {partial} are a lower bound; {moved}"
     subject = "estimated FLOPs are" if point.source == "paper" else "it reaches"
     share = format_percent(point.reached)
-    return f"{subject} {share} of the {point.path} peak; no DRAM bytes were measured"
+    lacking = "no DRAM bytes were measured"
+    if traffic.dram.value is not None:
+        lacking = "the memory bandwidth of the device is unknown"
+    return f"{subject} {share} of the {point.path} peak; {lacking}"
 
 
 def build_bound_cell(point: RooflinePoint | None, roofs: Roofline) -> Cell:
@@ -141,7 +150,8 @@ def build_bound_cell(point: RooflinePoint | None, roofs: Roofline) -> Cell:
         return missing_cell(explain_missing_bound(point, roofs))
     share = "" if point.reached is None else format_whole_percent(point.reached)
     if point.bound is None:
-        return Cell(f"{share} of peak", sentence, "est", value="unknown")
+        text = f"{share} of peak" if point.intensity is None else "unknown"
+        return Cell(text, sentence, "est", value="unknown")
     text = point.bound if point.bound == "launch" else f"{point.bound} {share}".strip()
     return Cell(text, sentence, "" if point.traffic.trusted else "est", value=point.bound)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.ledger.analysis import Analysis
+from perfctl.orchestrator.ledger.roofline import Roofline, locate_under_roofs
 from perfctl.orchestrator.report.ledger.roofline import (
     build_bound_cell,
     build_roofline_tables,
@@ -21,6 +22,8 @@ from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.records.report import Counter
 from perfctl.records.run import Run
 from tests.make import synthetic
+from tests.make.tables import table
+from tests.make.traffic import PEAKS, counted, traffic
 from tests.report.outline import analysed
 
 WHEN = "2026-11-20T20:40:00Z"
@@ -131,7 +134,29 @@ def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level() 
     )
 
 
-def test_the_table_by_level_has_the_points_of_the_drawing(found: Analysis) -> None:
+@table(
+    "moved text said",
+    {
+        "half of the bandwidth": (
+            5e8,
+            "unknown",
+            "unknown: the executed FLOPs are a lower bound; it moves 50.0% of 1.00 TB/s",
+        ),
+        "nine tenths of the bandwidth": (
+            9e8,
+            "memory 90%",
+            "memory-bound: it moves 90.0% of 1.00 TB/s",
+        ),
+    },
+)
+def test_a_lower_bound_of_flops_is_on_no_side_of_the_ridge(moved, text, said):
+    work = traffic(dram=moved, executed=counted(2e9, missing=("fp16",)))
+    roofs = Roofline(PEAKS, (), ())
+    cell = build_bound_cell(locate_under_roofs(work, PEAKS), roofs)
+    assert (cell.text, cell.title) == (text, said)
+
+
+def test_the_table_by_level_has_the_points_of_the_drawing(found):
     roofs = analysed(*with_levels(synthetic.gpu_pair(1, 64))).roofline
     (table,) = [
         one for one in build_roofline_tables(roofs) if one.caption == "Roofline of the layers"
